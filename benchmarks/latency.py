@@ -4,7 +4,9 @@
 
 The stand-in server on loopback, in a process of its own, answers each call after 200 ms, so many at once and no more.
 Beside a question stand its kinds of calls, one after the other: below 1 some overlap. The server's limit is the calls
-it was given, divided among its slots. Beside the first word of a streamed answer stands the server's own first word.
+it was given, divided among its slots. Beside the first word of a streamed answer stands the server's own first word. A
+question that a DSPy callback watches is asked of the shipped example, or of a copy of the project before any compile,
+in turn with the same question unwatched.
 """
 
 from __future__ import annotations
@@ -15,20 +17,27 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.managers import BaseManager, NamespaceProxy
 from pathlib import Path
+from typing import Any
 
-from figures import Figure, figure, run_benchmark
+import dspy
+from dspy.utils.callback import BaseCallback
+from figures import ROOT, Figure, figure, run_benchmark
 
+from optimize.labelled.dataset import read_labelled
 from program.loop.metering import Progress, Token
 from program.loop.rag import AgenticRAG
+from program.serve.opening import open_latest
 from tests.support.goods import ask_about, program_at
 from tests.support.provider import Brain, Provider, Script
 from tests.support.replies import obliging
 
 SECONDS = 0.2  # that the server takes for a call
 SLOTS = 8
+EXAMPLE = ROOT / "data" / "tallowgate"
 PATIENCE = 600.0  # seconds that a question may take
 
 
@@ -116,11 +125,45 @@ async def time_first_word(rag: AgenticRAG, question: str, provider: ProviderApar
     return 1000 * (first - provider.first)
 
 
+class Watching(BaseCallback):
+    """A callback that counts the modules, decisions and searches that it is told of."""
+
+    told = 0
+
+    def on_module_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        self.told += 1
+
+
+def measure_watched(n: int) -> Iterator[Figure]:
+    rag = open_latest(EXAMPLE).deepcopy()
+    rag.runtime = replace(rag.runtime, observers=())
+    questions = [one.question for one in read_labelled(EXAMPLE / "labelled.jsonl")[:n]]
+    watching, added, same = Watching(), [], 0
+    for question in questions:
+        rag(question)  # reads and fits what is kept
+        seconds = {}
+        for callbacks in ([], [watching]):
+            times = []
+            for _ in range(3):
+                began = time.perf_counter()
+                with dspy.context(callbacks=callbacks):
+                    answer = rag(question)
+                times.append(time.perf_counter() - began)
+            seconds[answer.text, answer.trace.path, bool(callbacks)] = min(times)
+        (text, path, _), watched = seconds
+        same += watched[:2] == (text, path)
+        added.append(1000 * (seconds[watched] - seconds[text, path, False]))
+    yield figure("watched by a callback: questions answered alike", same / n, ">= 1", n)
+    yield figure("watched by a callback: ms more a question", statistics.median(added), "<= 10", n)
+    yield figure("what it is told of a question", watching.told / n / 3, "reported", n)
+
+
 def measure(quick: bool) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as place, serve_apart(obliging) as provider:
         yield from measure_alone(provider, Path(place), 5 if quick else 15)
         yield from measure_together(provider, Path(place), 30 if quick else 100)
         yield from measure_stream(provider, Path(place), 5 if quick else 40)
+    yield from measure_watched(20 if quick else 60)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,15 @@ if TYPE_CHECKING:
     from optimize.compiler.compile import compile_project as compile
     from optimize.evaluation.comparison import compare_versions as compare
     from optimize.evaluation.evaluate import evaluate
+    from optimize.metrics import graded
 
 _HOME = {
     "compare": ("optimize.evaluation.comparison", "compare_versions"),
     "compile": ("optimize.compiler.compile", "compile_project"),
     "evaluate": ("optimize.evaluation.evaluate", "evaluate"),
+    "graded": ("optimize.metrics", "graded"),
 }
-__all__ = ["compare", "compile", "evaluate"]
+__all__ = ["compare", "compile", "evaluate", "graded"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 from uuid import uuid4
+
+import dspy
+from pydantic import TypeAdapter
+
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
+_MARK = re.compile(r"\s*\[\d{1,3}\]")
 
 
 class Outcome(StrEnum):
@@ -113,6 +120,8 @@ class Step:
     """The model that answered; empty for a search."""
     error: str = ""
     """The type of what a failed request raised; `output` says why."""
+    documents: tuple[tuple[str, float], ...] = ()
+    """The ids of the passages nearest in meaning that a search found, ten at most, and how near."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the step as a line of the log holds it."""
@@ -151,40 +160,52 @@ def new_trace_id() -> str:
     return uuid4().hex[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to one question."""
+class Answer(dspy.Prediction):
+    """The answer to one question: a `dspy.Prediction`, so that whatever takes one takes it."""
 
     text: str
     """The answer, the question back, or what is missing; with marks `[1]` for its citations."""
     outcome: Outcome
     """Whether it is an answer, a question back, or neither."""
-    citations: tuple[Citation, ...] = ()
+    citations: tuple[Citation, ...]
     """The passages behind the marks, in order."""
-    confidence: float = 0.0
+    confidence: float
     """The probability that the answer is right, in [0, 1]."""
-    stopped_by: StoppedBy = StoppedBy.DONE
+    stopped_by: StoppedBy
     """What ended the loop."""
-    route: str = ""
+    route: str
     """How much looking up the classifier found needed: direct, simple or complex."""
-    sources: tuple[str, ...] = ()
+    sources: tuple[str, ...]
     """The knowledge bases that the classifier chose."""
-    strategy: str = ""
+    strategy: str
     """The way of looking up of the likeliest source; `direct` where none is needed, empty without a plan."""
-    retrieved: tuple[str, ...] = ()
+    retrieved: tuple[str, ...]
     """The ids of the passages that the writer was given."""
-    found: tuple[str, ...] = ()
+    found: tuple[str, ...]
     """The ids of the passages that were found before judging."""
-    supported: float = 1.0
+    supported: float
     """The share of the draft's claims that their citations support, in [0, 1]."""
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[Round, ...]
     """Each judging of the evidence."""
-    trace: Trace = field(default_factory=Trace)
+    trace: Trace
     """How the answer came about."""
-    usage: Usage = Usage()
+    usage: Usage
     """What it cost."""
-    version: str = ""
+    version: str
     """The compiled version that answered, `name@v7`; empty for a program that was never compiled."""
+    answer: str
+    """The text without its marks: what a metric compares with a label. The last field, which `dspy.majority` counts."""
+
+    def __init__(self, base: Any = None, **fields: Any) -> None:
+        """Take the fields of a `base`, an answer or a mapping, and those given; the rest has defaults."""
+        given = {**_DEFAULTS, **dict(base or {}), **fields}
+        given.pop("answer", None)
+        super().__init__({**given, "answer": _MARK.sub("", given["text"])})
+
+    def toDict(self) -> dict[str, Any]:  # DSPy's name
+        """Return every field in JSON values."""
+        found: dict[str, Any] = _JSON.dump_python(self._store, mode="json")
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """Return the stable JSON shape of `ragc ask --json`."""
@@ -200,3 +221,11 @@ class Answer:
             "version": self.version,
             "usage": {**usage, "usd": round(self.usage.usd, 6), "seconds": round(self.usage.seconds, 4)},
         }
+
+
+_DEFAULTS: Mapping[str, Any] = {
+    **dict.fromkeys(("text", "route", "strategy", "version"), ""),
+    **dict.fromkeys(("citations", "sources", "retrieved", "found", "rounds"), ()),
+    **{"outcome": Outcome.ABSTAIN, "confidence": 0.0, "stopped_by": StoppedBy.DONE, "supported": 1.0},
+    **{"trace": Trace(), "usage": Usage()},
+}

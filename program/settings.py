@@ -231,7 +231,7 @@ class BudgetSettings(TomlTable):
     max_rounds: Annotated[int, Field(ge=1, le=10)] = 3
     """Rounds of looking up and judging."""
     max_seconds: Positive = 15.0
-    """Wall-clock seconds."""
+    """Wall-clock seconds; left out, room for eight calls of the slowest language model measured."""
     max_tokens: Annotated[int, Field(gt=0)] = 50_000
     """Tokens in and out."""
     max_usd: NotNegative = 0.20
@@ -257,7 +257,7 @@ class ProviderSettings(TomlTable):
     """How language models are called."""
 
     call_seconds: Positive = 30.0
-    """The time limit of a call."""
+    """The time limit of a call; left out, four times the slowest measured one."""
     retries: Annotated[int, Field(ge=0, le=10)] = 3
     """How often a failed call is repeated."""
     concurrency: Count = 16
@@ -317,6 +317,8 @@ class TraceSettings(TomlTable):
     """Whether traces are written."""
     review_below: Annotated[float, Field(ge=0, le=1)] = 0.35
     """The confidence below which an answer is queued for review."""
+    texts: bool = False
+    """Whether OpenTelemetry spans hold questions, answers and the passages found."""
 
 
 class LoopSettings(TomlTable):

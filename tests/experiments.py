@@ -24,7 +24,8 @@ class Echo:
         if self.then is not None:
             self.then()
         usage = Usage(calls=1, tokens_in=100, seconds=self.seconds)
-        return Answer(f"{self.name}: {question}", Outcome.ANSWERED, trace=Trace(new_trace_id()), usage=usage)
+        text = f"{self.name}: {question}"
+        return Answer(text=text, outcome=Outcome.ANSWERED, trace=Trace(new_trace_id()), usage=usage)
 
     async def aask(self, question):
         return self(question)

@@ -3,17 +3,13 @@
 The tables between `<!-- made by tests/test_docs.py: ... -->` and `<!-- end -->` are written by `python tests/test_docs.py`.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer.main
@@ -38,28 +34,28 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
 @each_page
-def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+def test_every_link_of_a_page_leads_to_a_file(page):
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
 
 
 @each_page
-def test_every_file_that_a_page_names_exists(page: Path) -> None:
+def test_every_file_that_a_page_names_exists(page):
     assert [file for file in FILE.findall(page.read_text()) if not (ROOT / file).exists()] == []
 
 
 @each_page
-def test_every_command_of_a_page_is_one_that_ragc_has(page: Path) -> None:
+def test_every_command_of_a_page_is_one_that_ragc_has(page):
     assert [line for line in list_commands(page.read_text()) if find_fault(line)] == []
 
 
 @each_page
-def test_the_tables_made_from_the_code_are_not_stale(page: Path) -> None:
+def test_the_tables_made_from_the_code_are_not_stale(page):
     text = page.read_text()
     assert make_tables(text) == text, "Run: python tests/test_docs.py"
 
 
 @each_page
-def test_every_table_of_settings_is_valid(page: Path) -> None:
+def test_every_table_of_settings_is_valid(page):
     for block in list_blocks(page, "toml"):
         read = tomllib.loads(block)
         if "project" not in read:  # else a package's pyproject.toml
@@ -67,20 +63,20 @@ def test_every_table_of_settings_is_valid(page: Path) -> None:
 
 
 @each_page
-def test_every_labelled_question_of_a_page_can_be_read(page: Path) -> None:
+def test_every_labelled_question_of_a_page_can_be_read(page):
     for block in list_blocks(page, "json"):
         LabelledQuestion(**json.loads(block))
 
 
 @each_page
-def test_every_name_that_a_python_example_imports_exists(page: Path) -> None:
+def test_every_name_that_a_python_example_imports_exists(page):
     for block in list_blocks(page, "python"):
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom):
                 assert [one.name for one in node.names if not hasattr(import_module(str(node.module)), one.name)] == []
 
 
-def test_the_python_examples_run_on_a_small_compiled_version(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_examples_run_on_a_small_compiled_version(compiled, monkeypatch):
     monkeypatch.setenv("RAGC_ARTIFACTS", str(compiled / "artifacts"))
     ran = [block for page in PAGES for block in list_blocks(page, "python", also="")]
     for block in ran:
@@ -88,20 +84,20 @@ def test_the_python_examples_run_on_a_small_compiled_version(compiled: Path, mon
     assert len(ran) >= 2
 
 
-def test_every_metric_and_every_stop_is_explained() -> None:
-    figures, loop = ((ROOT / "docs" / name).read_text() for name in ("figures.md", "loop.md"))
+def test_every_metric_and_every_stop_is_explained():
+    figures, loop = ((ROOT / "docs" / name).read_text() for name in ("results.md", "loop.md"))
     assert [name for name in METRICS if f"`{name}`" not in figures] == []
     assert [name for name in StoppedBy if f"`{name}`" not in loop] == []
 
 
-def test_the_pages_that_everybody_reads_are_short() -> None:
+def test_the_pages_that_everybody_reads_are_short():
     long = {
         page.name: n for page in PAGES if (n := len(page.read_text().splitlines())) > MOST_LINES.get(page.name, 120)
     }
     assert long == {}
 
 
-def list_blocks(page: Path, language: str, also: str | None = None) -> Iterator[str]:
+def list_blocks(page, language, also=None):
     """Yield the fenced blocks of a language; with `also`, of those the ones whose fence says just that besides."""
     for head, block in FENCE.findall(page.read_text()):
         name, _, rest = head.strip().partition(" ")
@@ -109,7 +105,7 @@ def list_blocks(page: Path, language: str, also: str | None = None) -> Iterator[
             yield block
 
 
-def list_commands(text: str) -> Iterator[str]:
+def list_commands(text):
     """Yield the `ragc ...` lines of the fenced blocks, and of the prose, without what follows a comment or a pipe."""
     for _, block in FENCE.findall(text):
         for line in block.replace("\\\n", " ").splitlines():
@@ -119,7 +115,7 @@ def list_commands(text: str) -> Iterator[str]:
         yield re.sub(r"[\[\]]", "", span.replace("\n", " "))
 
 
-def find_fault(line: str) -> str:
+def find_fault(line):
     """Return what is wrong with a command line, an unknown verb or option; empty where nothing is."""
     command = typer.main.get_command(app)
     words = shlex.split(line)[1:]
@@ -132,12 +128,12 @@ def find_fault(line: str) -> str:
     return f"no option {wrong[0]}" if wrong else ""
 
 
-def make_tables(text: str) -> str:
+def make_tables(text):
     """Return a page with its made tables as the code has them."""
     return MADE.sub(lambda found: found[1] + TABLES[found[2]](found[3]) + found[4], text)
 
 
-def make_knobs(before: str) -> str:
+def make_knobs(before):
     rows = []
     for name, knob in Policy().named_parameters():
         span = f"{knob.low:g} to {knob.high:g}" if (knob.low, knob.high, knob.integral) != (0, 1, True) else "switch"
@@ -145,7 +141,7 @@ def make_knobs(before: str) -> str:
     return make_table(["knob", "default", "range", "meaning"], rows)
 
 
-def make_presets(before: str) -> str:
+def make_presets(before):
     """Return the presets with their values; what each does is prose, kept as it stands."""
     told = dict(re.findall(r"^\| `([\w-]+)` \| ([^|]*) \|", before, re.MULTILINE))
     rows = [
@@ -155,12 +151,12 @@ def make_presets(before: str) -> str:
     return make_table(["preset", "what it does", "what it turns from the defaults"], rows)
 
 
-def make_table(head: list[str], rows: list[list[Any]]) -> str:
+def make_table(head, rows):
     lines = (head, ["---"] * len(head), *rows)
     return "".join(f"| {' | '.join(row)} |\n" for row in lines)
 
 
-TABLES: dict[str, Callable[[str], str]] = {"knobs": make_knobs, "presets": make_presets}
+TABLES = {"knobs": make_knobs, "presets": make_presets}
 
 if __name__ == "__main__":
     for page in PAGES:

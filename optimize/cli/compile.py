@@ -140,6 +140,7 @@ def worker(
     study: Annotated[
         str | None, typer.Option(callback=_named, help="The study to join; the last one when not given.")
     ] = None,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the compile to say what is searched.")] = 1800,
     json: Json = False,
 ) -> None:
     """Help a study that `ragc compile` began, from here or another machine."""
@@ -147,7 +148,7 @@ def worker(
     from program.knowledge.project import Project
 
     with _live(json, lambda: "interrupted") as watch:
-        added = join_study(Project.open(project), study or "", watch=watch)
+        added = join_study(Project.open(project), study or "", watch=watch, wait=wait)
     if json:
         print_json({"trials": added})
     else:
@@ -306,8 +307,12 @@ class _Lines:
         self._told: tuple[str, int] = ("", 0)
         self._line = ""
         self._at = 0.0
+        self._expected = ""
 
     def __call__(self, live: Live) -> None:
+        if self._expected != (expected := live.expected):
+            self._expected = expected
+            typer.echo(f"expected: {expected}", err=True)
         tenth = 10 * live.done // live.of if live.of and live.stage == SEARCHING else 0
         new, now = live.stage != self._told[0], time.monotonic()
         if (live.stage, tenth) == self._told and now - self._at < EVERY:
@@ -337,5 +342,7 @@ def _view(live: Live) -> Any:
     view.add_row(f"as it was, at most ({WORTH})", "" if live.baseline is None else f"{live.baseline:.3f}")
     view.add_row(BEST, "" if live.best is None else f"{live.best:.3f}")
     view.add_row("model calls", f"{live.calls}")
+    if live.expected:
+        view.add_row("expected", live.expected)
     view.add_row("seconds left", "" if left is None else f"{left:.0f}")
     return view

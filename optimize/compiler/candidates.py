@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import dspy
@@ -36,11 +36,12 @@ from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Floats, LabelledCases, label_cases, survives
 from program.errors import BudgetStop
 from program.loop.decisions import Decision, is_decision, is_undecided, to_jsonable
-from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, Setting, apply_setting, is_candidate
+from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
 from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask
 from program.models.language.decision_format import EXAMPLES_SHOWN, format_example
+from program.models.language.layout import LAYOUT, PromptLayout
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
 WORTH_ADDING = 1.25  # times as many demonstrations as are labelled from which the program's own are a set beside
@@ -69,14 +70,17 @@ class CandidateSets:
 
     sets: Mapping[str, Sets]
     offers: Mapping[str, Offer]
+    layouts: Mapping[str, tuple[PromptLayout, ...]] = field(default_factory=dict)
+    """The layouts of its prompt that did better than a predictor's own, the best first."""
 
     @property
     def begun_choices(self) -> Setting:
-        """Choices that give new embedded deciders the labelled demonstrations."""
+        """Choices that give new embedded deciders the labelled demonstrations, and prompts their best layouts."""
         begun = (
             n for n, o in self.offers.items() if o.demonstrations[:1] == (LABELLED,) and not self.sets[n][AS_IT_IS]
         )
-        return dict.fromkeys((name + DEMONSTRATIONS for name in begun), 1.0)
+        laid = (name + LAYOUTS for name, layouts in self.layouts.items() if layouts)
+        return dict.fromkeys([*(name + DEMONSTRATIONS for name in begun), *laid], 1.0)
 
     def equip_program(self, program: AgenticRAG, without: frozenset[str] = frozenset()) -> None:
         """Give each predictor its candidates, without those of some topics."""
@@ -93,6 +97,11 @@ class CandidateSets:
             signatures = [base, *(base.with_instructions(text) for text in offer.instructions)]
             predictor.candidates = Choices(signatures, shown)
             predictor.candidates.choose(predictor)
+        parameters = dict(program.named_parameters())
+        for name, layouts in self.layouts.items():
+            layout = parameters[name + LAYOUT]
+            layout.candidates = ((layout.candidates or (layout.value,))[0], *layouts)
+            layout.choose(0)
 
     def equip_arms(self, arms: Sequence[Arm]) -> None:
         """Give each arm's program its candidates, its own topics left out."""
@@ -106,7 +115,12 @@ class CandidateSets:
             if not is_candidate(name):
                 continue
             predictor, _, kind = name.partition("#")
-            offer, place = self.offers[predictor], int(at)
+            place = int(at)
+            if kind == "layout":
+                laid = (base.layout_of(predictor), *self.layouts[predictor])[place]
+                found[name] = {"kind": "another" if place else AS_IT_IS, "text": str(asdict(laid))}
+                continue
+            offer = self.offers[predictor]
             if kind == "demonstrations":
                 count = len(offer.demonstrations) + 1
                 found[name] = {"kind": (AS_IT_IS, *offer.demonstrations)[place], "text": f"of {count}"}
@@ -133,20 +147,23 @@ def find_candidates(
     demonstrations: Sequence[Demonstration],
     arms: Sequence[Arm],
     propose: Callable[[str, Sequence[Failure]], list[str]] | None,
+    layouts: Mapping[str, tuple[PromptLayout, ...]],
     progress: Progress,
 ) -> CandidateSets:
     """Return the candidates worth searching for each predictor.
 
+    The `layouts` of prompts are among them.
+
     `first` has the instructions in the code, `base` what is compiled from. The programs of the arms are given the
     candidates on the way.
     """
-    found = gather_sets(base, demonstrations, [])
+    found = replace(gather_sets(base, demonstrations, []), layouts=layouts)
     found.equip_arms(arms)
     runs: list[Run] = []
     with contextlib.suppress(BudgetStop):
         runs = _observe_useful(base, demonstrations, arms, found)
     if good := bootstrap_demonstrations(runs):
-        found = gather_sets(base, demonstrations, good)
+        found = replace(gather_sets(base, demonstrations, good), layouts=layouts)
     offers = dict(found.offers)
     with contextlib.suppress(BudgetStop):
         for done, name in enumerate(found.sets):
@@ -158,7 +175,8 @@ def find_candidates(
                 failures = screening.find_failures() or collect_failures(runs, name)
                 texts += propose(name, failures)
             offers[name] = _screen_offer(found, screening, texts, arms, learns_demos(base, name))
-    found = CandidateSets(found.sets, {name: offer for name, offer in offers.items() if offer != Offer()})
+    offered = {name: offer for name, offer in offers.items() if offer != Offer()}
+    found = CandidateSets(found.sets, offered, layouts)
     found.equip_arms(arms)
     return found
 
@@ -281,7 +299,7 @@ def _sets_for_prompts(
     outputs = predictor.signature.output_fields
     for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
         fit = [one for one in source if format_example(one.fields, outputs) is not None] if decision else source
-        for size in FEW:
+        for size in FEW if decision else FEW[-1:]:  # of a text the layout says how many of them are shown
             few = thin_out(fit, size)
             if decision or sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:
                 found[f"{kind}-{size}"] = few

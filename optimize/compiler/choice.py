@@ -1,7 +1,9 @@
 """The setting of each operating point, chosen by folds on questions the search did not see.
 
 A point is a price of a model call: nothing (`quality`), the project's own (`balanced`), a lot (`economy`). "As it is"
-competes, and a gain over it has to survive the folds.
+competes. Against a version, which may serve already, a gain has to exceed its standard error on questions that the
+search did not see; in a first compile, which has nothing to protect, the better mean over all questions is taken, each
+fold judged by what is best without it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ BALANCED = "balanced"
 LEAST_TOPICS = 2
 REVERTED = 12  # settings tried at most to simplify one
 EQUAL = 1e-9
+FEWEST = 8  # answers under which no bound of confidence is fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,12 @@ class OperatingPoints:
 class Validation:
     """Scores of settings on train, each topic unseen, and then on dev; of its topics those that a cap reaches.
 
-    Folds are made of the questions of dev, or of all where dev has too few topics.
+    Where it is `wary`, folds are made of the questions of dev alone, unless dev has too few topics, and a gain has to
+    exceed its standard error.
     """
 
-    def __init__(self, train: Scoring, dev: Arm, price: float) -> None:
+    def __init__(self, train: Scoring, dev: Arm, price: float, wary: bool = True) -> None:
+        self.wary = wary
         self.train = train
         self.price = price
         self._whole = dev
@@ -104,12 +109,12 @@ class Validation:
     def held(self) -> list[int]:
         """The places of the questions that folds are made of."""
         enough = len({question.cluster for question in self.dev.questions}) >= LEAST_TOPICS
-        return list(range(len(self.train.questions) if enough else 0, len(self.topics)))
+        return list(range(len(self.train.questions) if enough and self.wary else 0, len(self.topics)))
 
     def survives(self, gains: Floats) -> bool:
-        """Return True when the gains in folds are more than chance would give."""
+        """Return True when the gains in folds are enough."""
         topics = self.topics
-        return survives(gains[self.held], [topics[n] for n in self.held])
+        return survives(gains[self.held], [topics[n] for n in self.held], float(self.wary))
 
 
 def choose_points(
@@ -125,10 +130,10 @@ def choose_points(
     """Return the setting of each named point at its price of a call.
 
     By cross-validation over topics: for each fold the best finalist is chosen without it and judged on it against "as
-    it is". A choice stands only if those gains, and those of the simplified setting, are positive and exceed their
-    standard error. Otherwise `balanced` is "as it is", or `plain` where its gain survives, and another point is what
-    `balanced` is. A program holds one instruction and one set of demonstrations for each predictor, those of
-    `balanced`, with which the frontier is scored anew.
+    it is". A choice stands only if those gains, and those of the simplified setting, survive. Otherwise `balanced` is
+    "as it is", or `plain` where its gain survives, and another point is what `balanced` is. A program holds one
+    instruction and one set of demonstrations for each predictor, those of `balanced`, with which the frontier is scored
+    anew.
     """
     try:
         chooser = _Chooser(validation, as_it_is, progress)
@@ -271,6 +276,19 @@ def find_frontier(candidates: Sequence[Candidate]) -> list[Candidate]:
 def to_candidates(scored: Scored) -> list[Candidate]:
     """Return the settings with their means."""
     return [Candidate(setting, float(np.nanmean(s.utility)), s.mean_calls, s.mean_usd) for setting, s in scored]
+
+
+def fit_doubt(judged: Sequence[tuple[float, bool]]) -> float:
+    """Return the confidence under which most answers were wrong, else 0.
+
+    `judged` has each answer's confidence, and whether it was wrong.
+    """
+    ranked = sorted(judged)
+    excess = np.cumsum([1 if wrong else -1 for _, wrong in ranked])
+    if len(ranked) < FEWEST or excess.max() <= 0:
+        return 0.0
+    last = int(np.flatnonzero(excess == excess.max())[-1])
+    return float(ranked[last + 1][0] if last + 1 < len(ranked) else 1.0)
 
 
 def setting_key(setting: Setting) -> str:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, fields
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 from uuid import uuid4
 
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choose_points
+from optimize.compiler.layouts import ROUNDS, count_calls
 from optimize.compiler.plan import (
     SEARCHED,
     Opened,
     SearchPlan,
     begin_study,
     copy_program,
+    lead_study,
     load_plan,
     make_demonstrations,
     open_compile,
@@ -32,19 +34,21 @@ from optimize.compiler.publish import (
     compare_grades,
     describe_contents,
 )
-from optimize.compiler.record import Record
-from optimize.compiler.replay import Arm
+from optimize.compiler.record import Entry, Record, digest_json
+from optimize.compiler.replay import PARALLEL_CALLS, Arm
 from optimize.compiler.scoring import Scoring, Sweeps, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
-from optimize.compiler.study import Caps, Note, Share, Spending, Study, open_study
+from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, open_study
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation, Grader, evaluate_side_by_side
+from optimize.report.estimate import estimate_cost, list_asked, measure_model
 from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
 from program.loop.policy import PRESETS, Dimension, Setting, apply_setting
 from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
+from program.models.language.pace import Pace, note_pace, read_paces
 from program.serve.reference import resolve
 
 FINALISTS = 5  # settings scored on dev
@@ -99,10 +103,12 @@ def compile_project(
     record = Record(project.settings.study.storage or project.private / RECORD)
     session = Session(record, Spending(), caps, Live(), watch)
     session.limit(Share.CHOICE)
-    with closing(record):
+    with closing(record), ExitStack() as held:
         try:
             opened = open_compile(session, project, seed or 0, origin, begun)
             current = begin_study(session, opened, begun, trials)
+            held.enter_context(lead_study(project, current.name))
+            opened = _take_pace(session, opened)
             demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
             weights = project.settings.utility
@@ -112,7 +118,8 @@ def compile_project(
             raise _explain_too_little(stop, session, project) from None
         final = copy_program(opened.base)
         plan.candidates.equip_program(final)
-        validation = Validation(search.scoring, Arm(session.replay(final), opened.parts["dev"]), search.price)
+        dev = Arm(session.replay(final), opened.parts["dev"])
+        validation = Validation(search.scoring, dev, search.price, wary=bool(opened.origin))
         _, begun_with, fitted, *designs = plan.firsts
         plain = None if opened.origin else designs[list(PRESETS).index("plain")]
         points = choose(session, search, validation, begun_with, fitted, plain)
@@ -122,11 +129,11 @@ def compile_project(
         return seal(session, opened, plan, search, validation, points, tested, decisions)
 
 
-def join_study(project: Project, study: str, watch: Watch = lambda live: None) -> int:
+def join_study(project: Project, study: str, watch: Watch = lambda live: None, wait: float = WAIT) -> int:
     """Add trials to a study, and return how many were added.
 
-    The study's caps are this process's too. Raises `StudyError` when there is no such study, or it was made under other
-    conditions.
+    The study's caps are this process's too. Raises `StudyError` when there is no such study, it was made under other
+    conditions, or its compile does not say for `wait` seconds what is searched.
     """
     current = open_study(project, study)
     notes = current.notes[Note.IDENTITY]
@@ -137,7 +144,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
         opened = open_compile(session, project, notes["seed"], notes["from"], current, leads=False)
         current.expect(opened.describe_conditions())
         session.begin_stage("waiting for the compile")
-        current.wait_for(Note.PLANNED, lambda: session.advance(0, 0))
+        current.wait_for(Note.PLANNED, lambda: session.advance(0, 0), wait)
         plan = load_plan(session, opened, current)
         worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
         weights = project.settings.utility
@@ -145,7 +152,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None) -
         session.begin_stage("searching")
         with suppress(BudgetStop):
             search.run(len(plan.firsts), session)
-            swept = current.wait_for(Note.SWEPT, lambda: session.advance(session.live.done, 0))
+            swept = current.wait_for(Note.SWEPT, lambda: session.advance(session.live.done, 0), wait)
             search.follow_sweeps(swept)
             search.run(current.notes[Note.TRIALS] + len(search.firsts), session)
         return search.count_own()
@@ -221,7 +228,7 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> T
     session.limit(1.0)
     programs = [opened.first.plain(), opened.parent, final]
     weights = opened.project.settings.utility
-    asked = [(Grader(program, weights), session.replay(program)) for program in programs]
+    asked = [(Grader(program, weights), session.replay(program).answer_all) for program in programs]
     plain, before, after = evaluate_side_by_side(asked, opened.parts["test"], weights.best, session.advance)
     return TestReport(plain, before, after, looks)
 
@@ -271,6 +278,8 @@ def seal(
         decisions=[asdict(one) for one in decisions],
         given=plan.candidates.describe_choice(opened.base, chosen),
         importances=search.knob_importances(),
+        meanings={one.name: one.meaning for one in search.space if one.meaning},
+        stage_seconds=session.live.seconds,
     )
     optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
     reference = publisher.find_sealed(study.key) or publisher.publish(
@@ -328,6 +337,39 @@ def _resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Stu
                 f"Leave --{option} out to go on with it, or start anew without --resume.",
             )
     return begun
+
+
+def _take_pace(session: Session, opened: Opened) -> Opened:
+    """Return the project opened under limits that fit its models, and tell what the compile comes to."""
+    session.begin_stage("measuring the language models")
+    before = read_paces(opened.project.private)
+    for name in list_asked(opened.project):
+        if name not in before and (pace := _find_pace(session, opened.project, name)) is not None:
+            note_pace(opened.project.private, name, pace)
+    if read_paces(opened.project.private) != before:
+        anew = open_compile(session, opened.project, opened.seed, opened.origin, None, leads=False)
+        opened = replace(anew, doubts=opened.doubts)
+    parts = opened.parts
+    session.live.expected = estimate_cost(
+        opened.project,
+        searched=min(len(parts["train"]), SEARCHED) + len(parts["dev"]),
+        tested=len(parts["test"]),
+        screened=count_calls(ROUNDS[-1][1]),
+        at_once=PARALLEL_CALLS,
+        most=session.caps.calls,
+    ).describe()
+    session.tell()
+    return opened
+
+
+def _find_pace(session: Session, project: Project, name: str) -> Pace | None:
+    """Return the pace that the record holds of a model, else that of a call made now."""
+    digest = digest_json(["pace", name, project.settings.provider.model_dump(mode="json")])
+    if (found := session.record.read([digest]).get(digest)) is not None:
+        return Pace(**found.value)
+    if (pace := measure_model(project, name, session.spending)) is not None:
+        session.record.write({digest: Entry(asdict(pace), pace.seconds, pace.tokens_in, pace.tokens_out)})
+    return pace
 
 
 def _explain_too_little(stop: BudgetStop, session: Session, project: Project) -> BudgetError:

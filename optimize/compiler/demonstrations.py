@@ -18,9 +18,10 @@ from optimize.evaluation.metrics import Correctness, judge_answer, supports_clai
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer
+from program.loop.claims import split_claims
 from program.loop.decisions import Decision, all_clients_of, clients_of, is_decision, to_jsonable, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
-from program.loop.grounding import split_claims, state_claims
+from program.loop.grounding import state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import LOCAL
@@ -37,12 +38,12 @@ SHOWN = 3
 MOST = 200
 """Demonstrations of one predictor at most, the classifier's left out."""
 CLASSIFIED = 300
-"""Demonstrations of the classifier at most: a question gives it one, for no more than a search."""
-PIECES = 1_200
+"""Demonstrations of the classifier, and of a judge of sufficiency, at most: a question gives each one."""
+PIECES = 2_400
 """Demonstrations of what to quote at most: each piece of a passage gives one."""
 READ = 4
 """Passages of a question, its evidence aside, whose pieces are labelled."""
-WORKED = 80
+WORKED = 200
 """Questions at most that are worked through for the other predictors: each gives several."""
 CLASSIFIER = "classifier.route"
 LABEL = {
@@ -112,18 +113,21 @@ class Demonstrator:
         made = [(CLASSIFIER, self._label_route(question, glimpse))]
         if question.route == "direct" and question.answer:
             made.append(("generator.direct", {"question": question.question, "answer": question.answer}))
-        if question.route == "direct" or question.outcome == "clarify" or question.id not in self._worked:
+        if question.route == "direct" or question.outcome == "clarify":
+            return made
+        found = self._search(question)
+        evidence = [self._passages[i] for i in question.evidence if i in self._passages]
+        made += [("judge.sufficiency", fields) for fields in _label_sufficiency(question, found, evidence)]
+        if question.id not in self._worked:
             return made
         if question.sub_queries:
             split = {"question": question.question, "sub_queries": list(question.sub_queries)}
             made.append(("decomposer.split", split))
-        found = self._search(question)
-        evidence = [self._passages[i] for i in question.evidence if i in self._passages]
-        made += [("judge.relevance", fields) for fields in _label_relevance(question, found)]
         made += [(STATES, fields) for fields in _label_pieces(question, found, evidence)]
-        made += [("judge.sufficiency", fields) for fields in _label_sufficiency(question, found, evidence)]
-        made += [("grounder.support", fields) for fields in self._label_support(evidence, found)]
-        made += [("grounder.responsive", fields) for fields in self._label_drafts(question, found, evidence)]
+        if not self._program.quotes(strict=False):  # of what is quoted, the pieces are judged and nothing else
+            made += [("judge.relevance", fields) for fields in _label_relevance(question, found)]
+            made += [("grounder.support", fields) for fields in self._label_support(evidence, found)]
+            made += [("grounder.responsive", fields) for fields in self._label_drafts(question, found, evidence)]
         made += [(DRAFT, fields) for fields in self._label_answer(question, found, evidence)]
         return made
 
@@ -237,24 +241,18 @@ def _label_pieces(question: LabelledQuestion, found: Found, evidence: Sequence[P
 
 
 def _label_sufficiency(question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
-    """Label what was found as it is, with the evidence completed, and with one piece of it taken out."""
+    """Label what was found: sufficient where it states every labelled fact, or holds all evidence without one."""
     context = _first_passages(found)
-    if question.outcome == "abstain" or not evidence:
-        return [_sufficiency_case(question, context, False)]
-    wanted = {p.id for p in evidence}
-    others = [p for p in context if p.id not in wanted]
-    whole = [*evidence, *others][:CONTEXT]
-    taken = [*evidence[:-1], *others][:CONTEXT]
-    made = [_sufficiency_case(question, whole, True), _sufficiency_case(question, taken, False)]
-    as_found = {p.id for p in context}
-    if as_found not in ({p.id for p in whole}, {p.id for p in taken}):
-        made.append(_sufficiency_case(question, context, wanted <= as_found))
-    return made
-
-
-def _sufficiency_case(question: LabelledQuestion, context: Sequence[Passage], sufficient: bool) -> Fields:
-    shown = sorted(context, key=lambda p: p.id)  # the order must not tell which was added
-    return {"question": question.question, "passages": excerpts(shown), "sufficient": sufficient}
+    if question.outcome == "abstain":
+        sufficient = False
+    elif question.alternatives:
+        text = " ".join(passage.text for passage in context)
+        sufficient = all(states(text, forms) for forms in question.alternatives)
+    elif evidence:
+        sufficient = {p.id for p in evidence} <= {p.id for p in context}
+    else:
+        return []
+    return [{"question": question.question, "passages": excerpts(context), "sufficient": sufficient}]
 
 
 def _cite_evidence(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> str:
@@ -279,7 +277,7 @@ def _first_passages(found: Found) -> list[Passage]:
 def thin_out(demonstrations: Sequence[Demonstration], most: int | None = None) -> list[Demonstration]:
     """Return at most `most` of each predictor, in the proportion of their labels.
 
-    Without `most`, at most CLASSIFIED of the classifier, PIECES of what to quote and MOST of any other.
+    Without `most`, at most CLASSIFIED of the classifier and of sufficiency, PIECES of what to quote, MOST of any other.
     """
     groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for at, one in enumerate(demonstrations):
@@ -287,7 +285,7 @@ def thin_out(demonstrations: Sequence[Demonstration], most: int | None = None) -
     sizes = Counter(one.predictor for one in demonstrations)
     kept: set[int] = set()
     for (predictor, _), places in groups.items():
-        limit = most or {CLASSIFIER: CLASSIFIED, STATES: PIECES}.get(predictor, MOST)
+        limit = most or {CLASSIFIER: CLASSIFIED, "judge.sufficiency": CLASSIFIED, STATES: PIECES}.get(predictor, MOST)
         share = min(1.0, limit / sizes[predictor])
         kept |= {places[int(n / share)] for n in range(int(len(places) * share))}
     return [one for at, one in enumerate(demonstrations) if at in kept]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, zip_longest
@@ -13,34 +13,40 @@ from typing import Any
 
 import dspy
 from dspy.lm15 import Request, Response, TextPart
+from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
 
 from optimize.compiler.candidates import CandidateSets, find_candidates
-from optimize.compiler.choice import BALANCED, OperatingPoints
+from optimize.compiler.choice import BALANCED, OperatingPoints, fit_doubt
 from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, Failure, learns_demos
+from optimize.compiler.layouts import screen_layouts
 from optimize.compiler.publish import read_ancestors
 from optimize.compiler.record import Entry, Record, compiler_digest, digest_json, fingerprint_predictor
-from optimize.compiler.replay import Arm
+from optimize.compiler.replay import Arm, Replay
 from optimize.compiler.scoring import group_topics, observe_routing, split_topics
 from optimize.compiler.search import Session
 from optimize.compiler.study import Caps, Note, Share, Spending, Study, create_study
+from optimize.evaluation.metrics import judge_answer
 from optimize.labelled.check import find_empty_split, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import hold_lock
+from program.answer import Outcome
 from program.errors import BudgetStop, DataError, StudyError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
 from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
+from program.loop.state import DRAFT
 from program.models.language.gateway import ProviderEngine, ProviderLM, to_response
+from program.models.language.layout import Layout
 from program.models.language.spending import track_spending
 from program.models.language.transport import Reply
 from program.serve.artifact import ROLES, require_keys
 from program.serve.opening import load, open_program
 
-SEARCHED = 120  # questions of train on which settings are tried at most; a compile's time grows with them
+SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
 LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
 DEFAULT_TRIALS = 60  # settings that a search proposes by default
 
@@ -66,9 +72,7 @@ class Opened:
             "preset": settings.loop.preset,
             "start": read_setting(self.base),
             "predictors": {
-                name: [
-                    fingerprint_predictor(self.base, predictor, model) for model in clients_of(self.base, predictor, {})
-                ]
+                name: [fingerprint_predictor(self.base, name, model) for model in clients_of(self.base, predictor, {})]
                 for name, predictor in self.base.named_predictors()
             },
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
@@ -143,6 +147,22 @@ def begin_study(session: Session, opened: Opened, begun: Study | None, trials: i
     return study
 
 
+@contextmanager
+def lead_study(project: Project, name: str) -> Iterator[None]:
+    """Be the one compile of a study on this machine, until the process ends.
+
+    Raises `StudyError` when another is.
+    """
+    folder = project.private / "studies"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / f"{name}.lock", timeout=0):
+            yield
+    except Timeout as error:
+        what = f"Another process is compiling {name} already."
+        raise StudyError(what, f"Wait for it, or help it: ragc worker PROJECT --study {name}") from error
+
+
 def plan_search(session: Session, opened: Opened, study: Study, demonstrations: Sequence[Demonstration]) -> SearchPlan:
     """Return what the study searches: as it was noted, else found now and noted.
 
@@ -151,8 +171,12 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     """
     if study.notes.get(Note.PLANNED):
         return load_plan(session, opened, study)
-    session.begin_stage("choosing candidates")
+    session.begin_stage("screening layouts of prompts")
     arms = make_arms(session, opened)
+    session.limit(Share.LAYOUTS)
+    replay = session.replay(copy_program(opened.base))
+    layouts = tuple(screen_layouts(replay, opened.parts["train"], opened.seed, session.advance))
+    session.begin_stage("choosing candidates")
     session.limit(Share.CANDIDATES)
     model = opened.base.runtime.models.propose
     candidates = find_candidates(
@@ -163,6 +187,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
         propose=partial(propose_instructions, open_proposer(model, session.record, session.spending), opened.base)
         if model is not None
         else None,
+        layouts={DRAFT: layouts} if layouts else {},
         progress=session.advance,
     )
     session.limit(Share.CHOICE)
@@ -191,6 +216,10 @@ def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
         predictor = base.predictor(name)
         predictor.signature = predictor.signature.with_instructions(learned.signature.instructions)
         predictor.demos = list(learned.demos)
+    laid = {name: one for name, one in parent.named_parameters() if isinstance(one, Layout)}
+    for name, layout in base.named_parameters():
+        if name in laid:
+            layout.value = laid[name].value
     return base
 
 
@@ -318,7 +347,7 @@ def make_demonstrations(session: Session, opened: Opened) -> list[Demonstration]
 
 
 def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
-    """Return the program to be sealed, with the heads asked on dev."""
+    """Return the program to be sealed, its heads and bound of confidence from dev."""
     program = copy_program(opened.base)
     plan.candidates.equip_program(program)
     asked: set[str] = set()
@@ -329,6 +358,14 @@ def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: 
                 asked |= {ask.predictor for ask, _ in path}
     sealed = copy_program(program)  # what was asked of it so far depends on the record
     apply_setting(sealed, points.points[BALANCED])
+    with suppress(BudgetStop):
+        answers = Replay(sealed, session.record, session.spending).answer_all([q.question for q in opened.parts["dev"]])
+        judged = [
+            (answer.confidence, judge_answer(question, answer.outcome, answer.text).wrong)
+            for question, answer in zip(opened.parts["dev"], answers, strict=True)
+            if answer.outcome is Outcome.ANSWERED
+        ]
+        sealed.policy.turn(unsure_below=fit_doubt(judged))
     for name in sorted(asked):
         fit_head(sealed, name)
     return sealed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from program.loop.decisions import to_jsonable, to_prompt_inputs
 from program.loop.rag import AgenticRAG
 from program.loop.state import Find, Request
 from program.models.catalog import LOCAL
+from program.models.language.layout import PromptLayout
 from program.passage import Passage
 from program.storage import digest_code
 
@@ -207,7 +208,7 @@ class RequestKeys:
         self._program = program
         self._predictors = dict(program.named_predictors())
         self._sources = {name: program.runtime.library.content_digest(name) for name in program.sources}
-        self._prints: dict[tuple[str, str, int, int], tuple[str, Any, Any]] = {}
+        self._prints: dict[Hashable, tuple[str, Any, Any]] = {}
 
     def memory_key(self, request: Request, model: Any) -> Hashable:
         """Return the name in this process."""
@@ -228,22 +229,23 @@ class RequestKeys:
         return digest_json([self._fingerprint_of(request.predictor, model), inputs])
 
     def _fingerprint_of(self, name: str, model: Any) -> str:
-        predictor = self._predictors[name]
-        key = (name, str(model.model), id(predictor.signature), id(predictor.demos))
+        predictor, layout = self._predictors[name], self._program.layout_of(name)
+        key = (name, str(model.model), id(predictor.signature), id(predictor.demos), layout)
         if key not in self._prints:  # signature and demos are kept, so that no other objects take their ids
             self._prints[key] = (
-                fingerprint_predictor(self._program, predictor, model),
+                fingerprint_predictor(self._program, name, model),
                 predictor.signature,
                 predictor.demos,
             )
         return self._prints[key][0]
 
 
-def fingerprint_predictor(program: AgenticRAG, predictor: dspy.Predict, model: Any) -> str:
+def fingerprint_predictor(program: AgenticRAG, name: str, model: Any) -> str:
     """Return the digest of all that a predictor and its model are given."""
+    predictor = program.predictor(name)
     described = {
-        name: [str(f.annotation), (f.json_schema_extra or {}).get("desc"), (f.json_schema_extra or {}).get("prefix")]
-        for name, f in predictor.signature.fields.items()
+        field: [str(f.annotation), (f.json_schema_extra or {}).get("desc"), (f.json_schema_extra or {}).get("prefix")]
+        for field, f in predictor.signature.fields.items()
     }
     worded = {name: [c.get("instructions"), c.get("criteria")] for name, c in predictor.fields.items()}
     here = str(model.model).startswith(LOCAL)
@@ -251,10 +253,17 @@ def fingerprint_predictor(program: AgenticRAG, predictor: dspy.Predict, model: A
         predictor.signature.instructions, described, {name: words for name, words in worded.items() if any(words)},
         [dict(demo) for demo in predictor.demos], predictor.config, model.model,
         {name: value for name, value in (model.kwargs or {}).items() if "key" not in name},
-        [source_digest(), *program.runtime.models.weights.values()] if here else [dspy.__version__],
+        [source_digest(), *program.runtime.models.weights.values()] if here else
+        [dspy.__version__, asdict(_shown_layout(program, name))],
     ]  # fmt: skip
     packed = orjson.dumps(content, default=lambda item: item.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(packed, digest_size=16).hexdigest()
+
+
+def _shown_layout(program: AgenticRAG, name: str) -> PromptLayout:
+    """Return a predictor's layout as far as it changes the prompt: what passages are shown is among the inputs."""
+    layout, shown = program.layout_of(name), len(program.predictor(name).demos)
+    return replace(layout, passages=0, excerpt="whole", demonstrations=min(layout.demonstrations, shown))
 
 
 def digest_json(content: Any) -> bytes:

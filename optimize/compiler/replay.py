@@ -120,8 +120,8 @@ class Replay:
 
     def _run_all(self, questions: Sequence[str]) -> list[_Run]:
         program, tuning = self.program, self.program.tuning()  # the knobs are read once for all questions
-        same = ("judges_at_once", "sources", "strategies", "links", "tables", "quotes", "threshold")
-        read = {name: getattr(program, name) for name in same}
+        same = ("judges_at_once", "sources", "strategies", "links", "tables", "quotes", "threshold", "withholds")
+        read = {name: getattr(program, name) for name in (*same, "prompt_of", "layout_of")}
         view = SimpleNamespace(**read, vouches=self._vouches, tuning=lambda: tuning)
         rounds = self.program.runtime.budget.max_rounds
         runs = []
@@ -209,7 +209,8 @@ class Replay:
             name: sum(getattr(one, name) for one in run.entries)
             for name in ("tokens_in", "tokens_out", "usd", "seconds")
         }
-        return replace(answer, usage=Usage(**run.counts, **totals), trace=replace(answer.trace, path=tuple(run.path)))
+        trace = replace(answer.trace, path=tuple(run.path))
+        return Answer(answer, usage=Usage(**run.counts, **totals), trace=trace)
 
     def _obtain_replies(self, wanted: Mapping[Hashable, PendingCall]) -> None:
         """Bring replies into memory: read from the store, else performed; or note how they failed."""
@@ -341,7 +342,8 @@ class Performer:
             self._record.calls += 1
             started, spent, usd = time.perf_counter(), ModelSpending(), 0.0
             try:
-                with track_spending(cap=self._spending) as spent, use_adapter(model), dspy.track_usage() as tracker:
+                adapter = use_adapter(model, self._program.layout_of(ask.predictor))
+                with track_spending(cap=self._spending) as spent, adapter, dspy.track_usage() as tracker:
                     value = self._ask(ask, model, tracker)
                 entry = _entry_of(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
                 usd = entry.usd

@@ -161,14 +161,14 @@ def best_row(table: Floats) -> int:
     return int(np.argmax(np.round(np.nanmean(table, axis=1), 12)))
 
 
-def survives(gains: Floats, topics: Sequence[str]) -> bool:
-    """Return True for a mean gain of its standard error or more, on several topics."""
+def survives(gains: Floats, topics: Sequence[str], errors: float = 1.0) -> bool:
+    """Return True for a mean gain above 0 of so many standard errors or more, on several topics."""
     known = np.isfinite(gains)
     groups = [topic for topic, there in zip(topics, known, strict=True) if there]
     if len(set(groups)) < 2:
         return False
     test = paired_test([0.0] * len(groups), gains[known].tolist(), groups)
-    return test.difference > 0 and test.difference >= test.spread / test.units**0.5
+    return test.difference > 0 and test.difference >= errors * test.spread / test.units**0.5
 
 
 ROUTE = "classifier.route"

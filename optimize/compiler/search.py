@@ -72,7 +72,9 @@ class Live:
     baseline: float | None = None  # utility, with routing credit, of the program as it was
     best: float | None = None  # the highest so far
     calls: int = 0  # model calls so far
+    expected: str = ""  # what the compile comes to, about, in a line; empty where no language model is asked
     started: float = field(default_factory=time.monotonic)
+    seconds: dict[str, float] = field(default_factory=dict)  # that each stage took which is over
 
     @property
     def seconds_left(self) -> float | None:
@@ -100,7 +102,10 @@ class Session:
 
     def begin_stage(self, name: str) -> None:
         """Begin a stage."""
-        self.live.stage, self.live.done, self.live.of, self.live.started = name, 0, 0, time.monotonic()
+        live, now = self.live, time.monotonic()
+        if live.stage:
+            live.seconds[live.stage] = live.seconds.get(live.stage, 0.0) + now - live.started
+        live.stage, live.done, live.of, live.started = name, 0, 0, now
         self.spending.book()
         self.tell()
 

@@ -33,7 +33,7 @@ KEPT_EVERY = 0.5  # seconds between two times that free calls and seconds are bo
 class Share:
     """Shares of each cap that may be gone after a stage."""
 
-    CANDIDATES, FIRST, SWEEP, SEARCH, CHOICE = 0.1, 0.25, 0.33, 0.45, 0.75
+    LAYOUTS, CANDIDATES, FIRST, SWEEP, SEARCH, CHOICE = 0.15, 0.2, 0.3, 0.36, 0.45, 0.75
 
 
 class Note:
@@ -224,9 +224,9 @@ class Study:
         """Note a JSON value of the study as a whole."""
         _run_patiently(lambda: self.optuna.set_user_attr(key, value))
 
-    def wait_for(self, key: str, check: Callable[[], None]) -> Any:
-        """Return a note once it is there. Raises `StudyError` when it never comes."""
-        end = time.monotonic() + WAIT
+    def wait_for(self, key: str, check: Callable[[], None], seconds: float = WAIT) -> Any:
+        """Return a note once it is there. Raises `StudyError` when it does not come in time."""
+        end = time.monotonic() + seconds
         while (noted := self.notes.get(key)) is None:
             check()
             if time.monotonic() > end or self.finished:

@@ -18,6 +18,8 @@ from program.knowledge.index.build import Advance
 from program.loop.rag import AgenticRAG
 from program.settings import UtilitySettings
 
+TOGETHER = 16  # questions that a replay answers at once; a cap that is reached loses no more
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -74,18 +76,25 @@ def evaluate(
 ) -> Evaluation:
     """Ask every question and grade the answers."""
     weights = weights or UtilitySettings()
-    return evaluate_side_by_side([(Grader(program, weights), program)], questions, weights.best, progress)[0]
+    arm = Grader(program, weights), lambda asked: [program(question) for question in asked]
+    return evaluate_side_by_side([arm], questions, weights.best, progress, together=1)[0]
+
+
+Grading = Callable[[LabelledQuestion, Any], Grade]
+Asking = Callable[[Sequence[str]], Sequence[Any]]
 
 
 def evaluate_side_by_side(
-    arms: Sequence[tuple[Callable[[LabelledQuestion, Any], Grade], Callable[[str], Any]]],
+    arms: Sequence[tuple[Grading, Asking]],
     questions: Sequence[LabelledQuestion],
     best: float = math.inf,
     progress: Advance = lambda done, of: None,
+    together: int = TOGETHER,
 ) -> list[Evaluation]:
     """Ask several programs the same questions; return one evaluation each.
 
-    Each arm is a grader, and what answers: a program or a replay of it. `best` is the highest utility there can be.
+    Each arm is a grader and what answers, `together` questions at a time: a program or a replay of it. `best` is the
+    highest utility there can be.
     A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
     questions not answered by all. No model's reply is remembered from one program for the next: each pays for its own.
     Raises `DataError` when there is no question.
@@ -95,13 +104,15 @@ def evaluate_side_by_side(
     graded: list[list[tuple[Grade, float]]] = []
     failed = []
     with suppress(BudgetStop):
-        for done, question in enumerate(questions, 1):
-            answers = [ask(question.question) for _, ask in arms]
-            try:
-                graded.append([(g(question, a), a.usage.seconds) for (g, _), a in zip(arms, answers, strict=True)])
-            except Exception as error:
-                failed.append(f"{question.id} ({type(error).__name__}: {error})")
-            progress(done, len(questions))
+        for first in range(0, len(questions), together):
+            asked = questions[first : first + together]
+            answered = [ask([question.question for question in asked]) for _, ask in arms]
+            for question, *answers in zip(asked, *answered, strict=True):
+                try:
+                    graded.append([(g(question, a), a.usage.seconds) for (g, _), a in zip(arms, answers, strict=True)])
+                except Exception as error:
+                    failed.append(f"{question.id} ({type(error).__name__}: {error})")
+            progress(first + len(asked), len(questions))
     return [
         Evaluation(tuple(row[n][0] for row in graded), tuple(row[n][1] for row in graded), tuple(failed), best)
         for n in range(len(arms))

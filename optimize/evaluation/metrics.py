@@ -11,7 +11,8 @@ from typing import Any
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer, Outcome
-from program.loop.grounding import NOTE, split_claims
+from program.loop.claims import split_claims
+from program.loop.grounding import NOTE, UNSURE
 from program.models.text import split_sentences
 from program.settings import UtilitySettings
 
@@ -22,7 +23,7 @@ METRICS = (
 )
 PROPORTIONS = frozenset(["partial", *METRICS]) - {"answer_relevancy", "sentences", "model_calls", "tokens", "usd"}
 """Metrics in [0, 1], as their means are."""
-_MARK_OR_NOTE = re.compile(r"\s*(?:\[\d{1,3}\]|" + re.escape(NOTE).replace(r"\{\}", ".*?") + ")")
+_MARK_OR_NOTE = re.compile(rf"\s*(?:\[\d{{1,3}}\]|{re.escape(UNSURE)}|" + re.escape(NOTE).replace(r"\{\}", ".*?") + ")")
 _CHECKABLE = re.compile(r"\d+(?:[.,:]\d+)*|\b[A-Z][\w-]+")
 
 

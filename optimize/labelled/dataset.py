@@ -72,6 +72,12 @@ class LabelledQuestion(BaseModel):
             raise ValueError(_NO_LABEL)
         return self
 
+    def as_example(self) -> Any:
+        """Return the question as a `dspy.Example`, its labels as they are."""
+        import dspy
+
+        return dspy.Example(**self.model_dump(mode="json")).with_inputs("question")
+
     @property
     def alternatives(self) -> tuple[tuple[str, ...], ...]:
         """The facts, each as the tuple of its spellings."""

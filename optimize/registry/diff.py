@@ -108,7 +108,7 @@ def diff_versions(a: str, b: str, point: str = POINT, root: Path | str | None = 
         point=point,
         wording=_compare_wording(*states),
         demonstrations=_compare_demonstrations(*states),
-        settings=_compare_values(*points),
+        settings=_compare_values(*(one | _find_layouts(state) for one, state in zip(points, states, strict=True))),
         sections={name: _compare_values(*(flatten(m.section(name)) for m in (before, after))) for name in SECTIONS},
         scores=scores,
         unscored=unscored,
@@ -140,6 +140,12 @@ def _find_texts(state: Mapping[str, Any]) -> dict[str, str]:
         found[name] = str(signature.get("instructions", ""))
         found |= {f"{name} / {f.get('prefix')}": str(f.get("description", "")) for f in signature.get("fields", [])}
     return found
+
+
+def _find_layouts(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of the prompts' layouts by name."""
+    laid = {name: part["layout"] for name, part in state.items() if isinstance(part, Mapping) and "layout" in part}
+    return flatten(laid)
 
 
 def _compare_demonstrations(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[DemonstrationChange, ...]:

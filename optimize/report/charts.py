@@ -139,7 +139,7 @@ class _Frame:
         return EDGE + (WIDTH - 2 * EDGE) * (value - self._left) / (self._right - self._left)
 
     def y(self, value: float) -> float:
-        return HEIGHT - EDGE - (HEIGHT - 1.5 * EDGE) * (value - self._low) / (self._high - self._low)
+        return HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * (value - self._low) / (self._high - self._low)
 
     def draw_axes(self, across: str, up: str, ticks: bool = True) -> list[str]:
         base = HEIGHT - EDGE
@@ -177,4 +177,5 @@ def _draw_text(x: float, y: float, text: str, anchor: Literal["start", "middle",
 
 def _wrap_svg(parts: Sequence[str], width: int = WIDTH, height: int = HEIGHT, label: str = "") -> str:
     about = f' aria-label="{label}"' if label else ""
-    return f'<svg viewBox="0 0 {width} {height}" role="img"{about}>{"".join(parts)}</svg>'
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    return f'<svg {size} role="img"{about}>{"".join(parts)}</svg>'

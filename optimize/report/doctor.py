@@ -16,10 +16,12 @@ from program.errors import RagcError
 if TYPE_CHECKING:
     from program.knowledge.project import Project
     from program.models.language.gateway import Endpoint
+    from program.models.language.pace import Pace
     from program.settings import KnowledgeSettings, ProviderSettings
 
 INSTALL = "python -m pip install -c constraints.txt"
 ROLES = ("decide", "write", "judge", "propose")
+LEAST_CALLS = 2  # of a model, that the time of a question should be room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def _check_project(folder: Path) -> Iterator[SetupFinding]:
     named["fallback"] = list_names(provider.fallback) if isinstance(provider.fallback, str) else ()
     for role, names in named.items():
         for name in filter(None, names):
-            yield _check_model(role, name, provider)
+            yield _check_model(role, name, provider, project)
     yield _try_out(f"embed: {models.embed} embeds a text", lambda: _embed_text(models.embed))
     if models.rerank:
         yield _try_out(f"rerank: {models.rerank} reads a passage", lambda: _rerank_passage(models.rerank))
@@ -98,10 +100,11 @@ def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> Se
     return SetupFinding(place.exists(), f"knowledge base {name}: {place}", f"Put its files into {place}.")
 
 
-def _check_model(role: str, name: str, provider: ProviderSettings) -> SetupFinding:
-    """Look at a model: a language model is called once, to see whether it answers."""
+def _check_model(role: str, name: str, provider: ProviderSettings, project: Project) -> SetupFinding:
+    """Look at a model: a language model is called, to see whether it answers and how long that takes."""
     from program.models.catalog import FALLBACK, is_structured, missing_keys, open_endpoint
     from program.models.embedded.reader import READER
+    from program.models.language.pace import allow_long_calls
     from program.models.language.transport import CallFailed
 
     embedded = READER if role in ("decide", "judge", "write", FALLBACK) else ""
@@ -109,13 +112,18 @@ def _check_model(role: str, name: str, provider: ProviderSettings) -> SetupFindi
         return SetupFinding(True, f"{role}: {name} (embedded)")
     mend = "Check the name, the key and that its server runs."
     try:
-        lane = open_endpoint(name, provider, role, embedded)
+        lane = open_endpoint(name, allow_long_calls(provider), role, embedded)
         if lacking := missing_keys(name, provider):
             return SetupFinding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
         if structured := is_structured(name, provider):
             mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
         _ask_once(lane, structured)
-        return SetupFinding(True, f"{role}: {name} answers; {_describe_price(lane)}")
+        pace = _measure_pace(lane, project)
+        told = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(lane)}"
+        limit = project.settings.budget.max_seconds
+        short = "max_seconds" in project.settings.budget.model_fields_set and limit < LEAST_CALLS * pace.seconds
+        mend = f"[budget] max_seconds = {limit:g} cuts its answers off: take it out, and it follows the pace measured."
+        return SetupFinding(not short, told, mend)
     except CallFailed as failure:
         return SetupFinding(False, f"{role}: {failure.what}", mend)
     except RagcError as error:
@@ -133,6 +141,16 @@ def _ask_once(lane: Endpoint, structured: bool) -> None:
     settings = {"response_format": decision_schema(asked)} if structured else {}
     messages = build_decision_prompt({"instructions": "Decide.", "inputs": {}}, asked)
     shared_gateway().ask(lane, Call(lane.model, messages, settings, lane.api_base), ModelSpending())
+
+
+def _measure_pace(lane: Endpoint, project: Project) -> Pace:
+    """Return how long a call takes, kept with the project."""
+    from program.models.language.gateway import ProviderLM
+    from program.models.language.pace import measure_pace, note_pace
+
+    pace = measure_pace(ProviderLM(lane))
+    note_pace(project.private, lane.model, pace)
+    return pace
 
 
 def _describe_price(lane: Endpoint) -> str:

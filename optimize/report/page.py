@@ -28,6 +28,7 @@ SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
 """Items of a list and characters of a text that are shown at most: the first with which the page is not too large."""
 GIVEN = 10  # times as long a text a predictor was given may be
 IMPORTANT = 12  # parameters in the chart of importances
+FIRST = ("correct", "wrong", "model_calls")  # figures shown before all others
 DRAWN = 20  # decisions of one predictor whose charts are shown at most: a router decides on every knowledge base
 
 
@@ -77,6 +78,10 @@ class CompileReport:
     """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
     doubts: Sequence[str] = ()
     """Shortcuts in the labels, a paragraph each."""
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    """By parameter what it is, in words."""
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By stage of the compile how long it took, in this process."""
     stopped_by: str = ""
     broken: Mapping[str, str] = field(default_factory=dict)
 
@@ -131,16 +136,20 @@ def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str,
         "p": format_p(report.gain.p),
         "p_plain": format_p(report.over_plain.p),
         "doubts": [_cut(doubt, 2 * longest) for doubt in report.doubts[:listed]],
-        "metrics": _list_metrics([report.plain, report.before, report.after]),
+        "metrics": _list_metrics([report.plain, report.before, report.after], ("utility", *METRICS)),
+        "first": _list_metrics([report.plain, report.before, report.after], FIRST),
         "frontier": _draw_frontier(report),
         "importances": charts.draw_bars(important) if important else "",
         "moved": [
-            (name, was, report.chosen[name])
+            (report.meanings.get(name, ""), name, was, report.chosen[name])
             for name, was in sorted(report.started_from.items())
             if abs(report.chosen.get(name, was) - was) > 1e-9 and not is_candidate(name)
         ],
         "given": {name: {**one, "text": _cut(one["text"], GIVEN * longest)} for name, one in report.given.items()},
-        "decisions": [_draw_decision(one, report.started_from, report.chosen) for one in drawn],
+        "decisions": [
+            _draw_decision(one, report.started_from, report.chosen, report.meanings.get(one["parameter"], ""))
+            for one in drawn
+        ],
         "undrawn": len(report.decisions) - len(drawn),
         "tags": {_cut(tag, longest): row for tag, row in islice(report.after.by_tag().items(), listed)},
         "won": won,
@@ -154,9 +163,9 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
-def _list_metrics(evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
+def _list_metrics(evaluations: Sequence[Evaluation], names: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
-    for name in ("utility", *METRICS):
+    for name in names:
         measures = [one.measure(name) for one in evaluations]
         if measures[-1] is None:
             continue
@@ -195,11 +204,12 @@ def _select_decisions(report: CompileReport, most: int) -> list[Mapping[str, Any
     return [one for one in report.decisions if id(one) in kept]
 
 
-def _draw_decision(one: Mapping[str, Any], was: Setting, now: Setting) -> dict[str, Any]:
+def _draw_decision(one: Mapping[str, Any], was: Setting, now: Setting, meaning: str) -> dict[str, Any]:
     p, y = np.asarray(one["chances"], float), np.asarray(one["truths"], bool)
     before, after = was.get(one["parameter"], 0.5), now.get(one["parameter"], 0.5)
     return {
         "name": one["parameter"],
+        "meaning": meaning,
         "n": len(p),
         "cuts": charts.draw_cuts(p[~y].tolist(), p[y].tolist(), before, after) if one["cut"] else "",
         "before": before,

@@ -7,25 +7,30 @@ the reply is decoded as DSPy decodes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import unwrap
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import dspy
 from dspy.adapters.types.decision import Choice, Score, decision_type
+from dspy.utils.callback import with_callbacks
 
+from program.knowledge.library import Library, ReportFailure
 from program.loop.state import Ask, Program, Runtime
 from program.models.catalog import JUDGED, LOCAL
-from program.passage import Passage
+from program.passage import Filters, Passage
 from program.signatures import Chance, excerpts
 
 Evidence = dict[str, Any]
 """By output: the probability of a Noul, those of a Choice by option, or those of a Score in order of its levels; None
 where nobody could tell."""
 
+Call = TypeVar("Call", bound=Callable[..., Any])
+tell_callbacks: Callable[[Call], Call] = with_callbacks
 _DEFAULT_TRACE = dspy.settings.trace  # an optimizer puts a list of its own in its place
 
 
@@ -146,6 +151,11 @@ def is_untraced() -> bool:
     return dspy.settings.trace is _DEFAULT_TRACE
 
 
+def is_watched(predictor: dspy.Predict) -> bool:
+    """Tell whether a DSPy callback is to be told of a predictor's calls."""
+    return bool(dspy.settings.callbacks or predictor.callbacks)
+
+
 def ask_client(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
     """Return a client's evidence for decisions, in batches where it takes them."""
     found: list[Evidence] = []
@@ -156,6 +166,59 @@ def ask_client(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> li
         else:
             found += [_read_prediction(predictor(lm=client, **one)) for one in inputs]
     return found
+
+
+def ask_watched(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
+    """Return the same evidence; DSPy's callbacks are told of every decision, the first lasting as long as the batch.
+
+    To call each predictor would serialise its demonstrations for each decision: a second a question.
+    """
+    found: list[Evidence] = []
+
+    def decide_all() -> Iterator[Evidence]:
+        yield from ask_client(program, client, asks)
+
+    evidence = decide_all()
+
+    @tell_callbacks
+    def decide(self: dspy.Predict, *args: Any, **kwargs: Any) -> dspy.Prediction:
+        found.append(next(evidence))
+        return dspy.Prediction(**decode(found[-1], self.fields))
+
+    for ask in asks:
+        decide(program.predictor(ask.predictor), **to_prompt_inputs(ask.inputs))
+    return found
+
+
+async def await_client(program: RunnableProgram, client: Any, ask: Ask) -> Evidence:
+    """Await a client's evidence for one decision; DSPy's callbacks are told of it."""
+    predictor, inputs = program.predictor(ask.predictor), to_prompt_inputs(ask.inputs)
+    found: Evidence = {}
+
+    @tell_callbacks
+    async def decide(self: dspy.Predict, *args: Any, **kwargs: Any) -> dspy.Prediction:
+        found.update(await program.requests.aask(ask.predictor, self, client, kwargs))
+        return dspy.Prediction(**decode(found, self.fields))
+
+    await decide(predictor, **inputs)
+    return found
+
+
+class Search(dspy.Retrieve):
+    """The library's search as one call, which DSPy's callbacks are told of."""
+
+    def __init__(self, library: Library, failed: ReportFailure) -> None:
+        super().__init__()
+        self._library, self._failed = library, failed
+
+    @tell_callbacks
+    def __call__(self, query: str, sources: Sequence[str], depth: int, filters: Filters) -> Sequence[Passage]:
+        return self._library.candidates(query, sources, depth, filters, failed=self._failed)
+
+    @tell_callbacks
+    async def acall(self, query: str, sources: Sequence[str], depth: int, filters: Filters) -> Sequence[Passage]:
+        """Return the same passages, awaited."""
+        return await self._library.acandidates(query, sources, depth, filters, failed=self._failed)
 
 
 class RequestCache:
@@ -199,8 +262,8 @@ class _Request:
         self._demos = predictor.demos
         self._made_of = _parts_of(predictor)
         listener = _Listener(client)
-        with dspy.context(trace=None):
-            predictor(lm=listener, **inputs)
+        with dspy.context(trace=None):  # past whoever watches: nobody made this decision
+            unwrap(dspy.Predict.forward)(predictor, lm=listener, **inputs)
         self.state = listener.state
         self.questions = listener.questions
 

@@ -7,21 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from itertools import groupby
 from threading import Thread
 from typing import Any
 
 import dspy
+from anyio import from_thread, to_thread
 from dspy.utils.exceptions import LMError
 
 from program.answer import Answer, Outcome
 from program.errors import ModelError
-from program.loop.decisions import RunnableProgram, ask_client, list_tiers
-from program.loop.grounding import known_addresses
+from program.loop.decisions import (
+    Evidence,
+    RunnableProgram,
+    Search,
+    ask_client,
+    ask_watched,
+    await_client,
+    is_watched,
+    list_tiers,
+)
+from program.loop.grounding import MarkNumbering, known_addresses
 from program.loop.metering import Driver, Event, PreparedRequest, Tell, Token, is_draft
 from program.loop.state import Ask, Find, Reply, Request, search_arguments
 from program.models.catalog import is_settled
@@ -29,10 +40,89 @@ from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
 from program.passage import Passage
 
+_tell: ContextVar[Tell | None] = ContextVar("ragc_tell", default=None)
+_UNHEARD = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy streams what some listener hears
+WRITERS = ("generator.answer", "generator.direct")
+"""The predictors that write what `dspy.streamify` streams."""
+
 
 def run(question: str, program: RunnableProgram) -> Answer:
-    """Return the answer, each request performed in turn."""
+    """Return the answer, each request performed in turn; in a worker thread of `dspy.streamify` it is streamed."""
+    if dspy.settings.send_stream is not None and _is_worker_thread():
+        answer: Answer = from_thread.run(arun, question, program)
+        return answer
     driver = Driver(question, program)
+    with _unstreamed():
+        return _run_in_turn(driver)
+
+
+async def arun(question: str, program: RunnableProgram) -> Answer:
+    """Return the answer, performing the requests of a step in parallel; `stream` and `dspy.streamify` hear of it."""
+    tell, send_stream = _tell.get(), dspy.settings.send_stream
+    if tell is None and send_stream is not None and (name := _find_streamed(program)):
+        return await _send_tokens(send_stream, name, question, program)
+    with _unstreamed():
+        return await _run_in_parallel(Driver(question, program, tell))
+
+
+async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerator[Event, None]:
+    """Yield progress and tokens of the answer that is asked for, then the answer.
+
+    Abandoned, it stops the work.
+    """
+    events: asyncio.Queue[Event | None] = asyncio.Queue()
+    context = contextvars.copy_context()
+    context.run(_tell.set, events.put_nowait)
+    task = asyncio.create_task(ask(), context=context)
+    task.add_done_callback(lambda _: events.put_nowait(None))
+    told = False
+    try:
+        while (event := await events.get()) is not None:
+            told = told or isinstance(event, Token)
+            yield event
+        answer = await task
+        if not told and answer.outcome is Outcome.ANSWERED:  # it was quoted, not written word by word
+            yield Token(answer.text)
+        yield answer
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _send_tokens(send_stream: Any, name: str, question: str, program: RunnableProgram) -> Answer:
+    """Return the answer; its tokens go to the stream of `dspy.streamify`."""
+    async with aclosing(stream(partial(arun, question, program))) as events:
+        async for event in events:
+            if isinstance(event, Token):
+                await send_stream.send(dspy.streaming.StreamResponse(name, "answer", event.text, is_last_chunk=False))
+            elif isinstance(event, Answer):
+                return event
+    raise AssertionError("a stream ends with its answer")
+
+
+def _find_streamed(program: RunnableProgram) -> str:
+    """Return the name under which tokens are streamed; "" where listeners hear other predictors only."""
+    listeners = dspy.settings.stream_listeners or []
+    writers = [program.predictor(name) for name in WRITERS]
+    heard = [one.predict_name or WRITERS[0] for one in listeners if any(one.predict is writer for writer in writers)]
+    return heard[0] if heard else "" if listeners else WRITERS[0]
+
+
+def _unstreamed() -> AbstractContextManager[Any]:
+    """Have DSPy stream no predictor by itself, though its callbacks may still send to a stream."""
+    listening = dspy.settings.send_stream is not None
+    return dspy.context(stream_listeners=[_UNHEARD]) if listening else nullcontext()
+
+
+def _is_worker_thread() -> bool:
+    try:
+        from_thread.check_cancelled()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _run_in_turn(driver: Driver) -> Answer:
     try:
         requests = driver.send_replies()
         while True:
@@ -47,12 +137,7 @@ def run(question: str, program: RunnableProgram) -> Answer:
         return driver.finish_answer(stop.value)
 
 
-async def arun(question: str, program: RunnableProgram, tell: Tell | None = None) -> Answer:
-    """Return the answer, performing the requests of a step in parallel.
-
-    `tell` hears of progress and tokens.
-    """
-    driver = Driver(question, program, tell)
+async def _run_in_parallel(driver: Driver) -> Answer:
     try:
         requests = driver.send_replies()
         while True:
@@ -68,28 +153,6 @@ async def arun(question: str, program: RunnableProgram, tell: Tell | None = None
                 requests = driver.send_replies([reply for task in under_way for reply in task.result()])
     except StopIteration as stop:
         return driver.finish_answer(stop.value)
-
-
-async def stream(question: str, program: RunnableProgram) -> AsyncIterator[Event]:
-    """Yield progress and tokens as they come, then the answer.
-
-    Abandoned, it stops the work.
-    """
-    events: asyncio.Queue[Event | None] = asyncio.Queue()
-    task = asyncio.create_task(arun(question, program, events.put_nowait))
-    task.add_done_callback(lambda _: events.put_nowait(None))
-    told = False
-    try:
-        while (event := await events.get()) is not None:
-            told = told or isinstance(event, Token)
-            yield event
-        answer = await task
-        if not told and answer.outcome is Outcome.ANSWERED:  # it was quoted, not written word by word
-            yield Token(answer.text)
-        yield answer
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 def _group_requests(driver: Driver, requests: Sequence[Request]) -> list[list[Request]]:
@@ -109,7 +172,7 @@ def _perform_group(driver: Driver, requests: Sequence[Request]) -> list[Reply]:
     calls = [driver.prepare_request(request) for request in requests]
     with driver.spending(calls[0]) as spent:
         asks = [request for request in requests if isinstance(request, Ask)]
-        found = ask_client(driver.program, calls[0].client, asks)
+        found = _ask(driver.program, calls[0], calls[0].client, asks)
         return [driver.note_decision(call, [one], spent) for call, one in zip(calls, found, strict=True)]
 
 
@@ -117,7 +180,7 @@ async def _aperform_group(driver: Driver, requests: Sequence[Request]) -> list[R
     """Return the replies likewise, awaited."""
     if len(requests) == 1:
         return [await _aperform_request(driver, requests[0])]
-    return await asyncio.to_thread(_perform_group, driver, requests)
+    return await to_thread.run_sync(_perform_group, driver, requests, abandon_on_cancel=True)
 
 
 def _perform_request(driver: Driver, request: Request) -> Reply:
@@ -126,16 +189,16 @@ def _perform_request(driver: Driver, request: Request) -> Reply:
     program = driver.program
     with driver.spending(call) as spent:
         if isinstance(request, Find):
-            candidates = program.runtime.library.candidates
-            search = partial(candidates, *search_arguments(request), failed=driver.note_degraded)
+            search = partial(Search(program.runtime.library, driver.note_degraded), *search_arguments(request))
             return driver.note_reply(call, _run_within(call.limit, search), spent, {})
         if call.direct:
             said = _run_within(call.limit, partial(_ask_tiers, program, call, request))
             return driver.note_decision(call, said, spent)
         reply = None
-        with use_adapter(call.client), dspy.track_usage() as tracker:
+        layout = program.layout_of(request.predictor)
+        with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
             try:
-                reply = _run_within(call.limit, partial(call.predictor, lm=call.client, **call.inputs))
+                reply = _run_within(call.limit, partial(call.predictor, **call.inputs))
             except LMError as error:
                 driver.replace_judge(call, spent, error)
         return driver.note_reply(call, reply, spent, tracker.get_total_tokens())
@@ -147,18 +210,19 @@ async def _aperform_request(driver: Driver, request: Request) -> Reply:
     program = driver.program
     async with driver.aspending(call) as spent:
         if isinstance(request, Find):
-            library = program.runtime.library
-            found = await library.acandidates(*search_arguments(request), failed=driver.note_degraded)
+            search = Search(program.runtime.library, driver.note_degraded)
+            found = await search.acall(*search_arguments(request))
             return driver.note_reply(call, found, spent, {})
         if call.direct:
             return driver.note_decision(call, await _aask_tiers(program, call, request), spent)
         reply = None
-        with use_adapter(call.client), dspy.track_usage() as tracker:
+        layout = program.layout_of(request.predictor)
+        with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
             try:
                 if driver.tell is not None and is_draft(request):
                     reply = await _stream_draft(call, request.inputs["passages"], program.links, driver.tell)
                 else:
-                    reply = await call.predictor.acall(lm=call.client, **call.inputs)
+                    reply = await call.predictor.acall(**call.inputs)
             except LMError as error:
                 driver.replace_judge(call, spent, error)
         return driver.note_reply(call, reply, spent, tracker.get_total_tokens())
@@ -168,7 +232,7 @@ def _ask_tiers(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> lis
     """Return what each client that was asked says: the second of a cascade only where the first is in doubt."""
     said: list[Mapping[str, Any]] = []
     for client in list_tiers(call.client):
-        said += ask_client(program, client, [ask])
+        said += _ask(program, call, client, [ask])
         if is_settled(said[-1], program.doubt_of(ask.predictor)):
             break
     return said
@@ -179,12 +243,17 @@ async def _aask_tiers(program: RunnableProgram, call: PreparedRequest, ask: Ask)
     said: list[Mapping[str, Any]] = []
     for client in list_tiers(call.client):
         if hasattr(client, "awaits"):
-            said.append(await program.requests.aask(ask.predictor, call.predictor, client, call.inputs))
+            said.append(await await_client(program, client, ask))
         else:
-            said += await asyncio.to_thread(ask_client, program, client, [ask])
+            said += await to_thread.run_sync(_ask, program, call, client, [ask], abandon_on_cancel=True)
         if is_settled(said[-1], program.doubt_of(ask.predictor)):
             break
     return said
+
+
+def _ask(program: RunnableProgram, call: PreparedRequest, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
+    """Return a client's evidence, the short way where nobody watches."""
+    return (ask_watched if is_watched(call.predictor) else ask_client)(program, client, asks)
 
 
 async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], links: Sequence[str], tell: Tell) -> Reply:
@@ -193,17 +262,17 @@ async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], link
     # One streaming wrapper a request: a shared one drops tokens when requests overlap.
     kind = PlainListener if hasattr(call.client, "adapter") else dspy.streaming.StreamListener
     listener = kind(signature_field_name=output, predict=call.predictor, allow_reuse=True)
-    filtered = LinkFilter(known_addresses(passages, links))
+    filtered, numbered = LinkFilter(known_addresses(passages, links)), MarkNumbering(len(passages))
     reply: Reply = None
     streaming = dspy.streamify(call.predictor, stream_listeners=[listener], async_streaming=True, is_async_program=True)
-    async with aclosing(streaming(lm=call.client, **call.inputs)) as pieces:
+    async with aclosing(streaming(**call.inputs)) as pieces:
         async for piece in pieces:
             if isinstance(piece, dspy.streaming.StreamResponse):
-                if text := filtered.feed(piece.chunk):
+                if text := numbered.feed(filtered.feed(piece.chunk)):
                     tell(Token(text))
             elif isinstance(piece, dspy.Prediction):
                 reply = piece
-    if text := filtered.rest():
+    if text := numbered.feed(filtered.rest()) + numbered.rest():
         tell(Token(text))
     if reply is None:
         raise ModelError("The writing model's stream ended without an answer.", "Ask again, or try without streaming.")

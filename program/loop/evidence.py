@@ -134,11 +134,11 @@ def keep_unjudged(state: State, most: int) -> None:
 def keep_helpful(state: State, threshold: float) -> None:
     """Keep what helps past the threshold, and note what may contradict.
 
-    With `filter` off, the best is kept.
+    Without a filter, the best is kept.
     """
     tuning, relevant = state.tuning, state.relevant
     state.kept = state.current[: tuning.keep_at_most]
-    if tuning.filter:
+    if state.filters:
         by_relevance = sorted(state.current, key=lambda passage: -relevant.get(passage.id, 0.0))
         least = {passage.id for passage in by_relevance[: tuning.keep_at_least]}
         passing = {passage.id for passage in by_relevance if relevant.get(passage.id, 0.0) >= threshold}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
+from program.loop.claims import Claim, is_echo, split_claims, trace_claims
 from program.loop.decisions import read_chances
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, remove_links
@@ -17,35 +18,37 @@ from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 FOUND_NOTHING = "I could not find this in the knowledge I have"
+NOTHING_STATED = "no passage states what was written about it"
 NOTE = "(another source says otherwise; the {} one is followed)"
 """What an answer adds, after its sentences, on a passage that was overruled."""
+BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
+UNSURE = "(not certain)"
+"""What an answer begins with whose confidence is under the version's bound."""
 _MARK = re.compile(r"\[(\d{1,3})\]")
 _MARK_AT_END = re.compile(r"\[(\d{1,3})\]\Z")
+_MAY_BE_MARK = re.compile(r"\[\d{0,3}\Z")
 _LONGEST_MARK = len("[999]")
-_CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A stretch of the answer up to its citation marks. `cites` holds passage numbers, from 1."""
-
-    text: str
-    cites: tuple[int, ...]
-
-    @property
-    def bare(self) -> str:
-        """The claim without its marks."""
-        return _MARK.sub("", self.text).strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A drafted text, its claims, those that their cited passages support, and the decision on the whole."""
+    """What was drafted: its claims, those that passages support, and the decision on the whole.
 
-    text: str
+    A quotation is `responsive` when a piece of it is past the threshold.
+    """
+
     stated: tuple[Claim, ...] = ()
     upheld: tuple[Claim, ...] = ()
     responsive: Any = None
+    quoted: float | None = None
+    """How probably a quotation states what is asked; None for a text that was written."""
+    written: str = ""
+    """A text as it was written and streamed, by whose order of marks its citations are numbered."""
+
+    @property
+    def text(self) -> str:
+        """What of it can be said."""
+        return " ".join(claim.text for claim in self.upheld)
 
     @property
     def unsupported(self) -> list[str]:
@@ -67,64 +70,124 @@ class _Quote:
 
 def write_draft(state: State) -> Flow[Draft]:
     """Return a draft with its claims checked, written twice where one fails."""
-    draft = yield from write_text(state, strict=False)
-    if not draft.text.strip() or not state.tuning.ground:
-        return draft
-    if state.program.quotes(strict=False):  # a quotation stands where it was taken from
-        stated = tuple(split_claims(draft.text))
-        return replace(draft, stated=stated, upheld=stated)
-    draft = yield from _check_claims(state, draft.text)
-    return (yield from write_strictly(state)) if len(draft.upheld) < len(draft.stated) else draft
+    draft = yield from write_once(state, strict=False)
+    if (draft.unsupported or not draft.upheld) and state.tuning.rewrites and not state.program.quotes(strict=False):
+        again = yield from write_once(state, strict=True)
+        draft = again if again.upheld else draft
+    return draft
 
 
-def write_strictly(state: State) -> Flow[Draft]:
-    """Return a checked draft that quotes rather than paraphrases."""
-    draft = yield from write_text(state, strict=True)
-    return (yield from _check_claims(state, draft.text))
+def write_once(state: State, strict: bool) -> Flow[Draft]:
+    """Return a checked draft; `strict` quotes rather than paraphrases.
+
+    The embedded writer's quotation stands where it was taken from. Of what a language model writes an echo of its
+    prompt has no claims, and a claim that no passage states has no support.
+    """
+    if state.program.quotes(strict):
+        return (yield from quote_passages(state))
+    (reply,) = yield [(yield from _ask_draft(state, strict))]
+    state.path.append("generate strictly" if strict else "generate")
+    text = _drop_unknown_marks(str(reply["answer"]), len(state.kept))
+    if not state.program.withholds:
+        stated = tuple(split_claims(text))
+        return Draft(stated, stated, written=text)
+    if repeats_prompt(state, DRAFT, text):
+        return Draft()
+    stated = tuple(trace_claims(text, state.kept, state.tuning.stated_above))
+    upheld = tuple(claim for claim in stated if claim.cites)
+    if len(upheld) < len(stated):
+        state.path.append(f"stated {len(upheld)}/{len(stated)}")
+    draft = Draft(stated, upheld)
+    if state.tuning.ground and upheld:
+        draft = yield from _check_claims(state, stated, upheld)
+    return replace(draft, written=text)
 
 
 def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[Answer | None]:
     """Return the answer that a draft comes to, or None when nothing is upheld."""
-    if not draft.text.strip():
-        return None
-    if not state.tuning.ground:
-        confidence = yield from _estimate_confidence(state, draft.text, stopped_by)
-        return None if confidence is None else _answer_with_conflicts(state, draft.text, confidence, stopped_by)
+    if draft.quoted is not None:
+        withheld = state.tuning.ground and (not draft.responsive or draft.quoted < state.tuning.answer_above)
+        said = draft.upheld and not withheld
+        return _answer_with_conflicts(state, draft, draft.quoted, stopped_by) if said else None
     if not draft.upheld:
         return None
-    decision = draft.responsive
-    if decision is None or draft.upheld != draft.stated:
-        (reply,) = yield [_ask_responsive(state, draft.upheld)]
-        decision = reply["responsive"]
-    responsive = float(decision.probability)
-    state.path.append(f"responsive {format_share(responsive)}")
-    if not decision.value or responsive < state.tuning.answer_above:
-        return None
     supported = len(draft.upheld) / len(draft.stated)
-    text = " ".join(claim.text for claim in draft.upheld)
-    return _answer_with_conflicts(state, text, responsive * supported, stopped_by, supported)
+    if not state.tuning.ground:
+        confidence = yield from _estimate_confidence(state, draft.upheld, stopped_by)
+        confidence = None if confidence is None else confidence * supported
+    else:
+        decision = draft.responsive
+        if decision is None or draft.upheld != draft.stated:
+            (reply,) = yield [_ask_responsive(state, draft.upheld)]
+            decision = reply["responsive"]
+        responsive = float(decision.probability)
+        state.path.append(f"responsive {format_share(responsive)}")
+        withheld = not decision.value or responsive < state.tuning.answer_above
+        confidence = None if withheld else responsive * supported
+    if confidence is None:
+        return None
+    return _answer_with_conflicts(state, draft, confidence, stopped_by, supported)
 
 
-def _ask_draft(state: State, strict: bool) -> Ask:
-    """Return the request for a text from the kept passages."""
-    inputs = {"question": state.question, "sub_queries": tuple(state.queries), "passages": state.kept}
+def repeats_prompt(state: State, predictor: str, text: str) -> bool:
+    """Tell whether a text is empty or an echo of its prompt, and note it on the path."""
+    prompt = f"{state.program.prompt_of(predictor)}\n{state.question}"
+    echo = state.program.withholds and is_echo(text, prompt, state.kept)
+    state.path += [f"{'echo' if text.strip() else 'no text'} of {predictor}"] if echo else []
+    return echo
+
+
+def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
+    """Return a quotation in place of what a language model wrote without any support."""
+    if draft.upheld or not state.program.withholds or state.program.quotes(strict=False):
+        return draft
+    state.missing = state.missing or NOTHING_STATED
+    return (yield from quote_passages(state))
+
+
+def _ask_draft(state: State, strict: bool) -> Flow[Ask]:
+    """Return the request for a text from the kept passages, as many and as much of each as the prompt shows."""
+    layout = state.program.layout_of(DRAFT)
+    shown = state.kept[: layout.passages or len(state.kept)]
+    if layout.excerpt != "whole":
+        shown = yield from _cut_to_best(state, shown)
+    inputs = {"question": state.question, "sub_queries": tuple(state.queries), "passages": shown}
     sentences = state.tuning.sentences * max(len(state.queries), 1)
     return Ask(DRAFT, {**inputs, "sentences": sentences, "strict": strict})
 
 
-def quote_passages(state: State) -> Flow[str]:
+def _cut_to_best(state: State, passages: Sequence[Passage]) -> Flow[list[Passage]]:
+    """Return the passages with those of their pieces that state most probably what is asked, in order."""
+    found = yield from _weigh_pieces(state)
+    cut = []
+    for n, passage in enumerate(passages, 1):
+        best = list(dict.fromkeys(quote.text for quote in found if quote.n == n))[:BEST_PIECES]
+        told = [piece.text for piece in split_pieces(passage.text) if piece.text in best]
+        cut.append(replace(passage, text=" ".join(dict.fromkeys(told)) or passage.text))
+    return cut
+
+
+def quote_passages(state: State) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
-    The most probable piece comes first. Of each look-up at most `sentences` pieces past the threshold are taken; where
-    none is, the best `quote_at_least` of all. Nothing is said twice.
+    The most probable piece comes first. Of each look-up at most `sentences` pieces past the threshold are taken, and
+    the best `quote_at_least` whether past it or not. Nothing is said twice. The draft is as probable as the best piece
+    of a look-up is, on average, and responsive when any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
+    best: list[float] = []
     for look_up in range(max(len(state.queries), 1)):
-        of_this = [quote for quote in found if quote.look_up == look_up and quote.stated]
-        taken += _take(of_this, taken, state.tuning.sentences)
-    taken += _take(found, taken, state.tuning.quote_at_least - len(taken))
-    return " ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)
+        of_this = [quote for quote in found if quote.look_up == look_up]
+        best.append(max((quote.probability for quote in of_this), default=0.0))
+        own = _take([quote for quote in of_this if quote.stated], taken, state.tuning.sentences)
+        taken += own + _take(of_this, [*taken, *own], state.tuning.quote_at_least - len(own))
+    text = " ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)
+    stated = any(quote.stated for quote in found)
+    probability = sum(best) / len(best)
+    state.path.append(f"quote {format_share(probability)}")
+    claims = tuple(split_claims(text))
+    return Draft(claims, claims, stated, probability)
 
 
 def make_answer(
@@ -135,13 +198,16 @@ def make_answer(
     passages: Sequence[Passage] = (),
     stopped_by: StoppedBy = StoppedBy.DONE,
     supported: float = 1.0,
+    draft: str = "",
 ) -> Answer:
     """Return the answer, without links, images and tags planted in it.
 
-    Its marks point into `passages`.
+    Its marks point into `passages`; they are numbered in the order of the `draft` that it is left of.
     """
     known = known_addresses(passages, state.program.links)
-    text, cited = cite_passages(remove_links(text, known), passages)
+    text, cited = cite_passages(remove_links(text, known), passages, remove_links(draft, known))
+    if outcome is Outcome.ANSWERED and confidence < state.tuning.unsure_below:
+        text = f"{UNSURE} {text}"
     return Answer(
         text=text,
         outcome=outcome,
@@ -173,12 +239,6 @@ def known_addresses(passages: Iterable[Passage], hosts: Sequence[str]) -> set[st
     return find_addresses((passage.text for passage in passages), hosts) if hosts else set()
 
 
-def split_claims(answer: str) -> list[Claim]:
-    """Split an answer into claims; text after the last mark cites nothing."""
-    found = (match[0].strip() for match in _CLAIM.finditer(answer))
-    return [Claim(text, tuple(dict.fromkeys(int(n) for n in _MARK.findall(text)))) for text in found if text]
-
-
 def state_claims(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[Statement, ...]:
     """Return claims under the title of the first passage that each cites."""
     return tuple(
@@ -187,60 +247,70 @@ def state_claims(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[
     )
 
 
-def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation, ...]]:
-    """Renumber an answer's marks in order of use, and list their citations.
+def cite_passages(answer: str, passages: Sequence[Passage], draft: str = "") -> tuple[str, tuple[Citation, ...]]:
+    """Renumber an answer's marks in order of use, in its draft first, and list their citations.
 
-    Marks of no passage are taken out.
+    Marks of no passage are taken out. Where a claim of the draft was withdrawn, its number may be missing.
     """
-    order: dict[int, int] = {}
-
-    def renumber(match: re.Match[str]) -> str:
-        return f"[{order.setdefault(int(match[1]), len(order) + 1)}]"
-
-    text = _MARK.sub(renumber, _drop_unknown_marks(answer, len(passages))).strip()
-    cited = [(n, passages[old - 1]) for old, n in order.items()]
+    numbering = MarkNumbering(len(passages))
+    numbering.feed(f"{draft} ")
+    text = (numbering.feed(answer) + numbering.rest()).strip()
+    used = {int(n) for n in _MARK.findall(text)}
+    cited = [(n, passages[old - 1]) for old, n in numbering.order.items() if n in used]
     return text, tuple(Citation(n, p.source, p.id, p.title, p.reason) for n, p in cited)
 
 
-def write_text(state: State, strict: bool) -> Flow[Draft]:
-    """Return a text from the kept passages, quoted or written.
+class MarkNumbering:
+    """The numbering of a text's marks in order of use, whole or in pieces; what may become a mark is held back."""
 
-    The embedded writer quotes, a language model writes.
-    """
-    if state.program.quotes(strict):
-        text = yield from quote_passages(state)
-        state.path.append("quote")
-        return Draft(text)
-    (reply,) = yield [_ask_draft(state, strict)]
-    state.path.append("generate strictly" if strict else "generate")
-    return Draft(str(reply["answer"]))
+    def __init__(self, passages: int) -> None:
+        self.order: dict[int, int] = {}
+        """The number given to each passage, by its place from 1."""
+        self._passages = passages
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """Return what can be shown now, marks of no passage taken out."""
+        text = self._held + piece
+        at = _MAY_BE_MARK.search(text)
+        cut = at.start() if at else len(text)
+        self._held = text[cut:]
+        return _MARK.sub(self._renumber, _drop_unknown_marks(text[:cut], self._passages))
+
+    def rest(self) -> str:
+        """Return what is still held, at the end."""
+        text, self._held = self._held, ""
+        return text
+
+    def _renumber(self, match: re.Match[str]) -> str:
+        return f"[{self.order.setdefault(int(match[1]), len(self.order) + 1)}]"
 
 
-def _check_claims(state: State, text: str) -> Flow[Draft]:
-    """Return the draft with those of its claims that their cited passages support."""
-    stated = split_claims(text)
-    checked = [claim for claim in stated if _cited_passages(state.kept, claim)]
+def _check_claims(state: State, stated: tuple[Claim, ...], cited: tuple[Claim, ...]) -> Flow[Draft]:
+    """Return the draft with those of its claims that a model, too, finds their cited passages to support."""
     supported: list[Any] = []
     responsive = None
-    if checked and state.at_once:
-        claims = [CitedClaim(n=n, text=claim.bare, cites=claim.cites) for n, claim in enumerate(checked, 1)]
+    if state.at_once:
+        claims = [CitedClaim(n=n, text=claim.bare, cites=claim.cites) for n, claim in enumerate(cited, 1)]
         inputs = {"question": state.question, "claims": claims, "passages": state.kept}
         (reply,) = yield [Ask("grounder.claims", {**inputs, "answer": state_claims(stated, state.kept)})]
         state.at_once = reply is not None
         if state.at_once:
             threshold = state.program.threshold("grounder.support", "supported")
-            supported = read_chances(reply["supported"], len(checked), threshold)
+            supported = read_chances(reply["supported"], len(cited), threshold)
             threshold = state.program.threshold("grounder.responsive", "responsive")
             (responsive,) = read_chances(reply["responsive"], 1, threshold)
-    if checked and not supported:
-        asks = [Ask("grounder.support", {"claim": c.bare, "passages": _cited_passages(state.kept, c)}) for c in checked]
+    if not supported:
+        asks = [
+            Ask("grounder.support", {"claim": c.bare, "passages": [state.kept[n - 1] for n in c.cites]}) for c in cited
+        ]
         supported = [reply["supported"] for reply in (yield [*asks])]
-    upheld = [claim for claim, decision in zip(checked, supported, strict=True) if decision.value]
+    upheld = tuple(claim for claim, decision in zip(cited, supported, strict=True) if decision.value)
     state.path.append(f"ground {len(upheld)}/{len(stated)}")
-    return Draft(text, tuple(stated), tuple(upheld), responsive)
+    return Draft(stated, upheld, responsive)
 
 
-def _estimate_confidence(state: State, text: str, stopped_by: StoppedBy) -> Flow[float | None]:
+def _estimate_confidence(state: State, stated: Sequence[Claim], stopped_by: StoppedBy) -> Flow[float | None]:
     """Return how probably an unchecked draft is right; None when that is too little to say it.
 
     The draft of a routed question is put to it once, if that costs no call or the draft may be withheld for it. Else
@@ -252,7 +322,7 @@ def _estimate_confidence(state: State, text: str, stopped_by: StoppedBy) -> Flow
     if not (tuning.route and wanted) or state.tripped():
         return otherwise
     try:
-        (reply,) = yield [_ask_responsive(state, split_claims(text))]
+        (reply,) = yield [_ask_responsive(state, stated)]
     except StepFailed:  # the draft is there all the same
         return otherwise
     responsive = float(reply["responsive"].probability)
@@ -264,19 +334,15 @@ def _ask_responsive(state: State, stated: Sequence[Claim]) -> Ask:
     return Ask("grounder.responsive", {"question": state.question, "answer": state_claims(stated, state.kept)})
 
 
-def _cited_passages(kept: Sequence[Passage], claim: Claim) -> list[Passage]:
-    return [kept[n - 1] for n in claim.cites if 1 <= n <= len(kept)]
-
-
 def _answer_with_conflicts(
-    state: State, text: str, confidence: float, stopped_by: StoppedBy, supported: float = 1.0
+    state: State, draft: Draft, confidence: float, stopped_by: StoppedBy, supported: float = 1.0
 ) -> Answer:
-    """Return the answer; what was overruled is mentioned, and cited, after it."""
-    passages = list(state.kept)
+    """Return the answer, marked as its draft was streamed; what was overruled is mentioned, and cited, after it."""
+    text, passages = draft.text, list(state.kept)
     for conflict in state.conflicts:
         passages.append(conflict.overruled)
         text += f" {NOTE.format(conflict.reason)} [{len(passages)}]"
-    return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported)
+    return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported, draft.written)
 
 
 def _drop_unknown_marks(answer: str, passages: int) -> str:

@@ -70,7 +70,7 @@ def _judge_at_once(state: State) -> Flow[_Judgement]:
     new = {passage.id for key in state.new for passage in state.ranked[key]} | set(list_ids(state.kept))
     threshold = state.program.threshold("judge.relevance", "relevant")
     shown = [p for p in state.current if p.id in new or state.relevant.get(p.id, 0.0) >= threshold]
-    if not state.tuning.filter:
+    if not state.filters:
         shown = state.current[: state.tuning.keep_at_most]
     parts = [query for query, _ in _list_parts(state, shown)]
     pairs = find_suspects(shown) if state.tuning.consistent else []
@@ -80,7 +80,7 @@ def _judge_at_once(state: State) -> Flow[_Judgement]:
         return (yield from _judge_one_by_one(state))
     _note_relevance(state, shown, reply)
     left_out = any(state.relevant.get(p.id, 1.0) >= threshold and p not in state.kept for p in shown)
-    if state.tuning.filter and left_out:
+    if state.filters and left_out:
         return (yield from _judge_kept(state))
     above = state.program.threshold("judge.sufficiency", "sufficient")
     whole, *rest = read_chances(reply["sufficient"], 1 + len(parts), above)
@@ -94,7 +94,7 @@ def _judge_at_once(state: State) -> Flow[_Judgement]:
 def judge_passages(state: State) -> Flow[None]:
     """Judge the passages of the new searches, and keep what helps."""
     pairs = [(query, passage) for name, query in state.new for passage in state.ranked[name, query]]
-    if not state.tuning.filter:
+    if not state.filters:
         state.new = []
         keep_helpful(state, 0.0)
         return
@@ -120,7 +120,7 @@ def _note_decisions(state: State, passages: Sequence[Passage], decisions: Sequen
     for passage, decision in zip(passages, decisions, strict=True):
         if not is_undecided(decision):
             state.relevant[passage.id] = max(state.relevant.get(passage.id, 0.0), decision.probability)
-    if state.tuning.filter and state.found and not state.relevant:
+    if state.filters and state.found and not state.relevant:
         raise StepFailed("judge.relevance: no reply that can be read")
     keep_helpful(state, state.program.threshold("judge.relevance", "relevant"))
 

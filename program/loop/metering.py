@@ -36,6 +36,7 @@ FOR_WRITING = 1 / 3
 """The share of the seconds that is kept for writing the answer, or for the fallback."""
 WRITING = ("generator.", "grounder.")  # the predictors that may use it
 CALLED_OFF = 1.0  # seconds at most until a request that was called off is in the books
+DOCUMENTS = 10  # of a search that a step shows
 SHOWN = 200  # characters of a text that a step shows
 
 
@@ -127,7 +128,8 @@ class Driver:
         self.program = program
         self.tell = tell
         self.meter = Meter(program.runtime.budget)
-        self.path: list[str] = []
+        configured = program.runtime.configured
+        self.path: list[str] = [f"{configured} writes, as DSPy is configured"] if configured else []
         self.steps: list[Step] = []
         self._told = 0
         self._failed = False
@@ -152,7 +154,7 @@ class Driver:
         runtime, meter = self.program.runtime, self.meter
         trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
         usage = replace(meter.totals, seconds=meter.seconds)
-        answer = replace(answer, trace=trace, usage=usage, version=runtime.version)
+        answer = Answer(answer, trace=trace, usage=usage, version=runtime.version)
         for observer in runtime.observers:
             observer(answer, self.question, runtime.preset)
         return answer
@@ -257,18 +259,21 @@ class Driver:
         request, seconds = call.request, time.perf_counter() - call.started
         tokens_in, tokens_out = tokens or (spent.tokens_in, spent.tokens_out)
         scores: dict[str, float] = {}
+        documents: tuple[tuple[str, float], ...] = ()
         error, model = "", spent.answering(call.model)
         if isinstance(reply, BaseException):
             output, error, model = f"failed: {explain_error(reply)}", type(reply).__name__, call.model
         elif isinstance(request, Find):
             output = f"{len(reply)} candidates"
+            found = ((passage.id, float(passage.scores.get("dense", passage.score))) for passage in reply)
+            documents = tuple(sorted(found, key=lambda pair: -pair[1])[:DOCUMENTS])
         else:
             output, scores = _show_reply(reply or {})
         name = request.predictor if isinstance(request, Ask) else "search"
         shown = repr(_show_input([*request.inputs.values()])) if isinstance(request, Ask) else request.query
         digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         began = time.time() - seconds
-        step = Step(name, digest, output, seconds * 1000, tokens_in, tokens_out, scores, began, model, error)
+        step = Step(name, digest, output, seconds * 1000, tokens_in, tokens_out, scores, began, model, error, documents)
         self.steps.append(step)
         return reply
 

@@ -15,20 +15,22 @@ from dspy.predict.parameter import Parameter
 
 from program.errors import IntegrityError
 from program.knowledge.index.fusion import GRAPH
+from program.models.language.layout import LAYOUT, Layout
 from program.passage import SourceCard
 
 KNOB = "knob"
 LEAST, MOST = 0.02, 0.98
 LIGHTEST, HEAVIEST = 0.25, 4.0
 LEVEL = ">"
-INSTRUCTIONS, DEMONSTRATIONS = "#instructions", "#demonstrations"
+INSTRUCTIONS, DEMONSTRATIONS, LAYOUTS = "#instructions", "#demonstrations", "#layout"
 
 
 @dataclass(eq=False)
 class Knob(Parameter):
     """A number with a default, a range and a meaning, saved with the program's state.
 
-    An integer default makes an integer knob. The range is closed and holds the value that changes nothing.
+    An integer default makes an integer knob. The range is closed and holds the value that changes nothing. What is not
+    `searched` is fitted in another way.
     """
 
     default: float
@@ -36,6 +38,7 @@ class Knob(Parameter):
     high: float
     _: KW_ONLY
     step: float | None = None
+    searched: bool = True
     meaning: str
 
     def __post_init__(self) -> None:
@@ -93,16 +96,16 @@ class Tuning:
     keep_at_least: int = _knob(1, 0, 4, meaning="best passages kept whatever the judge says")
     keep_at_most: int = _knob(6, 1, 12, meaning="passages the writer sees at most")
     sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
-    quote_at_least: int = _knob(1, 0, 6, meaning="best sentences that the embedded writer quotes whatever it thinks")
+    quote_at_least: int = _knob(1, 0, 3, meaning="best sentences quoted for each look-up once anything is quoted")
     rerank_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of a reranker's score over fusion's")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
-    answer_above: float = _knob(0.0, 0.0, 1.0, meaning="responsiveness under which a draft is withheld")
+    answer_above: float = _knob(0.0, 0.0, 1.0, meaning="probability of answering under which a draft is withheld")
     base_prior: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score given for how likely a passage's base is wanted")
     graph_weight: float = _knob(GRAPH, 0.0, 1.0, step=0.1, meaning="weight of the graph over text scores in fusion")
     only_chosen_bases: int = _switch(0, "search the chosen bases only, not all")
     look_up_unknown: int = _switch(1, "look up what needs no look-up but could not be answered without one")
     glimpse: int = _switch(1, "show the classifier a first look; off: search while it thinks")
-    filter: int = _switch(1, "judge passage by passage which of them help")
+    filter: int = _switch(1, "judge passage by passage which of them help, unless a writer quotes")
     each_part: int = _switch(0, "judge the evidence of each look-up by itself too")
     one_strategy: int = _switch(0, "search by one strategy at a time, by the next when the evidence is poor")
     recency: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="lift of the newest when a question asks for the latest")
@@ -113,6 +116,11 @@ class Tuning:
     clarify_above: float = _knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
     search_claims: int = _switch(0, "search once more for a claim that has no support")
     follow: int = _switch(1, "write look-ups anew that wait for what others find")
+    rewrites: int = _switch(1, "write a text once more of which no passage states a part")
+    stated_above: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="share of a claim's words that a passage must hold")
+    unsure_below: float = _knob(
+        0.0, 0.0, 1.0, searched=False, meaning="confidence under which an answer says that it is not certain"
+    )
     document_weight: float = _knob(0.0, 0.0, 0.8, step=0.2, meaning="share of a score from its document's best")
 
 
@@ -205,7 +213,10 @@ Setting = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One parameter's name, range and scale; `nominal` numbers are names, of which none is nearer than another."""
+    """One parameter's name, range, scale and meaning.
+
+    `nominal` numbers are names, of which none is nearer than another.
+    """
 
     name: str
     low: float
@@ -214,6 +225,7 @@ class Dimension:
     log: bool = False
     step: float | None = None
     nominal: bool = False
+    meaning: str = ""
 
 
 @dataclass(slots=True)
@@ -236,7 +248,7 @@ class Candidates:
 
 def is_candidate(name: str) -> bool:
     """Tell whether a parameter is a choice among candidates; none is sealed."""
-    return name.endswith((INSTRUCTIONS, DEMONSTRATIONS))
+    return name.endswith((INSTRUCTIONS, DEMONSTRATIONS, LAYOUTS))
 
 
 class ProgramParameters:
@@ -250,8 +262,13 @@ class ProgramParameters:
         self._slots: dict[str, tuple[Callable[[], float], Callable[[float], None]]] = {}
         self._predictors: list[dspy.Predict] = []
         for name, parameter in program.named_parameters():
-            if isinstance(parameter, Knob):
+            if isinstance(parameter, Knob) and parameter.searched:
                 self._add_knob(name, parameter)
+            elif isinstance(parameter, Layout) and len(parameter.candidates) > 1:
+                found = Dimension(
+                    name.removesuffix(LAYOUT) + LAYOUTS, 0, len(parameter.candidates) - 1, integral=True, nominal=True
+                )
+                self._add(found, partial(attrgetter("chosen"), parameter), parameter.choose)
             elif isinstance(parameter, dspy.Predict):
                 self._predictors.append(parameter)
                 self._add_decisions(name, parameter)
@@ -279,18 +296,21 @@ class ProgramParameters:
             if value != knob.value:
                 knob.set(min(max(value, knob.low), knob.high))
 
-        found = Dimension(name, knob.low, knob.high, knob.integral, step=knob.step)
+        found = Dimension(name, knob.low, knob.high, knob.integral, step=knob.step, meaning=knob.meaning)
         self._add(found, lambda: knob.value, write)
 
     def _add_decisions(self, name: str, predictor: dspy.Predict) -> None:
         for output, one in predictor.signature.output_fields.items():
             kind: Any = decision_type(one) or object
+            said = str((one.json_schema_extra or {}).get("desc", "")).rstrip(".")
             if issubclass(kind, Noul):
-                self._add_field(Dimension(f"{name}:{output}", LEAST, MOST), predictor, (output, "threshold"), 0.5)
+                found = Dimension(f"{name}:{output}", LEAST, MOST, meaning=f"probability from which it holds: {said}")
+                self._add_field(found, predictor, (output, "threshold"), 0.5)
             elif issubclass(kind, Choice):
                 # One label's weight is fixed: only ratios count.
                 for label in [str(v) for v in get_args(kind.model_fields["value"].annotation)][1:]:
-                    found = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True)
+                    meant = f"weight of {label} among: {said}"
+                    found = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True, meaning=meant)
                     self._add_field(found, predictor, (output, "weights", label), 1.0)
             elif issubclass(kind, Score):
                 # Each cut stays between its two levels, so that they are in order whatever is tried.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Literal
 
 import dspy
 
@@ -14,10 +15,12 @@ from program import signatures
 from program.answer import Answer
 from program.errors import QuestionError
 from program.loop import drivers
-from program.loop.decisions import RequestCache, clients_of, is_direct, is_embedded
+from program.loop.decisions import RequestCache, clients_of, is_decision, is_direct, is_embedded
 from program.loop.policy import PLAIN, Knob, Policy, Tuning, offer_strategies
 from program.loop.state import Runtime
 from program.models.catalog import DOUBT
+from program.models.language.adapter import FencedAdapter
+from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.passage import SourceCard
 
 MAX_QUESTION = 10_000
@@ -26,16 +29,19 @@ NOT_ENGLISH = 0.4
 none of 2,310 labelled English questions, 2 of the 4,100 lines of CLINC150 ("hello there", "yes sir")."""
 _ENGLISH = frozenset("the a an is are do does how what which who when where can i my to of for and in it on".split())
 _CREOLE = "pcm"  # Nigerian Pidgin is taken for terse English, and the other way round
+Role = Literal["write", "decide", "judge"]
 _attribute = object.__getattribute__  # a `dspy.Module` looks at each attribute's name, in ten times as long
 
 
 class Stage(dspy.Module):
-    """The predictors of one part of the loop, by name."""
+    """The predictors of one part of the loop, by name, and the layouts of the prompts of those that write."""
 
     def __init__(self, **asked: type[dspy.Signature]) -> None:
         super().__init__()
         for name, signature in asked.items():
             setattr(self, name, dspy.Predict(signature))
+            if choices := getattr(signature, "layout", None):
+                setattr(self, name + LAYOUT, Layout(choices))
 
 
 class Doubt(dspy.Module):
@@ -54,15 +60,18 @@ class Doubt(dspy.Module):
 class AgenticRAG(dspy.Module):
     """Answers questions over a library of sources.
 
-    `dspy.Evaluate` and any DSPy optimizer accept it. Everything learned about it lives in its predictors and in
-    `policy`. Safe from many threads and asyncio tasks: a call keeps its state to itself.
+    It is a program like any other of DSPy's. Everything learned about it lives in its predictors and in `policy`. Safe
+    from many threads and asyncio tasks: a call keeps its state to itself. As a `dspy.Tool` it is named `ask_knowledge`
+    and described by its sources.
     """
 
     def __init__(self, cards: Sequence[SourceCard], runtime: Runtime) -> None:
         super().__init__()
+        self.__name__ = "ask_knowledge"
+        about = " ".join(f"{card.name}: {card.describe()}" for card in cards)
+        self.__doc__ = f"Answer a question from these knowledge bases, with citations. {about}"
         self.sources = tuple(card.name for card in cards)
         self.strategies = offer_strategies(cards)
-        self.judges_at_once = hasattr(runtime.models.decider(signatures.Relevance), "chat")
         self.classifier = Stage(route=signatures.route_signature(cards))
         self.decomposer = Stage(split=signatures.Decompose, follow=signatures.FollowUp)
         self.judge = Stage(
@@ -70,7 +79,7 @@ class AgenticRAG(dspy.Module):
             sufficiency=signatures.Sufficiency,
             missing=signatures.Missing,
             contradiction=signatures.Contradiction,
-            **({"evidence": signatures.JudgeEvidence} if self.judges_at_once else {}),
+            **({"evidence": signatures.JudgeEvidence} if _has_chat(runtime) else {}),
         )
         writes = not is_embedded(runtime.models.write)
         tables = [card.name for card in cards if card.kind == "tables" and writes]
@@ -83,39 +92,135 @@ class AgenticRAG(dspy.Module):
             direct=signatures.AnswerDirectly,
             clarify=signatures.Clarify,
         )
-        claims = {"claims": signatures.CheckClaims} if self.judges_at_once else {}
+        claims = {"claims": signatures.CheckClaims} if _has_chat(runtime) else {}
         self.grounder = Stage(support=signatures.Support, responsive=signatures.Responsive, **claims)
         self.policy = Policy()
         if runtime.models.doubts:
             self.doubt = Doubt()
         self.runtime = runtime
         self.requests = RequestCache()
+        self.own_lms: dict[str, Any] = {}
+        """The models that `set_lm` gave, by role."""
+        self._bind_deciders()
 
-    def forward(self, question: str) -> Answer:
+    def __call__(self, question: str) -> Answer:
         """Return the answer to a question.
 
         A failed step never fails it. Raises `QuestionError` when there is nothing to ask.
         """
-        return drivers.run(self.check_language(question), self)
+        answer: Answer = super().__call__(question=question)
+        return answer
+
+    async def acall(self, question: str) -> Answer:
+        """Return the answer, awaited."""
+        answer: Answer = await super().acall(question=question)
+        return answer
+
+    aask = acall
+
+    def forward(self, question: str) -> Answer:
+        """Return the answer, requests performed in turn."""
+        return drivers.run(self.check_language(question), self._with_configured_writer())
 
     async def aforward(self, question: str) -> Answer:
         """Return the answer, independent requests performed in parallel."""
-        return await drivers.arun(self.check_language(question), self)
-
-    async def aask(self, question: str) -> Answer:
-        """Return the answer, awaited."""
-        answer: Answer = await self.acall(question)
-        return answer
+        return await drivers.arun(self.check_language(question), self._with_configured_writer())
 
     def stream(self, question: str) -> AsyncIterator[Any]:
         """Yield `Progress` and `Token` while the answer is made, then the `Answer`."""
-        return drivers.stream(self.check_language(question), self)
+        return drivers.stream(partial(self.acall, question))
+
+    def get_lm(self, role: Role = "write") -> Any:
+        """Return the model of a role; the writer may be the one that DSPy is configured with."""
+        models = self._with_configured_writer().runtime.models
+        return models.judge or models.decide if role == "judge" else getattr(models, role)
+
+    def set_lm(self, lm: Any, role: Role = "write") -> None:
+        """Give this program a model for a role in place of the project's; no saved state holds it."""
+        for predictor in filter(self._is_bound, self.predictors()):
+            predictor.lm = None
+        self.own_lms[role] = lm
+        self.runtime = replace(self.runtime, models=self.runtime.models.with_client(role, lm))
+        self._bind_deciders()
+
+    def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
+        """Return what was learned; the program's own models are no part of it."""
+        state = {}
+        for name, parameter in self.named_parameters():
+            kept = copy.copy(parameter)
+            if isinstance(kept, dspy.Predict) and self._is_bound(kept):
+                kept.lm = None
+            state[name] = kept.dump_state(json_mode=json_mode)
+        return state
+
+    def load_state(self, state: dict[str, Any], *, allow_unsafe_lm_state: bool = False) -> None:
+        """Take over what was learned."""
+        super().load_state(state, allow_unsafe_lm_state=allow_unsafe_lm_state)
+        self._bind_deciders()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AgenticRAG:
+        twin = copy.copy(self)
+        memo.update({id(self): twin, **{id(lm): lm for lm in self.own_lms.values()}})
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return twin
+
+    def __copy__(self) -> AgenticRAG:
+        twin = object.__new__(type(self))
+        twin.__setstate__(self.__getstate__())
+        return twin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Save what was learned and where the project is, not what it runs on."""
+        return _reopen, (self.runtime.reopen, self.dump_state(json_mode=False), self.own_lms)
+
+    def _with_configured_writer(self) -> AgenticRAG:
+        """Return the program with DSPy's language model as writer, where neither project nor caller names one."""
+        lm, models = dspy.settings.lm, self.runtime.models
+        if not isinstance(lm, dspy.BaseLM) or "write" in models.names.model_fields_set:
+            return self
+        twin = copy.copy(self)  # which shares the predictors
+        twin.runtime = replace(self.runtime, models=models.with_client("write", lm), configured=str(lm.model))
+        return twin
+
+    def _bind_deciders(self) -> None:
+        """Give predictors of decisions the client that answers them for nothing the next time: `ReAnchor` asks them."""
+        for predictor in self.predictors():
+            if predictor.lm is None and is_decision(predictor):
+                client = self.runtime.models.decider(predictor.signature)
+                predictor.lm = client if getattr(client, "cache", False) else None
+
+    def _is_bound(self, predictor: dspy.Predict) -> bool:
+        return is_decision(predictor) and predictor.lm is self.runtime.models.decider(predictor.signature)
+
+    @property
+    def judges_at_once(self) -> bool:
+        """Whether a chat model judges, which takes many decisions in one call."""
+        return hasattr(self.judge, "evidence") and _has_chat(self.runtime)
 
     @property
     def vouches(self) -> bool:
         """Whether an embedded decider says if a draft answers, which costs no call."""
         clients = clients_of(self, self.grounder.responsive, {})
         return all(is_embedded(client) and is_direct(client) for client in clients)
+
+    @property
+    def withholds(self) -> bool:
+        """Whether a text that no passage states is withheld."""
+        return self.runtime.withholds
+
+    def prompt_of(self, predictor: str) -> str:
+        """Return what a language model is told for a predictor beside its inputs."""
+        return (
+            FencedAdapter()
+            .lay_out(self.layout_of(predictor))
+            .format_system_message(self.predictor(predictor).signature)
+        )
+
+    def layout_of(self, predictor: str) -> PromptLayout:
+        """Return how the prompt of a predictor is laid out."""
+        stage, _, name = predictor.partition(".")
+        found = getattr(_attribute(self, stage), name + LAYOUT, None)
+        return found.value if found is not None else AS_IT_IS
 
     def quotes(self, strict: bool) -> bool:
         """Tell whether the embedded writer answers, which quotes."""
@@ -149,7 +254,7 @@ class AgenticRAG(dspy.Module):
 
     def plain(self) -> AgenticRAG:
         """Return plain RAG over the same library and models: the control arm."""
-        control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain"))
+        control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain", withholds=False))
         control.policy.turn(**PLAIN)
         return control
 
@@ -165,6 +270,18 @@ class AgenticRAG(dspy.Module):
                 "Ask in English, or name language models in [models] decide and write.",
             )
         return text
+
+
+def _has_chat(runtime: Runtime) -> bool:
+    return hasattr(runtime.models.decider(signatures.Relevance), "chat")
+
+
+def _reopen(opened: Callable[[], AgenticRAG], state: dict[str, Any], own_lms: Mapping[Role, Any]) -> AgenticRAG:
+    program = opened()
+    for role, lm in own_lms.items():
+        program.set_lm(lm, role)
+    program.load_state(state, allow_unsafe_lm_state=True)
+    return program
 
 
 def check_question(question: object) -> str:

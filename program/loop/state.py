@@ -12,6 +12,7 @@ from program.knowledge.library import Library
 from program.loop.decide import LoopProgress, Verdict
 from program.loop.policy import Strategy, Tuning, order_strategies
 from program.models.catalog import Models
+from program.models.language.layout import PromptLayout
 from program.passage import NO_FILTERS, Filters, Passage
 from program.signatures import BASE_PREFIX, Detail
 
@@ -173,6 +174,12 @@ class Runtime:
     preset: str = ""
     links: tuple[str, ...] = ()
     """The hosts that answers may link to."""
+    configured: str = ""
+    """The writer that DSPy is configured with, where the project names none."""
+    reopen: Callable[[], Any] | None = None
+    """What opens such a program anew, in another process too; None where nothing can."""
+    withholds: bool = True
+    """Whether a text that no passage states is withheld; the control arm says whatever was written."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Runtime:
         return self
@@ -193,7 +200,15 @@ class Program(Protocol):
     @property
     def vouches(self) -> bool: ...
 
+    @property
+    def withholds(self) -> bool:
+        """Whether a text that no passage states is withheld."""
+
     def quotes(self, strict: bool) -> bool: ...
+
+    def prompt_of(self, predictor: str) -> str: ...
+
+    def layout_of(self, predictor: str) -> PromptLayout: ...
 
     @property
     def judges_at_once(self) -> bool: ...
@@ -263,6 +278,11 @@ class State:
         self.plan = Plan("simple", self.program.sources, ())
         self.strategy = Strategy(ALL, self.program.sources)
         self.at_once = self.program.judges_at_once
+
+    @property
+    def filters(self) -> bool:
+        """Whether passages are judged one by one; a writer that quotes weighs each of their pieces instead."""
+        return bool(self.tuning.filter) and not self.program.quotes(strict=False)
 
     @property
     def scope(self) -> tuple[str, ...]:

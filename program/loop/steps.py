@@ -16,9 +16,10 @@ from program.loop.grounding import (
     conclude_answer,
     make_abstention,
     make_answer,
+    quote_unsupported,
+    repeats_prompt,
     write_draft,
-    write_strictly,
-    write_text,
+    write_once,
 )
 from program.loop.judging import judge_evidence, judge_passages
 from program.loop.state import (
@@ -77,7 +78,8 @@ def _answer_in_rounds(state: State) -> Steps:
         return (yield from _ask_back(state))
     if tuning.route and plan.route == "direct":
         (reply,) = yield [Ask("generator.direct", {"question": question})]
-        if text := reply["answer"].strip():
+        text = reply["answer"].strip()
+        if text and not repeats_prompt(state, "generator.direct", text):
             state.path.append("unretrieved")
             return make_answer(state, text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
         state.path.append("no direct answer")
@@ -93,7 +95,7 @@ def _answer_in_rounds(state: State) -> Steps:
     if tuning.judge and plan.route == "simple" and plan.confidence > tuning.fast_above:
         state.kept = state.found[: tuning.keep_at_most]
         state.verdict = Verdict(True, plan.confidence, len(state.kept))
-        answer = yield from _write_answer(state, StoppedBy.DONE)
+        answer = yield from _write_answer(state, StoppedBy.DONE, last=False)
         if answer is not None:
             return answer
         state.path.append("unsure")
@@ -149,8 +151,10 @@ def _take_rounds(state: State) -> Steps:
 def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Steps:
     """Ask one question back that names the options found; they count as found, not as cited."""
     (reply,) = yield [Ask("generator.clarify", {"question": state.question, "passages": state.kept})]
-    state.kept = []
     text = reply["clarifying_question"]
+    if repeats_prompt(state, "generator.clarify", text):
+        return make_abstention(state, state.missing, 0.0, stopped_by)
+    state.kept = []
     return make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
 
 
@@ -160,8 +164,11 @@ def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Steps:
     return answer or make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
 
 
-def _write_answer(state: State, stopped_by: StoppedBy) -> Flow[Answer | None]:
-    """Return the grounded answer or None; a claim without support is looked up once more before it is withdrawn."""
+def _write_answer(state: State, stopped_by: StoppedBy, last: bool = True) -> Flow[Answer | None]:
+    """Return the grounded answer or None; a claim without support is looked up once more before it is withdrawn.
+
+    The `last` text without any support gives way to a quotation.
+    """
     draft = yield from write_draft(state)
     unsupported = [text for text in draft.unsupported if (CLAIM, text) not in state.ranked][:MOST_CLAIMS]
     if unsupported and state.tuning.search_claims and _may_search(state):
@@ -171,7 +178,9 @@ def _write_answer(state: State, stopped_by: StoppedBy) -> Flow[Answer | None]:
         known = {passage.id for passage in before}
         state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
         if len(state.kept) > len(before):
-            draft = yield from write_strictly(state)
+            draft = yield from write_once(state, strict=True)
+    if last:
+        draft = yield from quote_unsupported(state, draft)
     return (yield from conclude_answer(state, draft, stopped_by))
 
 
@@ -185,12 +194,12 @@ def _fall_back(state: State) -> Steps:
     state.kept = state.kept or state.found[: state.tuning.k]
     state.conflicts = []
     state.path.append("fallback")
-    text = ""
+    state.tuning = replace(state.tuning, ground=0)
     if state.kept:
-        text = (yield from write_text(state, strict=False)).text.strip()
-    if not text:
-        return make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
-    return make_answer(state, text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
+        draft = yield from quote_unsupported(state, (yield from write_once(state, strict=False)))
+        if draft.text:
+            return make_answer(state, draft.text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
+    return make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
 
 
 def _search_plan(state: State) -> Flow[None]:

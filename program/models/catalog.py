@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from program.errors import BudgetError, ModelError
 from program.models.embedded.decider import LocalDecider
@@ -74,6 +74,12 @@ class Models:
         if QUOTED in signature.output_fields:
             return self.embedded
         return self.judge if self.judge is not None and JUDGED & set(signature.output_fields) else self.decide
+
+    def with_client(self, role: Literal["decide", "write", "judge"], client: Any) -> Models:
+        """Return the models with another one for a role, alone."""
+        names = self.names.model_copy(update={role: str(client.model)})
+        changed: dict[str, Any] = {role: client, "names": names, **({"rewrite": None} if role == "write" else {})}
+        return replace(self, **changed)
 
     def writer(self, inputs: Mapping[str, Any]) -> dspy.LM:
         """Return the language model that writes from these inputs."""

@@ -21,6 +21,7 @@ from program.loop.policy import LEVEL, Knob, apply_setting, find_dimensions
 from program.loop.rag import AgenticRAG
 from program.models.catalog import list_names, missing_keys
 from program.models.embedded.decider import LocalDecider
+from program.models.language.layout import Layout
 from program.serve.manifest import Manifest
 
 STATE = "program.json"
@@ -91,11 +92,14 @@ def restore_program(
 
 
 def describe_structure(program: dspy.Module) -> list[dict[str, Any]]:
-    """Return predictors with their fields, and knobs with their ranges, in order."""
+    """Return predictors with fields, layouts, and knobs with ranges, in order."""
     structure: list[dict[str, Any]] = []
     for name, parameter in program.named_parameters():
         if isinstance(parameter, Knob):
             structure.append({"knob": name, "low": parameter.low, "high": parameter.high})
+            continue
+        if isinstance(parameter, Layout):
+            structure.append({"layout": name})
             continue
         ways = {"in": parameter.signature.input_fields, "out": parameter.signature.output_fields}
         fields = [[n, way, _type_name(f)] for way, found in ways.items() for n, f in found.items()]
@@ -164,7 +168,9 @@ def check_fit(manifest: Manifest, program: dspy.Module, state: Mapping[str, Any]
 def _find_out_of_range(manifest: Manifest, program: dspy.Module, state: Mapping[str, Any]) -> Iterator[str]:
     settings = {"": {name: part["value"] for name, part in state.items() if "value" in part}}
     settings |= {f" at {point}": dict(values) for point, values in manifest.section("points").items()}
-    ranges = {d.name: _loadable_range(d.name, d.low, d.high) for d in find_dimensions(program)}
+    knobs = ((name, knob) for name, knob in program.named_parameters() if isinstance(knob, Knob))
+    ranges = {name: (knob.low, knob.high) for name, knob in knobs}
+    ranges |= {d.name: _loadable_range(d.name, d.low, d.high) for d in find_dimensions(program)}
     for where, setting in settings.items():
         for name, value in setting.items():
             if name not in ranges:
@@ -191,5 +197,7 @@ def _type_name(field: Any) -> str:
 def _show_item(item: Mapping[str, Any]) -> str:
     if "knob" in item:
         return f"knob {item['knob']}"
+    if "layout" in item:
+        return f"layout {item['layout']}"
     fields = ", ".join(f"{name}: {kind} ({way})" for name, way, kind in item["fields"])
     return f"{item['predictor']}({fields})"

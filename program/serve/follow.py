@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from program.answer import Answer
 from program.errors import VersionError
@@ -49,7 +49,7 @@ class Followed:
 
     def __call__(self, question: str) -> Answer:
         """Answer with the version named now."""
-        return cast(Answer, self.follow_alias()(question))
+        return self.follow_alias()(question)
 
     async def aask(self, question: str) -> Answer:
         """Answer with the version named now; a new one loads beside the event loop."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import dspy
 import orjson
 from filelock import FileLock
 
@@ -20,6 +22,7 @@ LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
 UNRETRIEVED = "unretrieved"  # the note in the path of an answer that was given without a look-up
 NANOSECONDS = 1_000_000_000
+_EVALUATING = ("dspy.evaluate", "dspy.teleprompt")
 _LOG = logging.getLogger("ragc.trace")
 
 
@@ -84,7 +87,12 @@ class TraceLog:
         return LineLog(self.folder / "review.jsonl")
 
     def write_answer(self, answer: Answer, question: str, preset: str) -> None:
-        """Write a trace, a doubtful answer's to review, too; warn once if it cannot be."""
+        """Write a trace, a doubtful answer's to review, too; warn once if it cannot be.
+
+        An answer that DSPy's `Evaluate` or an optimizer asked for is no user's, and is left out.
+        """
+        if is_evaluated():
+            return
         entry = {
             **answer.as_dict(),
             "question": question,
@@ -107,53 +115,89 @@ class TraceLog:
                 _LOG.warning("Traces cannot be written to %s (%s): answers go on without them.", self.folder, error)
 
 
-def emit_spans(answer: Answer, question: str = "", preset: str = "") -> None:
-    """Emit an OpenTelemetry span for a question, with one inside for each step.
-
-    They follow the GenAI semantic conventions and hang under the caller's span; without an SDK in use there are none.
-    They are made once the answer is there, with the times measured. Passages, prompts and texts are not in them.
-    """
-    try:
-        from opentelemetry import trace
-        from opentelemetry.sdk.trace import TracerProvider
-    except ImportError:
-        return
-    if not isinstance(trace.get_tracer_provider(), TracerProvider):
-        return
-    tracer = trace.get_tracer("ragc")
-    began = min((step.began for step in answer.trace.steps), default=time.time() - answer.usage.seconds)
-    attributes: dict[str, Any] = {
-        "gen_ai.operation.name": "invoke_workflow",
-        "gen_ai.workflow.name": answer.version or "ragc",
-        "gen_ai.usage.input_tokens": answer.usage.tokens_in,
-        "gen_ai.usage.output_tokens": answer.usage.tokens_out,
-        "ragc.trace_id": answer.trace.id,
-        "ragc.path": str(answer.trace),
-        "ragc.outcome": answer.outcome.value,
-        "ragc.stopped_by": answer.stopped_by.value,
-        "ragc.confidence": answer.confidence,
-        "ragc.usd": answer.usage.usd,
-    }
-    whole = tracer.start_span("invoke_workflow ragc", attributes=attributes, start_time=int(began * NANOSECONDS))
-    inside = trace.set_span_in_context(whole)
-    for step in answer.trace.steps:
-        name, described = _describe_step(step)
-        span = tracer.start_span(name, inside, attributes=described, start_time=int(step.began * NANOSECONDS))
-        if step.error:
-            span.set_attribute("error.type", step.error)
-            span.set_status(trace.StatusCode.ERROR, step.output)
-        span.end(int((step.began + step.milliseconds / 1000) * NANOSECONDS))
-    whole.end(int((began + answer.usage.seconds) * NANOSECONDS))
+def is_evaluated() -> bool:
+    """Tell whether this call comes out of DSPy's `Evaluate` or of an optimizer, which tell nobody otherwise."""
+    frame = sys._getframe()
+    while (outer := frame.f_back) is not None:
+        frame = outer
+        if frame.f_globals.get("__name__", "").startswith(_EVALUATING):
+            return True
+    return False
 
 
-def _describe_step(step: Step) -> tuple[str, dict[str, Any]]:
-    scores = {f"ragc.score.{name}": score for name, score in step.scores.items()}
-    common = {"ragc.step": step.name, "ragc.inputs": step.inputs, "ragc.output": step.output, **scores}
-    if not step.model:
-        return "retrieval", {"gen_ai.operation.name": "retrieval", **common}
-    provider, _, model = step.model.rpartition("/")
-    asked = {"gen_ai.provider.name": provider or "unknown", "gen_ai.request.model": model}
-    if not step.tokens_in and not step.tokens_out:
-        return f"decide {step.name}", {"gen_ai.operation.name": "decide", **asked, **common}
-    tokens = {"gen_ai.usage.input_tokens": step.tokens_in, "gen_ai.usage.output_tokens": step.tokens_out}
-    return f"chat {model}", {"gen_ai.operation.name": "chat", **asked, **tokens, **common}
+@dataclass(frozen=True, slots=True)
+class SpanLog:
+    """What emits OpenTelemetry spans of questions; texts are in them where `text_of` gives passages' texts by id."""
+
+    text_of: Callable[[str], str] | None = None
+
+    def emit_spans(self, answer: Answer, question: str = "", preset: str = "") -> None:
+        """Emit a span for a question, with one inside for each step.
+
+        They follow the GenAI and the OpenInference semantic conventions and hang under the caller's span; without an
+        SDK in use there are none. They are made once the answer is there, with the times measured.
+        """
+        try:
+            from opentelemetry import trace
+            from opentelemetry.sdk.trace import TracerProvider
+        except ImportError:
+            return
+        if not isinstance(trace.get_tracer_provider(), TracerProvider):
+            return
+        tracer = trace.get_tracer("ragc")
+        began = min((step.began for step in answer.trace.steps), default=time.time() - answer.usage.seconds)
+        attributes: dict[str, Any] = {
+            "openinference.span.kind": "CHAIN",
+            "gen_ai.operation.name": "invoke_workflow",
+            "gen_ai.workflow.name": answer.version or "ragc",
+            "gen_ai.usage.input_tokens": answer.usage.tokens_in,
+            "gen_ai.usage.output_tokens": answer.usage.tokens_out,
+            "ragc.trace_id": answer.trace.id,
+            "ragc.path": str(answer.trace),
+            "ragc.outcome": answer.outcome.value,
+            "ragc.stopped_by": answer.stopped_by.value,
+            "ragc.confidence": answer.confidence,
+            "ragc.usd": answer.usage.usd,
+        }
+        if self.text_of is not None:
+            attributes |= {"input.value": question, "output.value": answer.text}
+        whole = tracer.start_span("invoke_workflow ragc", attributes=attributes, start_time=int(began * NANOSECONDS))
+        inside = trace.set_span_in_context(whole)
+        for step in answer.trace.steps:
+            name, described = self._describe_step(step)
+            if described["openinference.span.kind"] == "LLM" and hasattr(dspy.Predict.forward, "__wrapped__"):
+                continue  # OpenInference's own instrumentation of DSPy has told of it
+            span = tracer.start_span(name, inside, attributes=described, start_time=int(step.began * NANOSECONDS))
+            if step.error:
+                span.set_attribute("error.type", step.error)
+                span.set_status(trace.StatusCode.ERROR, step.output)
+            span.end(int((step.began + step.milliseconds / 1000) * NANOSECONDS))
+        whole.end(int((began + answer.usage.seconds) * NANOSECONDS))
+
+    def _describe_step(self, step: Step) -> tuple[str, dict[str, Any]]:
+        common = {"ragc.step": step.name, "ragc.inputs": step.inputs}
+        if self.text_of is not None or step.scores or not step.model:
+            common["ragc.output"] = step.output
+        if not step.model:
+            kinds = {"gen_ai.operation.name": "retrieval", "openinference.span.kind": "RETRIEVER"}
+            return "retrieval", {**kinds, **common, **self._describe_documents(step)}
+        provider, _, model = step.model.rpartition("/")
+        asked = {"gen_ai.provider.name": provider or "unknown", "gen_ai.request.model": model}
+        if step.scores or not (step.tokens_in or step.tokens_out):
+            scores = {f"ragc.score.{name}": score for name, score in step.scores.items()}
+            counts = {"decision.token_count.input": step.tokens_in, "decision.token_count.output": step.tokens_out}
+            asked |= {"decision.model_name": step.model, "gen_ai.operation.name": "decide"}
+            return f"decide {step.name}", {"openinference.span.kind": "DECISION", **asked, **counts, **common, **scores}
+        counts = dict.fromkeys(("gen_ai.usage.input_tokens", "llm.token_count.prompt"), step.tokens_in)
+        counts |= dict.fromkeys(("gen_ai.usage.output_tokens", "llm.token_count.completion"), step.tokens_out)
+        asked |= {"llm.model_name": step.model, "gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
+        return f"chat {model}", {**asked, **counts, **common}
+
+    def _describe_documents(self, step: Step) -> dict[str, Any]:
+        described: dict[str, Any] = {}
+        for n, (id_, score) in enumerate(step.documents):
+            document = f"retrieval.documents.{n}.document"
+            described |= {f"{document}.id": id_, f"{document}.score": score}
+            if self.text_of is not None and (text := self.text_of(id_)):
+                described[f"{document}.content"] = text
+        return described

@@ -1,78 +1,37 @@
-"""A language model on loopback: real HTTP in OpenAI's form, scripted replies, every call counted."""
+"""What the tests of `optimize` share: the command line, a compile, and a language model that answers by the prompt."""
 
 import hashlib
 import io
 import json
 import sys
-import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from typer.testing import CliRunner
 
-from optimize.cli.main import main
-from optimize.compiler.compile import make_demonstrations
-from optimize.compiler.plan import begin_study, open_compile, plan_search
-from optimize.compiler.record import Record
-from optimize.compiler.search import Live, Session
-from optimize.compiler.study import Caps, Spending
+from optimize.cli.main import app, main
+from optimize.compiler.compile import compile_project
 from program import load
 from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway
-from tests.loopback import serving
+from program.serve.manifest import read_manifest
+from program.serve.reference import resolve
+from tests.program.models.responder import responding
+from tests.support.provider import Served, completion
 from tests.support.replies import obliging
 
 
-class Model(ThreadingHTTPServer):
-    """Answers each prompt by its content alone. Of equal prompts every one is counted; `fails` says by its number which
-    to refuse, `refuses` by its text, `refusal` with what status.
+class Model:
+    """Answers each prompt by its content alone; `calls` has the digest of each, `fails` says by its number which to refuse."""
 
-    `log` has of each call the digest of its prompt, when it came in and when it was answered (`time.monotonic`).
-    """
+    def __init__(self, url):
+        self.url, self.calls, self.fails = f"{url}/v1", [], lambda n: False
 
-    daemon_threads = True
-
-    def __init__(self):
-        self.calls = []
-        self.log = []
-        self.fails = lambda n: False
-        self.refuses = lambda text: False
-        self.refusal = 400
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        content = "".join(str(m["content"]) for m in body["messages"])
-        began, digest = time.monotonic(), hashlib.sha256(content.encode()).hexdigest()
-        self.server.calls.append(digest)
-        refused = self.server.fails(len(self.server.calls)) or self.server.refuses(content)
-        message = {"role": "assistant", "content": reply(body)}
-        told = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": body["model"],
-            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-            "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
-        }
-        sent = json.dumps({"error": {"message": "no", "type": "bad"}} if refused else told).encode()
-        self.send_response(self.server.refusal if refused else 200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(sent)))
-        self.end_headers()
-        try:
-            self.wfile.write(sent)
-        finally:  # whoever asked may have been killed
-            self.server.log.append((digest, began, time.monotonic()))
-
-    def log_message(self, *arguments):
-        pass
+    def respond(self, body):
+        self.calls.append(hashlib.sha256(json.dumps(body["messages"]).encode()).hexdigest())
+        if self.fails(len(self.calls)):
+            return 400, {}, "application/json", b'{"error": {"message": "no", "type": "bad"}}'
+        return 200, {}, "application/json", json.dumps(completion(body, Served("", 100, 10), reply(body))).encode()
 
 
 def reply(body):
@@ -92,41 +51,52 @@ def reply(body):
     return json.dumps(found)
 
 
-@pytest.fixture
-def model():
-    """The model, serving; what this process remembers of one before it is forgotten."""
-    with listening() as server:
-        yield server
-
-
 @contextmanager
 def listening():
-    """The model, as long as the block lasts, for a fixture of any scope."""
+    """The model, serving as long as the block lasts; what this process remembers of one before it is forgotten."""
     shared_gateway.cache_clear()
-    server = Model()
-    with serving(server):
-        yield server
+    with responding() as server:
+        model = Model(server.url)
+        server.respond = model.respond
+        yield model
+
+
+@pytest.fixture
+def model():
+    with listening() as served:
+        yield served
 
 
 @pytest.fixture
 def paid_shop(own_shop, model, monkeypatch):
     """A project all of whose decisions and texts come from the model on loopback, as from a paid one."""
-    return paid(own_shop, model, monkeypatch)
+    return paid(own_shop, model.url, monkeypatch)
 
 
-def paid(folder, model, patch):
-    """The project, everything in it decided and written by the model as long as the patch holds."""
+PAID = '[models]\ndecide = "openai/gpt-4o-mini"\nwrite = "openai/gpt-4o-mini"\n\n'
+
+
+def paid(folder, url, patch, models=PAID):
+    """The project, these models of it at the address as long as the patch holds."""
     import dspy
 
     patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it is looked for on the network
     patch.setenv("OPENAI_API_KEY", "none")
-    patch.setenv("OPENAI_API_BASE", model.url)
-    patch.setenv("OPENAI_BASE_URL", model.url)
+    patch.setenv("OPENAI_API_BASE", url)
+    patch.setenv("OPENAI_BASE_URL", url)
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
     settings = folder / "ragc.toml"
-    named = '[models]\ndecide = "openai/gpt-4o-mini"\nwrite = "openai/gpt-4o-mini"\n\n[knowledge.product]'
-    settings.write_text(settings.read_text().replace("[knowledge.product]", named, 1))
+    settings.write_text(settings.read_text().replace("[knowledge.product]", f"{models}[knowledge.product]", 1))
     return folder
+
+
+def compile_(folder, **options):
+    """Compile the project, with few trials; return what came of it."""
+    return compile_project(Project.open(folder), **{"trials": 6, **options})
+
+
+def manifest_of(folder, reference):
+    return read_manifest(resolve(reference, folder / "artifacts").path)
 
 
 @pytest.fixture
@@ -144,17 +114,20 @@ def ragc(monkeypatch, capsys):
     return run
 
 
+def invoke(*arguments):
+    """Run a command line; return what came of it, its error among that."""
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def invoke_json(*arguments):
+    """Run a command line; return the JSON that it printed, or raise its error."""
+    done = invoke(*arguments, "--json")
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return json.loads(done.stdout)
+
+
 @pytest.fixture(scope="module")
 def rag(compiled):
     """The compiled shop."""
     return load("shop@v2", artifacts=compiled / "artifacts")
-
-
-def planned(folder):
-    """A project whose search is planned: the session, the project opened, its study, plan and demonstrations."""
-    project = Project.open(folder)
-    session = Session(Record(project.private / "record.sqlite"), Spending(), Caps(), Live(), lambda live: None)
-    opened = open_compile(session, project, 0, "", None)
-    study = begin_study(session, opened, None, 1)
-    demonstrations = make_demonstrations(session, opened)
-    return session, opened, study, plan_search(session, opened, study, demonstrations), demonstrations

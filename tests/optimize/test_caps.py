@@ -6,18 +6,15 @@ from types import SimpleNamespace
 import pytest
 
 from optimize.compiler import study
-from optimize.compiler.compile import compile_project, join_study
+from optimize.compiler.compile import join_study
 from optimize.compiler.replay import PARALLEL_CALLS
-from optimize.compiler.study import Share, open_study
-from program.errors import BudgetError
+from optimize.compiler.study import Share
 from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway
+from tests.optimize.conftest import compile_
 
 CALLS, SECONDS = 60, 600.0
-
-
-def compile_(folder, **options):
-    return compile_project(Project.open(folder), **{"trials": 6, **options})
+ROOM = 120  # calls for a search to begin
 
 
 def interrupted(folder, at="trying the first settings", **options):
@@ -89,21 +86,15 @@ def test_what_an_outage_left_unknown_of_the_settings_tried_keeps_none_from_being
     assert len(model.calls) <= CALLS
 
 
-def test_the_number_of_settings_that_a_resumed_compile_is_given_is_its_workers_too(paid_shop):
-    interrupted(paid_shop)
-    interrupted(paid_shop, resume=True, trials=9)
-    assert open_study(Project.open(paid_shop)).notes["trials"] == 9
-
-
 def test_a_worker_spends_what_the_search_has_left_and_no_more(paid_shop, model):
-    interrupted(paid_shop, at="searching", max_calls=CALLS)
+    interrupted(paid_shop, at="searching", max_calls=ROOM)
     join_study(Project.open(paid_shop), "")
-    assert len(model.calls) <= Share.SEARCH * CALLS
+    assert len(model.calls) <= Share.SEARCH * ROOM
     paid = len(model.calls)
     join_study(Project.open(paid_shop), "")
     assert len(model.calls) == paid
     compile_(paid_shop, resume=True)
-    assert len(model.calls) <= CALLS
+    assert len(model.calls) <= ROOM
 
 
 def test_the_time_of_all_resumptions_counts_and_no_call_begins_after_it(paid_shop, model, monkeypatch):
@@ -136,15 +127,4 @@ def test_nothing_is_paid_for_where_no_version_could_be_sealed(paid_shop, model):
     (paid_shop / "artifacts").write_text("a file in the place of the folder")
     with pytest.raises(OSError, match="artifacts"):
         compile_(paid_shop)
-    assert not model.calls
-
-
-def test_time_that_is_up_while_the_knowledge_is_indexed_is_told(paid_shop, model, monkeypatch):
-    gone = later(monkeypatch)
-
-    def pass_(live):
-        gone[0] = 1000.0
-
-    with pytest.raises(BudgetError, match="cap on seconds"):
-        compile_(paid_shop, max_seconds=900, watch=pass_)
     assert not model.calls

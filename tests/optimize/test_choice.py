@@ -1,22 +1,17 @@
-"""Choosing: which gains survive the folds, and operating points that are really different settings."""
+"""Choosing: thresholds fitted to labels, which gains survive the folds, operating points that are really different."""
 
-import json
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from optimize.cli.main import app
-from optimize.compiler.choice import Candidate, find_best, find_frontier, price_points
-from optimize.compiler.scoring import gain_out_of_fold, survives
+from optimize.compiler.choice import Candidate, find_best, find_frontier, fit_doubt, price_points
+from optimize.compiler.scoring import fit_threshold, fit_weights, gain_out_of_fold, survives
 from optimize.labelled.dataset import read_labelled
 from program import load
 from program.knowledge.project import Project
-from program.serve.manifest import read_manifest
-from program.serve.reference import resolve
+from tests.optimize.conftest import manifest_of
 
 OWN = 0.01
 candidates = st.lists(
@@ -54,59 +49,70 @@ def test_a_setting_is_judged_on_a_topic_by_what_the_other_topics_say_of_it():
     assert gains.tolist() == [0.2, 0.0, 0.0, 0.0]  # what the lucky one is worth on its topic has no say there
 
 
-def test_folds_are_made_of_the_questions_held_back_alone():
-    topics = ["a", "a", "b", "c"]
-    gains = gain_out_of_fold(np.array([np.zeros(4), np.ones(4)]), topics, [2, 3])
-    assert np.isnan(gains[:2]).all() and gains[2:].tolist() == [1.0, 1.0]
-
-
 def test_a_gain_on_one_topic_alone_does_not_survive_and_one_on_most_does():
     topics = [f"t{n // 4}" for n in range(24)]
     alone = np.array([1.0 if topic == "t0" else -0.1 for topic in topics])
     most = np.array([0.4 if n % 4 else -0.1 for n in range(24)])
     assert not survives(alone, topics)
+    assert survives(alone + 0.1, topics, errors=0.0), "where there is nothing to protect"
     assert survives(most, topics)
-
-
-@pytest.mark.parametrize(
-    ("gains", "topics"),
-    [([0.0] * 8, [f"t{n}" for n in range(8)]), ([], []), ([1.0] * 9, ["t0"] * 9), ([1.0, np.nan], ["t0", "t1"])],
-)
-def test_no_gain_survives_when_there_is_none_or_one_topic_alone(gains, topics):
-    assert not survives(np.array(gains), topics)
-
-
-def stored(compiled):
-    return json.loads((resolve("shop@v2", compiled / "artifacts").path / "frontier.json").read_bytes())
+    assert not survives(np.zeros(24), topics) and not survives(np.ones(24), ["t0"] * 24)
 
 
 def calls_of(rag, compiled):
     return [rag(question.question).usage.calls for question in read_labelled(Project.open(compiled).labelled)]
 
 
-def ask(compiled, *options, question="How many watts does the Wren draw?"):
-    done = CliRunner().invoke(app, ["ask", str(compiled), question, "--json", *options])
-    return done.exception or json.loads(done.stdout)
-
-
 def test_the_economy_point_asks_no_more_calls_and_what_is_loaded_is_the_balanced_one(compiled):
-    points = read_manifest(resolve("shop@v2", compiled / "artifacts").path).section("points")
-    assert set(points) == {"quality", "balanced", "economy"}
+    assert set(manifest_of(compiled, "shop@v2").section("points")) == {"quality", "balanced", "economy"}
     root = compiled / "artifacts"
     balanced, economy = (calls_of(load("shop@v2", artifacts=root, point=p), compiled) for p in ("balanced", "economy"))
     assert sum(economy) <= sum(balanced)
     assert calls_of(load("shop@v2", artifacts=root), compiled) == balanced
 
 
-def test_the_frontier_reaches_down_to_plain_rag(compiled):
-    front = stored(compiled)
-    assert front[0]["calls"] <= 1.0
-    assert front == sorted(front, key=lambda one: one["utility"])
+labelled = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
 
 
-def test_ask_takes_a_point_by_name(compiled):
-    question = read_labelled(Project.open(compiled).labelled)[0].question
-    for point in ("economy", "balanced"):
-        told = load("shop@v2", artifacts=compiled / "artifacts", point=point)(question)
-        asked = ask(compiled, "--point", point, question=question)
-        assert (asked["text"], asked["usage"]["decisions"]) == (told.text, told.usage.decisions)
+@given(labelled)
+def test_no_cut_gets_more_labels_right_than_the_chosen_one(pairs):
+    probabilities, labels = map(np.array, zip(*pairs, strict=True))
+    cut = fit_threshold(probabilities, labels)
+    assert 0.02 <= cut <= 0.98
+    if labels.any() and not labels.all():
+        best = max(np.mean((probabilities >= c) == labels) for c in np.linspace(0.02, 0.98, 97))
+        assert np.mean((probabilities >= cut) == labels) >= best - 1e-9
+
+
+def test_labels_of_one_kind_leave_the_threshold_at_a_half():
+    assert fit_threshold([0.1, 0.9], [True, True]) == 0.5
+
+
+tables = st.lists(
+    st.tuples(st.lists(st.floats(0.01, 1), min_size=3, max_size=3), st.sampled_from("abc")), min_size=1, max_size=30
+)
+
+
+@given(tables)
+def test_fitted_weights_are_never_worse_than_none(pairs):
+    found = [dict(zip("abc", numbers, strict=True)) for numbers, _ in pairs]
+    labels = [label for _, label in pairs]
+    weights = {"a": 1.0, **fit_weights(found, labels)}
+
+    def right(w):
+        return sum(max(t, key=lambda o: t[o] * w[o]) == label for t, label in zip(found, labels, strict=True))
+
+    assert right(weights) >= right({"a": 1.0, "b": 1.0, "c": 1.0})
+    assert all(0.25 <= w <= 4.0001 for w in weights.values())
+
+
+def test_a_neglected_option_is_lifted():
+    weights = fit_weights([{"a": 0.6, "b": 0.4}] * 9 + [{"a": 0.9, "b": 0.1}], ["b"] * 9 + ["a"])
+    assert weights["b"] > 1.5
+
+
+def test_answers_are_said_to_be_uncertain_under_the_confidence_where_most_were_wrong():
+    low, high = [(n / 10, True) for n in range(4)], [(0.5 + n / 10, False) for n in range(5)]
+    assert fit_doubt([*low, *high]) == 0.5
+    assert fit_doubt(high * 2) == 0.0 and fit_doubt(low * 2) == 1.0
+    assert fit_doubt(low) == 0.0  # too few to tell

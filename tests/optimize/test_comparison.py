@@ -1,6 +1,5 @@
 """Comparisons of made-up score rows, as `ragc eval` writes them, and their guardrails."""
 
-import json
 import math
 
 import numpy as np
@@ -10,8 +9,6 @@ from hypothesis import strategies as st
 
 from optimize.evaluation.comparison import Margin, check_guardrail, compare_rows, parse_margin
 from program.errors import DataError
-
-QUESTIONS = 80
 
 
 def rows(words, calls=1.0, recall=None):
@@ -52,16 +49,6 @@ def test_more_calls_and_more_wrong_answers_are_worse_and_the_other_metrics_are_c
     assert alone < found.others["wrong"].p <= 3 * alone + 1e-12
 
 
-def test_the_json_shape_is_the_published_one():
-    shape = compare_rows(rows(BAD), rows(GOOD)).as_dict()
-    assert list(shape)[:10] == [
-        "verdict", "metric", "difference", "ci", "p", "n", "topics", "mde", "others", "flipped"
-    ]  # fmt: skip
-    assert (shape["metric"], shape["n"], shape["topics"], len(shape["ci"])) == ("utility", 80, 8, 2)
-    assert shape["flipped"][0] == {"id": "q000", "question": "Question 0?", "a": "wrong", "b": "correct"}
-    assert json.loads(json.dumps(shape, allow_nan=False)) == shape
-
-
 def test_the_difference_of_a_share_ends_at_one_that_of_a_count_where_it_will():
     before = rows(["wrong"] * 20, calls=1.0)
     after = rows(["correct"] * 15 + ["wrong"] * 5, calls=1.0)
@@ -72,14 +59,6 @@ def test_the_difference_of_a_share_ends_at_one_that_of_a_count_where_it_will():
     assert found.others["model_calls"].ci[1] > 1 and found.test.ci[1] > 2
     shares = compare_rows(before, after, "correct").as_dict()
     assert shares["ci"][1] == shares["by_tag"]["all"]["ci"][1] == 1
-
-
-def test_a_metric_counts_where_both_versions_have_it():
-    a, b = rows(GOOD, recall=0.5), rows(GOOD, recall=0.5)
-    for row in b[:30]:
-        row["metrics"]["retrieval_recall"] = None
-    assert compare_rows(a, b, metric="retrieval_recall").test.n == 50
-    assert "retrieval_recall" not in compare_rows(rows(GOOD), b).others
 
 
 @pytest.mark.parametrize(
@@ -105,14 +84,8 @@ def shifted(worse, n=200, topics=20, seed=0):
 def test_a_margin_holds_is_breached_or_is_not_shown(worse, state):
     found = check_guardrail(Margin("wrong", 0.02), shifted(worse))
     assert found.state == state
+    assert check_guardrail(Margin("correct", 0.02), shifted(-worse)).state == state  # more of a good thing is no breach
     assert found.worse == pytest.approx(worse, abs=0.02) and found.limit > found.worse
-
-
-def test_more_of_a_good_thing_is_no_breach_and_few_questions_without_a_change_show_nothing():
-    assert check_guardrail(Margin("correct", 0.02), shifted(0.2)).state == "holds"
-    assert check_guardrail(Margin("correct", 0.02), shifted(-0.2)).state == "breached"
-    for n, state in ((30, "not_shown"), (200, "holds")):
-        assert check_guardrail(Margin("wrong", 0.02), [(0.0, 0.0, "")] * n).state == state
 
 
 def test_a_relative_margin_is_on_the_ratio_of_geometric_means():

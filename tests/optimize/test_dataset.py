@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from optimize.labelled.dataset import LabelledQuestion, read_labelled, read_lines
+from optimize.labelled.dataset import read_labelled, read_lines
 from program.errors import DataError
 
 GOOD = {"id": "q1", "question": "How long?", "facts": ["30 days"]}
@@ -57,19 +57,14 @@ def test_blank_lines_a_byte_order_mark_and_odd_line_ends_are_passed_over(tmp_pat
     ("line", "says"),
     [
         ('{"id": "q2", ', "line 2 is not JSON"),
-        ("[" * 100_000, "line 2 is not JSON"),
         ("[1]", "line 2 is not a JSON object"),
         ('{"id": "q2", "id": "q3", "question": "a", "facts": ["b"]}', "'id' occurs twice"),
         ({"id": "q2", "evidense": []}, "Did you mean 'evidence'?"),
         ({"id": "q2", "line": 3}, "unknown key 'line'"),
         ({"id": "q2", "outcome": "answerd"}, "Did you mean 'answered'?"),
         ({"id": "q2", "route": "winding"}, "Use one of direct, simple, complex"),
-        ({"id": "q2", "strategy": "vectors"}, "Did you mean 'vector'?"),
-        ({"id": "q2", "split": "dew"}, "Did you mean 'dev'?"),
         ({"id": "q2", "facts": "30 days"}, "'facts' cannot be \"30 days\""),
-        ({"id": "q2", "facts": [30]}, "'facts' cannot be [30]"),
         ({"id": "q2", "facts": [[]]}, "'facts' is empty"),
-        ({"id": "q2", "facts": [" "]}, "'facts' is empty"),
         ({"id": "q2", "tags": "table"}, "Make it a list of texts"),
         ({"id": "q2", "as_of": "last week"}, "Make it a date"),
         ({"id": 7}, "'id' cannot be 7"),
@@ -93,10 +88,3 @@ def test_a_missing_an_empty_and_an_unreadable_file_are_told_apart(tmp_path):
     path = write(tmp_path, GOOD)
     path.write_bytes(path.read_bytes() + b'\n{"id": "\xff"}')
     assert "line 2 is not UTF-8" in fault(path)
-
-
-def test_a_question_cannot_be_changed_and_its_line_is_no_label():
-    question = LabelledQuestion(id="q", question="a?", facts=["b"], line=4)
-    with pytest.raises(ValueError, match="frozen"):
-        question.id = "r"
-    assert "line" not in question.model_dump()

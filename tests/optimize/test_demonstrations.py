@@ -1,59 +1,44 @@
-"""Demonstrations: made from module-level labels, thinned evenly, kept out of their own fold."""
+"""Demonstrations made from labels and kept out of their own fold; a replay that answers as the program does."""
 
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optimize.compiler.candidates import gather_sets
-from optimize.compiler.demonstrations import Demonstration, Demonstrator, thin_out
+from optimize.compiler.demonstrations import Demonstration, Demonstrator
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Arm, Replay
 from optimize.compiler.scoring import label_cases
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
-from program.loop.grounding import split_claims
-from program.loop.policy import apply_setting
-
-made = st.lists(
-    st.builds(
-        lambda topic, relevant: Demonstration("judge.relevance", topic, {"question": topic, "relevant": relevant}),
-        st.text("ab", min_size=1, max_size=2),
-        st.booleans(),
-    ),
-    max_size=120,
-)
-
-
-@given(made, st.integers(1, 60))
-def test_thinning_keeps_the_order_the_cap_and_about_the_share_of_each_label(demonstrations, most):
-    kept = thin_out(demonstrations, most)
-    assert len(kept) <= most
-    rest = iter(demonstrations)
-    assert all(any(one is other for other in rest) for one in kept)
-    if len(demonstrations) <= most:
-        assert kept == demonstrations
-    positive = Counter(bool(d.fields["relevant"]) for d in demonstrations)[True]
-    expected = positive * min(1, most / max(1, len(demonstrations)))
-    assert abs(Counter(bool(d.fields["relevant"]) for d in kept)[True] - expected) <= 1
+from program.loop.claims import split_claims
+from program.loop.policy import apply_setting, find_dimensions, read_setting
+from program.loop.state import Ask, read_look_ups
 
 
 @pytest.fixture(scope="module")
 def shop_demonstrations(shop):
     rag = open_program(shop)
+    rag.quotes = lambda strict: False  # as with a writer whose claims are checked
     train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
     return rag, Demonstrator(rag, Replay(rag, Record()), train).make(train)
 
 
-def test_questions_that_are_not_worked_through_teach_the_classifier_alone(shop):
+def test_questions_that_are_not_worked_through_teach_the_classifier_and_what_suffices_alone(shop):
     rag = open_program(shop)
     train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
-    made = Demonstrator(rag, Replay(rag, Record()), train[:1]).make(train)
-    taught = Counter(one.predictor for one in made)
-    assert taught["classifier.route"] == len(train) > 1
-    worked = Counter(one.predictor for one in Demonstrator(rag, Replay(rag, Record()), train).make(train[:1]))
-    assert taught - Counter({"classifier.route": len(train)}) == worked - Counter({"classifier.route": 1})
+
+    def taught(worked, asked):
+        made = Demonstrator(rag, Replay(rag, Record()), worked).make(asked)
+        return Counter(one.predictor for one in made)
+
+    every, one = taught(train[:1], train), taught(train, train[:1])
+    assert every.pop("classifier.route") == len(train) > one.pop("classifier.route") == 1
+    assert every.pop("judge.sufficiency") > one.pop("judge.sufficiency")
+    assert every == one, "all else is taught by what is worked through"
+    assert every["generator.states"] and not every["judge.relevance"], "each piece of a quotation is judged itself"
 
 
 def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
@@ -127,7 +112,61 @@ def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_
     sets = gather_sets(program, made, []).sets
     assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {
         "as it is": 0,
-        "labelled-8": 8,
         "labelled-4": 4,
     }
     assert not label_cases([Arm(Replay(program, Record()), [])], made, "decomposer.split").cases
+
+
+QUESTIONS = [
+    "How much water does the Merle hold?",
+    "How many days do I have to get my money back and how many watts does the Wren draw?",
+    "What is 12 times 12?",
+    "Does the kettle come in green?",
+]
+
+
+@pytest.fixture(scope="module")
+def replay(rag):
+    return Replay(rag.deepcopy(), Record())
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_under_any_setting_a_replay_answers_as_a_live_run(rag, replay, data):
+    before = read_setting(rag)
+    setting = {
+        d.name: data.draw(
+            st.integers(int(d.low), int(d.high)) if d.integral else st.floats(d.low, d.high), label=d.name
+        )
+        for d in find_dimensions(rag)
+    }
+    question = data.draw(st.sampled_from(QUESTIONS))
+    try:
+        apply_setting(rag, setting)
+        apply_setting(replay.program, setting)
+        live, again = rag(question), replay(question)
+    finally:
+        apply_setting(rag, before)
+    assert (again.text, again.outcome, again.trace.path) == (live.text, live.outcome, live.trace.path)
+    assert again.confidence == pytest.approx(live.confidence)
+    assert (again.usage.calls, again.usage.decisions) == (live.usage.calls, live.usage.decisions)
+
+
+def test_a_plan_is_read_back_from_the_file(rag, tmp_path):
+    ask = Ask("decomposer.split", {"question": "Who packs the kettles and how long does it take?"})
+    made, read_back = (read_look_ups(Replay(rag.deepcopy(), Record(tmp_path / "record")).reply(ask)) for _ in range(2))
+    assert read_back == made and len(made) == 2
+
+
+def test_another_threshold_alone_performs_nothing(rag):
+    record = Record()
+    program = Replay(rag.deepcopy(), record)
+    program.program.policy.turn(fast_above=1.0, ground=1)  # a draft that is judged, and not written before it is
+    program(QUESTIONS[0])
+    performed = record.performed
+    program.program.generator.states.fields["states"] = {"threshold": 0.999}
+    answer = program(QUESTIONS[0])
+    assert answer.outcome == "abstain"
+    assert record.performed == performed

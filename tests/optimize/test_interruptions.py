@@ -1,7 +1,6 @@
 """Compiles that are killed, stopped, or run at once: nothing is lost, nothing is paid twice."""
 
 import contextlib
-import io
 import multiprocessing
 import os
 import pty
@@ -17,20 +16,16 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from optimize.cli.interruption import interruptible
 from optimize.compiler.compile import compile_project, join_study
 from optimize.compiler.replay import PARALLEL_CALLS
 from optimize.compiler.search import Search
 from optimize.compiler.study import list_studies, open_study
 from program.errors import StudyError
 from program.knowledge.project import Project
-from program.loop.grounding import FOUND_NOTHING
 from program.loop.policy import PRESETS
-from program.loop.rag import AgenticRAG
-from program.serve.manifest import read_manifest
-from program.serve.reference import find_versions, resolve
-from tests.conftest import write_shop
-from tests.optimize.conftest import listening, paid
+from program.serve.reference import find_versions
+from tests.conftest import add_toml, write_shop
+from tests.optimize.conftest import listening, manifest_of, paid
 
 KILLS = int(os.environ.get("RAGC_KILLS", "4"))  # all of them happen; a hundred take minutes
 ON_THEIR_WAY = 2 * PARALLEL_CALLS  # calls that a kill loses at most
@@ -72,10 +67,12 @@ def started(target, *arguments):
 
 
 def digests(folder):
-    root = folder / "artifacts"
-    return [
-        read_manifest(resolve(f"shop@{version}", root).path).content_digest for version in find_versions(root, "shop")
-    ]
+    versions = find_versions(folder / "artifacts", "shop")
+    return [manifest_of(folder, f"shop@{version}").content_digest for version in versions]
+
+
+def in_database(folder):
+    add_toml(folder, f'[study]\nstorage = "sqlite:///{folder}/studies.db"')
 
 
 def cleared(folder):
@@ -84,11 +81,6 @@ def cleared(folder):
     shutil.rmtree(folder / ".ragc/studies", ignore_errors=True)
     for file in [*(folder / ".ragc").glob("record.sqlite*"), *folder.glob("studies.db*")]:
         file.unlink()
-
-
-def in_database(folder):
-    settings = folder / "ragc.toml"
-    settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{folder}/studies.db"\n')
 
 
 def killed_and_resumed(folder, url, upto, wait, whole, clear):
@@ -121,7 +113,7 @@ def killed_and_resumed(folder, url, upto, wait, whole, clear):
 def undisturbed(tmp_path_factory):
     """What a compile that nothing interrupts ends in, and what it pays, wherever the project lies."""
     with pytest.MonkeyPatch.context() as patch, listening() as model:
-        folder = paid(write_shop(tmp_path_factory.mktemp("undisturbed") / "shop"), model, patch)
+        folder = paid(write_shop(tmp_path_factory.mktemp("undisturbed") / "shop"), model.url, patch)
         compile_project(Project.open(folder), trials=TRIALS)
         assert len(set(model.calls)) == len(model.calls)
         return digests(folder)[-1], len(model.calls)
@@ -145,7 +137,6 @@ def test_killed_at_random_moments_and_resumed_it_ends_in_the_same_program_for_th
     def clear():
         cleared(paid_shop)
         model.calls.clear()
-        model.log.clear()
 
     killed_and_resumed(paid_shop, model.url, KILLS // 2, lambda: moments.uniform(0.2, 2.5), whole, clear)
 
@@ -157,21 +148,16 @@ def test_a_database_that_refuses_connections_for_a_while_changes_neither_the_ver
     in_database(paid_shop)
     begun, refused = [], []
 
-    def away():
-        return bool(begun) and time.monotonic() - begun[-1] < AWAY
+    def refusing(error):
+        def refuse(*_):
+            if begun and time.monotonic() - begun[-1] < AWAY:
+                refused.append(begun[-1])
+                raise error
 
-    def connect(*_):
-        if away():
-            refused.append(begun[-1])
-            raise sqlite3.OperationalError("unable to open database file")
-
-    def check_out(*_):
-        if away():
-            raise sa.exc.DisconnectionError("the database is going down")
+        return refuse
 
     def leaves(n):
-        if n == paid // 3:
-            begun.append(time.monotonic())
+        begun.extend([time.monotonic()] if n == paid // 3 else [])
         return False
 
     def look(live):
@@ -179,14 +165,15 @@ def test_a_database_that_refuses_connections_for_a_while_changes_neither_the_ver
             begun.append(time.monotonic())
 
     model.fails = leaves
-    listening_to = ((sa.Engine, "do_connect", connect), (sa.pool.Pool, "checkout", check_out))
-    for one in listening_to:
-        sa.event.listen(*one)
+    hooks = [(sa.Engine, "do_connect", refusing(sqlite3.OperationalError("unable to open database file")))]
+    hooks.append((sa.pool.Pool, "checkout", refusing(sa.exc.DisconnectionError("the database is going down"))))
+    for hook in hooks:
+        sa.event.listen(*hook)
     try:
         compile_project(Project.open(paid_shop), trials=TRIALS, watch=look)
     finally:
-        for one in listening_to:
-            sa.event.remove(*one)
+        for hook in hooks:
+            sa.event.remove(*hook)
     assert len(begun) == 2 and set(refused) == set(begun)
     assert digests(paid_shop)[-1] == expected
     assert len(model.calls) == paid
@@ -245,27 +232,10 @@ def stopped(monkeypatch, *arguments):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("verb", ["compile", "worker"])
-def test_ctrl_c_in_a_finalizer_is_not_lost(paid_shop, model, capsys, monkeypatch, verb):
-    if verb == "worker":
-        with monkeypatch.context() as before:
-            before.setattr(Search, "_try_setting", lambda *_: os.kill(os.getpid(), signal.SIGINT))
-            stopped(before, "compile", paid_shop, "--trials", "4")
-        capsys.readouterr()
+def test_ctrl_c_in_a_finalizer_is_not_lost(paid_shop, capsys, monkeypatch):
     finalizing(monkeypatch, Search, "_try_setting")
-    options = ["--trials", "4"] if verb == "compile" else []
-    assert stopped(monkeypatch, verb, paid_shop, *options) == 130
-    assert ("--resume" in capsys.readouterr().err) == (verb == "compile")
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("verb", ["ask", "eval"])
-def test_ctrl_c_in_a_finalizer_stops_many_questions_after_the_first(own_shop, capsys, monkeypatch, verb):
-    finalizing(monkeypatch, AgenticRAG, "forward")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("What is 2 times 3?\nWhat is 3 times 4?\n"))
-    options = ["--split", "train"] if verb == "eval" else []
-    assert stopped(monkeypatch, verb, own_shop, *options) == 130
-    assert capsys.readouterr().out.count(FOUND_NOTHING) == (1 if verb == "ask" else 0)
+    assert stopped(monkeypatch, "compile", paid_shop, "--trials", "4") == 130
+    assert "--resume" in capsys.readouterr().err
 
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(paid_shop, model, capsys, monkeypatch):
@@ -293,7 +263,7 @@ def held_up(model):
             go_on.wait(60)
         return False
 
-    model.fails = held
+    model.fails, model.release = held, go_on.set
     try:
         yield waits
     finally:
@@ -305,48 +275,28 @@ def compiling(folder, **streams):
     return subprocess.Popen(command, **streams)
 
 
-def test_ctrl_c_says_at_once_that_calls_are_waited_for_and_a_second_one_leaves(paid_shop, model):
+@pytest.mark.parametrize("again", [False, True])
+def test_ctrl_c_says_at_once_that_calls_are_waited_for_and_a_second_one_leaves(paid_shop, model, again):
     with held_up(model) as waits, compiling(paid_shop, stderr=subprocess.PIPE, text=True) as process:
         assert waits.wait(60)
         process.send_signal(signal.SIGINT)
         said = next(line for line in process.stderr if line.startswith("Stopping"))
         assert "Press Ctrl-C again to leave at once." in said
-        process.send_signal(signal.SIGINT)
-        assert process.wait(5) == 130  # though the model has not answered
+        if again:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(5) == 130  # though the model has not answered
+        else:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(1)
+            model.release()
         assert process.stderr.read().endswith(f"Go on with: ragc compile {paid_shop} --resume\n")
+    assert process.wait(30) == 130
     model.fails = lambda n: False
     assert compile_project(Project.open(paid_shop), resume=True).trials == FIRSTS + 4
 
 
-def test_a_second_ctrl_c_counts_as_one_though_the_first_is_still_being_told_of():
-    told = []
-
-    def first():
-        told.append("first")
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
-
-    with pytest.raises(KeyboardInterrupt), interruptible(first, lambda: told.append("again")):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)
-    assert told == ["first", "again"]
-
-
-def test_after_one_ctrl_c_calls_on_their_way_are_waited_for(paid_shop, model):
-    with held_up(model) as waits:
-        process = compiling(paid_shop, stderr=subprocess.PIPE, text=True)
-        assert waits.wait(60)
-        process.send_signal(signal.SIGINT)
-        next(line for line in process.stderr if line.startswith("Stopping"))
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1)
-    told = process.communicate(timeout=30)[1]
-    assert process.returncode == 130
-    assert told == f"stopped; nothing is lost. Go on with: ragc compile {paid_shop} --resume\n"
-
-
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals here")
-def test_on_a_terminal_the_view_says_it_and_the_cursor_is_given_back(paid_shop, model):
+def test_on_a_terminal_one_view_shows_how_far_it_is_and_says_that_and_gives_the_cursor_back(paid_shop, model):
     master, slave = pty.openpty()
     shown = bytearray()
 
@@ -365,3 +315,5 @@ def test_on_a_terminal_the_view_says_it_and_the_cursor_is_given_back(paid_shop, 
         until(b"--resume")
     os.close(master)
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
+    labels = "stage|done|as it was, at most|best so far (utility + routing credit)|model calls|seconds left"
+    assert [label for label in labels.split("|") if label.encode() not in shown] == []

@@ -10,7 +10,7 @@ import pytest
 from optimize.cli.main import main
 from program.errors import RagcError
 from program.models.language.transport import key_variable
-from program.settings import FILE
+from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
@@ -58,7 +58,7 @@ def test_no_key_is_in_anything_that_any_command_leaves_behind(own_shop, monkeypa
             monkeypatch.setenv(variable, SECRET)
         models = '[models]\ndecide = ["local/reader", "openai/x"]\nwrite = "openai/x"\n[provider]\nretries = 0\n'
         models += f'fallback = false\n[provider.model."openai/x"]\napi_base = "{provider.url}"\n'
-        (own_shop / FILE).write_text(f"{(own_shop / FILE).read_text()}\n{models}")
+        add_toml(own_shop, models)
         provider.follow(Script(HALF, seed=1))
         assert ragc("compile", own_shop, "--trials", 2) in (0, 2, 3)
         provider.follow(Script())

@@ -1,35 +1,25 @@
 """Looks: every sight of scores on a question counts, whoever had it."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from typer.testing import CliRunner
 
 from optimize.abtest.offline import compare_offline
-from optimize.cli.main import app
-from optimize.compiler.compile import compile_project
 from optimize.registry.aliases import promote_version
 from optimize.registry.versions import LOOKS, note_test_use, verify_version
-from program.knowledge.project import Project
 from program.serve.reference import resolve
+from tests.optimize.conftest import compile_, invoke, invoke_json
 
 
-def compile_(folder, **options):
-    return compile_project(Project.open(folder), **{"trials": 2, **options})
-
-
-def evaluated(folder, *options):
-    done = CliRunner().invoke(app, ["eval", str(folder), "--json", *options])
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)["looks"]
+def looks_of(folder, *options):
+    return invoke_json("eval", folder, *options)["looks"]
 
 
 def test_an_evaluation_and_an_offline_test_are_looks_too_and_those_at_other_questions_are_not(own_shop):
-    assert evaluated(own_shop, "--split", "dev") == 1
+    assert looks_of(own_shop, "--split", "dev") == 1
     first = compile_(own_shop)
     assert first.looks == 1
-    assert evaluated(own_shop) == 2
+    assert looks_of(own_shop) == 2
     compare_offline([first.parent, first.reference], root=own_shop / "artifacts")
     labelled = own_shop / "labelled.jsonl"  # a question changed does not begin the count anew
     more = labelled.read_text().splitlines()[-2].replace('"q5"', '"q9"').replace("How many days", "How long")
@@ -39,14 +29,14 @@ def test_an_evaluation_and_an_offline_test_are_looks_too_and_those_at_other_ques
 
 def test_the_ledger_begins_at_nothing_is_printed_and_counts_a_measured_search_too(own_shop):
     def told():
-        return json.loads(CliRunner().invoke(app, ["data", "stats", str(own_shop), "--json"]).stdout)["test_looks"]
+        return invoke_json("data", "stats", own_shop)["test_looks"]
 
     assert told() == 0
-    assert CliRunner().invoke(app, ["eval-search", str(own_shop), "--split", "test"]).exit_code == 0
+    assert invoke("eval-search", own_shop, "--split", "test").exit_code == 0
     assert told() == 1
-    assert evaluated(own_shop) == 2
+    assert looks_of(own_shop) == 2
     assert told() == 2
-    shown = CliRunner().invoke(app, ["data", "stats", str(own_shop)]).stdout
+    shown = invoke("data", "stats", own_shop).stdout
     assert "The test split was looked at 2 times." in shown
 
 

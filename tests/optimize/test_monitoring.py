@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from optimize.cli.main import app
 from optimize.report.monitoring import find_trace, open_log, summarise_traces
+from program import open_program
 from program.errors import DataError
+from tests.optimize.conftest import invoke
 
-RUN = CliRunner()
 WEEK = 7 * 86_400
 
 
@@ -73,21 +72,6 @@ def test_a_trace_is_found_by_the_beginning_of_its_id_when_that_is_enough(traces)
             find_trace(log, unclear)
 
 
-def test_rounds_are_counted_of_every_question_and_retries_of_every_second_round(tmp_path):
-    twice = ((0.3, ["a"]), (0.8, ["a"]))
-    entries = [
-        entry(0, rounds=(), path=["classify->simple[a]", "search(1)", "generate"]),  # the fast path: one round
-        entry(1, rounds=(), cites=(), path=["unretrieved"]),  # a direct answer: none
-        entry(2, rounds=twice, cites=(), outcome="abstain"),  # no retry was false: there is nothing to hold
-        entry(3, rounds=twice, cites=("a", "old"), retrieved=["a"]),  # what was overruled, and is cited for that
-        entry(4, rounds=twice, cites=("a", "b"), retrieved=["a", "b"]),
-    ]
-    (tmp_path / "traces.jsonl").write_text("".join(json.dumps(e) + "\n" for e in entries))
-    found = summarise_traces(open_log(tmp_path))
-    assert (found["one_round"], found["mean_rounds"]) == (pytest.approx(2 / 5), pytest.approx(7 / 5))
-    assert found["false_retry_rate"] == pytest.approx(1 / 3)
-
-
 def test_a_default_that_stands_for_an_unreadable_judgement_is_no_score(tmp_path):
     unread = entry(0, rounds=((0.0, ["a"]),), path=["no readable decision from m (why): took the safe default"])
     (tmp_path / "traces.jsonl").write_text(json.dumps(ENTRIES[0]) + "\n" + json.dumps(unread) + "\n")
@@ -101,7 +85,7 @@ def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
     found = summarise_traces(open_log(traces))
     assert (found["n"], found["unread"]) == (6, (f"{traces / 'traces.jsonl'} line 7",))
     for asked in ("stats", "stats --review", "show 0000000000000001"):
-        assert RUN.invoke(app, ["trace", *asked.split(), str(traces)]).exit_code == 0
+        assert invoke("trace", *asked.split(), traces).exit_code == 0
 
 
 def test_a_project_that_was_never_asked_says_so(tmp_path):
@@ -113,7 +97,7 @@ def test_a_project_that_was_never_asked_says_so(tmp_path):
 
 def test_the_command_line_prints_the_figures_the_queue_and_one_question_step_by_step(traces):
     def run(*arguments):
-        done = RUN.invoke(app, ["trace", *arguments])
+        done = invoke("trace", *arguments)
         assert done.exit_code == 0
         return done.stdout
 
@@ -126,8 +110,6 @@ def test_the_command_line_prints_the_figures_the_queue_and_one_question_step_by_
 
 
 def test_what_the_program_writes_is_what_the_figures_read(own_shop):
-    from program import open_program
-
     program = open_program(own_shop)
     answer = program("How much water does the Merle kettle hold?")
     log = open_log(own_shop)

@@ -6,19 +6,17 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from optimize.abtest.offline import compare_offline
-from optimize.cli.main import app
 from optimize.evaluation.comparison import compare_rows
 from optimize.labelled.split import question_digest
 from optimize.registry.versions import publish_version
 from program.errors import DataError, VersionError
+from tests.optimize.conftest import invoke
 
-RNG = np.random.default_rng(0)
 GOOD = [1] * 70 + [0] * 10
 BAD = [0, 1] * 40
-OTHER = RNG.permutation(GOOD).tolist()
+OTHER = np.random.default_rng(0).permutation(GOOD).tolist()
 
 
 def rows(correct, calls=1.0, seconds=0.5, answer="Text."):
@@ -47,7 +45,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def offline(tmp_path):
-    return lambda *args: CliRunner().invoke(app, ["ab", "offline", *map(str, args), "--artifacts", str(tmp_path)])
+    return lambda *args: invoke("ab", "offline", *args, "--artifacts", tmp_path)
 
 
 def refs(*numbers):
@@ -115,7 +113,7 @@ def compiled_on(*questions):
     return {"optimizer": {"name": "ragc"}, "data": data}
 
 
-def test_questions_that_a_version_was_compiled_on_are_told(tmp_path):
+def test_questions_that_a_version_was_compiled_on_and_too_few_topics_are_told(tmp_path):
     seal(tmp_path, rows(BAD), optimizer={"name": "none"})
     seal(tmp_path, rows(GOOD), **compiled_on("question  3?", "QUESTION 4?", "Another?"))
     seal(tmp_path, rows(GOOD), **compiled_on("Another?"))
@@ -124,11 +122,8 @@ def test_questions_that_a_version_was_compiled_on_are_told(tmp_path):
     assert warnings[2] == ("helpdesk@v2 was compiled on 2 of these 80 questions: its scores on them prove nothing.",)
     assert warnings[3] == ()
     assert "does not say which questions" in warnings[4][0]
-
-
-def test_too_few_topics_are_told(tmp_path):
     seal(tmp_path, rows(BAD[:40])), seal(tmp_path, rows(GOOD[:40]))
-    assert any("too few topics" in w for w in compare_offline(refs(1, 2), root=tmp_path).warnings)
+    assert any("too few topics" in w for w in compare_offline(refs(5, 6), root=tmp_path).warnings)
 
 
 def test_the_page_shows_intervals_and_both_answers_and_runs_nothing_that_a_version_holds(tmp_path, offline):
@@ -156,14 +151,10 @@ def test_the_page_shows_intervals_and_both_answers_and_runs_nothing_that_a_versi
     assert isinstance(offline(*refs(1, 2), "--html", tmp_path / "no" / "page.html").exception, DataError)
 
 
-LABELLED = """\
-{"id":"n1","question":"How much water does the Wren hold?","topic":"capacity","outcome":"answered","facts":["0.8 litres"],"tags":["new"]}
-{"id":"n2","question":"How long do companies have to return a kettle?","topic":"business","outcome":"answered","facts":["10 days"]}
-"""
-
-
 def test_both_versions_are_asked_anew_on_another_file(compiled, tmp_path):
-    (tmp_path / "new.jsonl").write_text(LABELLED)
+    asked = {"id": "n1", "question": "How much water does the Wren hold?", "facts": ["0.8 litres"], "tags": ["new"]}
+    other = {"id": "n2", "question": "How long do companies have to return a kettle?", "facts": ["10 days"]}
+    (tmp_path / "new.jsonl").write_text(f"{json.dumps(asked)}\n{json.dumps(other)}\n")
     seen = []
     found = compare_offline(
         ["shop@v1", "shop@v2"], data=tmp_path / "new.jsonl", repeats=2, root=compiled / "artifacts",
@@ -180,11 +171,3 @@ def test_an_operating_point_is_asked_anew_on_the_questions_that_were_scored(comp
     assert found.arms[0].comparison.test.n == 1
     with pytest.raises(VersionError, match="no operating point 'economy'"):
         compare_offline(["shop@v2", "shop@v1"], point="economy", root=compiled / "artifacts")
-
-
-def test_a_compiled_version_tells_its_seconds_and_which_questions_it_saw(compiled):
-    found = compare_offline(["shop@v1", "shop@v2"], root=compiled / "artifacts")
-    assert {g.margin.metric: g.n for g in found.arms[0].comparison.guardrails} == {
-        "wrong": 1, "model_calls": 1, "seconds": 1
-    }  # fmt: skip
-    assert not [w for w in found.warnings if "compiled on" in w], "the test split shares no question with train and dev"

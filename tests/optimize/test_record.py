@@ -1,8 +1,6 @@
-"""The record: replies by content, in a file or a database, and the caps on what a study may spend."""
+"""The record, replies by content; and caps: never passed, whoever spends and however many at once."""
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +9,16 @@ import pytest
 import sqlalchemy as sa
 
 from optimize.compiler.record import TABLE_PREFIX, Entry, Record, Store
-from optimize.compiler.study import Caps, Spent
-from program.errors import RecordError, SettingsError
+from optimize.compiler.replay import Replay
+from optimize.compiler.study import Caps, Spending, Spent
+from program import open_program
+from program.errors import BudgetStop, RecordError, SettingsError
+from program.models.language.gateway import EndpointTerms, shared_gateway
+from program.models.language.spending import MAX_REPLY_TOKENS, ModelSpending
+from program.models.language.transport import Call, count_messages
+from tests.conftest import add_toml
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 KEY, OTHER = b"0123456789abcdef", b"\x00\xff" * 8
 SERVER = os.environ.get("RAGC_TEST_DATABASE", "")  # the URL of a database server, to try one
@@ -34,27 +40,11 @@ def place(request, tmp_path):
 def test_what_one_process_writes_another_reads_to_the_bit(place):
     kept = {KEY: Entry({"yes": 0.1 + 0.2}, 1.5, 10, 2, 0.001), OTHER: Entry([None, "ö", 3])}
     Record(place).write(kept)
-    assert Record(place).read([OTHER, KEY, b"?" * 16]) == kept
-
-
-def test_what_is_held_already_stays(place):
-    record = Record(place)
-    record.write({KEY: Entry("first")})
-    record.write({KEY: Entry("second"), OTHER: Entry("new")})
-    assert {key: entry.value for key, entry in record.read([KEY, OTHER]).items()} == {KEY: "first", OTHER: "new"}
-
-
-def test_many_keys_are_read_at_once(place):
-    record = Record(place)
-    entries = {b"%016d" % n: Entry(n) for n in range(1203)}
-    record.write(entries)
-    assert record.read(entries) == entries
-
-
-def test_without_a_place_nothing_is_written():
-    record = Record()
-    record.write({KEY: Entry(1)})
-    assert record.read([KEY]) == {}
+    Record(place).write({KEY: Entry("another"), **{b"%016d" % n: Entry(n) for n in range(1203)}})
+    assert Record(place).read([OTHER, KEY, b"?" * 16]) == kept, "what is held already stays"
+    assert len(Record(place).read([b"%016d" % n for n in range(1300)])) == 1203
+    Record().write(kept)
+    assert Record().read([KEY]) == {}, "without a place nothing is kept"
 
 
 def test_a_file_that_is_locked_for_a_while_is_waited_for(tmp_path):
@@ -68,29 +58,6 @@ def test_a_file_that_is_locked_for_a_while_is_waited_for(tmp_path):
     record.write({KEY: Entry(1)})
     assert record.read([KEY])[KEY].value == 1
     assert time.monotonic() - started > 0.5
-
-
-def test_a_full_disk_is_told_and_what_was_kept_before_is_there(tmp_path):
-    record = Record(tmp_path / "record.sqlite")
-    record.write({KEY: Entry("before")})
-    record.close()
-    script = (
-        "import resource, sys; from pathlib import Path; from optimize.compiler.record import Entry, Record\n"
-        "from program.errors import RecordError\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))\n"
-        "record = Record(Path(sys.argv[1]))\n"
-        "try:\n"
-        "    for n in range(100): record.write({b'%016d' % n: Entry('x' * 5000)})\n"
-        "except RecordError as error: print(error)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "record.sqlite")], capture_output=True, text=True, check=False
-    )
-    assert "cannot be used" in done.stdout and "--resume" in done.stdout
-    after = Record(tmp_path / "record.sqlite")
-    assert after.read([KEY])[KEY].value == "before"
-    after.write({OTHER: Entry("after")})
-    assert after.read([OTHER])
 
 
 def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):
@@ -123,3 +90,95 @@ def test_of_many_that_reserve_at_once_no_more_pass_than_the_cap_allows(place, ca
     with ThreadPoolExecutor(6) as threads:
         passed = list(threads.map(lambda n: several[n % 3].reserve_call("s", 0.1, Caps(calls, usd)), range(24)))
     assert sum(passed) == several[0].read_spending("s").calls == pytest.approx(fit, abs=usd == 1.0)
+
+
+MODELS = (
+    '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nfallback = false\n[provider.model."openai/x"]\n'
+)
+
+
+def test_the_time_is_up_before_a_call_not_after():
+    with pytest.raises(BudgetStop, match="seconds"):
+        Spending(Caps(seconds=0.0)).before_call()
+
+
+def test_a_call_on_its_way_may_leave_room_for_the_next():
+    spending = Spending(Caps(usd=1.0))
+    spending.before_call(0.9)
+    threading.Timer(0.1, spending.after_call, (0.9, 0.1)).start()
+    spending.before_call(0.9)
+    assert spending.calls == 2
+
+
+@pytest.mark.parametrize("fault", ["refusal", "server_error"])
+def test_what_is_asked_again_counts_and_no_request_is_sent_past_the_cap(own_shop, fault):
+    with serve(Script({fault: 1.0}), obliging) as provider:
+        add_toml(own_shop, f'{MODELS}api_base = "{provider.url}"\nusd_in = 1.0\nusd_out = 1.0')
+        spending = Spending(Caps(calls=3))
+        replay = Replay(open_program(own_shop), Record(), spending)
+        with pytest.raises(BudgetStop, match="calls"):
+            for n in range(9):
+                replay(f"How much water does the Merle {n} hold?")
+        assert spending.calls == provider.calls == 3
+        spending.caps = Caps(usd=spending.usd + 0.001)
+        with pytest.raises(BudgetStop, match="usd"):
+            replay("How much water does the Heron hold?")
+        assert provider.calls == 3
+
+
+def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_lost():
+    with serve(Script(delay=0.02)) as provider:
+        lane = shared_gateway().endpoint("openai/x", provider.url, EndpointTerms(usd_in=1.0, usd_out=1.0))
+        spending = Spending(Caps(usd=0.0075))  # room for one call at its dearest
+
+        def ask(n):
+            put = Call("openai/x", [{"role": "user", "content": f"Hello {n}."}], {}, provider.url)
+            return shared_gateway().ask(lane, put, ModelSpending(cap=spending)).text
+
+        with ThreadPoolExecutor(12) as threads:
+            assert len(list(threads.map(ask, range(12)))) == 12
+        assert provider.calls == spending.calls == 12 and provider.most_in_flight == 1
+        assert spending.usd == pytest.approx((provider.tokens_in + provider.tokens_out) / 1e6)
+
+
+def test_a_call_that_a_cap_forbids_is_made_by_whoever_may_make_it(own_shop):
+    with serve(None, obliging) as provider:
+        add_toml(own_shop, f'{MODELS}api_base = "{provider.url}"')
+        program, record = open_program(own_shop), Record(own_shop / "record.sqlite")
+        question = "How much water does the Merle hold?"
+        with pytest.raises(BudgetStop, match="calls"):
+            Replay(program, record, Spending(Caps(calls=0)))(question)
+        assert provider.calls == 0
+        Replay(program, record, Spending(Caps()))(question)
+        assert provider.calls > 0
+
+
+@pytest.mark.parametrize(("cap", "sent"), [(Caps(usd=1.0), MAX_REPLY_TOKENS), (Caps(calls=9), None)])
+def test_where_money_is_capped_a_reply_is_no_longer_than_what_is_reserved_for_it(cap, sent):
+    asked = []
+
+    def brain(body):
+        asked.append(body.get("max_tokens"))
+        return "Yes."
+
+    with serve(None, brain) as provider:
+        lane = shared_gateway().endpoint("openai/x", provider.url, EndpointTerms(usd_in=1.0, usd_out=1.0))
+        for settings in ({}, {"max_tokens": 7}):
+            put = Call("openai/x", [{"role": "user", "content": "Is it so?"}], settings, provider.url)
+            shared_gateway().ask(lane, put, ModelSpending(cap=Spending(cap)))
+    assert asked == [sent, 7]
+
+
+@pytest.mark.parametrize("letter", "aф水\U0001f643\U00013000")
+def test_a_prompt_in_any_script_is_reserved_no_less_than_its_tokens(letter):
+    reserved = []
+
+    class Cap(Spending):
+        def before_call(self, usd=0.0, here=False):
+            reserved.append(usd)
+
+    with serve(None, obliging) as provider:
+        lane = shared_gateway().endpoint("openai/gpt-4", provider.url, EndpointTerms(usd_in=1.0, usd_out=0.0))
+        put = Call("openai/gpt-4", [{"role": "user", "content": letter * 6000}], {}, provider.url)
+        shared_gateway().ask(lane, put, ModelSpending(cap=Cap(Caps(usd=1.0))))
+    assert reserved[0] * 1e6 >= count_messages("openai/gpt-4", put.messages)

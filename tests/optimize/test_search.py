@@ -1,20 +1,13 @@
 """The search: studies on disk, first settings, sweeps of one knob at a time, and trials given up in time."""
 
-import sqlite3
-import threading
-from types import SimpleNamespace
-
-import numpy as np
 import optuna
 import pytest
-from sqlalchemy import event
-from sqlalchemy.exc import OperationalError
 
-from optimize.compiler import study as study_room
+from optimize.compiler.plan import lead_study
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Scoring, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
-from optimize.compiler.study import Caps, Spending, create_study, list_studies, open_study
+from optimize.compiler.study import Caps, Note, Spending, create_study, list_studies, open_study
 from optimize.evaluation.evaluate import Grader
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Outcome, Usage
@@ -22,16 +15,10 @@ from program.errors import SettingsError, StudyError
 from program.knowledge.project import Project
 from program.loop.policy import find_dimensions, read_setting
 from program.settings import UtilitySettings
-from tests.optimize.conftest import planned
+from tests.conftest import add_toml
 
 WEIGHTS = UtilitySettings()
 KNOBS = ("policy.k", "policy.sentences", "policy.answer_above")
-
-
-def in_database(shop):
-    settings = shop / "ragc.toml"
-    settings.write_text(settings.read_text() + f'\n[study]\nstorage = "sqlite:///{shop}/studies.db"\n')
-    return Project.open(shop)
 
 
 def trial(value):
@@ -42,7 +29,8 @@ def trial(value):
 
 @pytest.mark.parametrize("where", ["a journal file", "a database"])
 def test_trials_are_there_for_whoever_opens_the_study(own_shop, where):
-    project = Project.open(own_shop) if where == "a journal file" else in_database(own_shop)
+    toml = "" if where == "a journal file" else f'[study]\nstorage = "sqlite:///{own_shop}/studies.db"'
+    project = add_toml(own_shop, toml)
     study = create_study(project, {"seed": 3}, {"trials": 2})
     study.add(trial(0.25))
     again = open_study(project, study.name)
@@ -67,60 +55,33 @@ def test_each_study_has_a_name_of_its_own_and_the_last_is_opened_by_default(own_
         open_study(project, "shop-9")
 
 
+def test_one_process_alone_compiles_a_study_and_a_worker_waits_no_longer_than_it_is_told(own_shop):
+    project = Project.open(own_shop)
+    study = create_study(project, {}, {})
+    with lead_study(project, study.name), pytest.raises(StudyError, match="already"), lead_study(project, study.name):
+        pass
+    with lead_study(project, study.name), pytest.raises(StudyError, match="has not said"):
+        study.wait_for(Note.PLANNED, lambda: None, seconds=0)
+
+
 def test_a_study_that_was_killed_before_it_was_whole_is_passed_over(own_shop):
     project = Project.open(own_shop)
-    create_study(project, {}, {})
+    study = create_study(project, {}, {})
+    study.add(trial(0.5))
     folder = project.private / "studies"
+    with (folder / "shop-1.journal").open("ab") as file:  # a line that the kill left unfinished
+        file.write(b'{"op_code": 4, "wor')
+    open_study(project).add(trial(0.75))
+    assert [t.values[0] for t in open_study(project).trials()] == [0.5, 0.75]
     (folder / "shop-2.journal").write_text('{"op_code": 0')
     assert open_study(project).name == "shop-1"
     with pytest.raises(StudyError, match="shop-2 holds nothing"):
         open_study(project, "shop-2")
 
 
-def test_a_line_that_a_kill_left_unfinished_is_cut_off(own_shop):
-    project = Project.open(own_shop)
-    study = create_study(project, {}, {})
-    study.add(trial(0.5))
-    file = project.private / "studies" / f"{study.name}.journal"
-    file.write_bytes(file.read_bytes() + b'{"op_code": 4, "wor')
-    again = open_study(project)
-    again.add(trial(0.75))
-    assert [t.values[0] for t in open_study(project).trials()] == [0.5, 0.75]
-
-
-def test_a_cascade_is_the_same_models_when_it_is_read_again(own_shop):
-    identity = {"models": {"decide": ("local/reader", "openai/x"), "write": "local/reader"}}
-    made = create_study(Project.open(own_shop), identity, {})
-    made.expect(identity)
-    with pytest.raises(StudyError, match=r"models\.decide"):
-        made.expect({"models": {**identity["models"], "decide": ("local/reader", "openai/y")}})
-
-
 def test_a_storage_that_cannot_be_opened_is_told(own_shop):
-    settings = own_shop / "ragc.toml"
-    settings.write_text(settings.read_text() + '\n[study]\nstorage = "nonsense://x"\n')
     with pytest.raises(SettingsError, match="study"):
-        create_study(Project.open(own_shop), {}, {})
-
-
-def test_a_database_that_is_away_for_a_moment_is_tried_again(own_shop, monkeypatch):
-    study = create_study(in_database(own_shop), {}, {})
-    away = threading.Event()
-
-    def refuse(*_):
-        if not away.is_set():
-            away.set()
-            raise OperationalError("select", {}, sqlite3.OperationalError("database is locked"))
-
-    monkeypatch.setattr(study_room, "RETRY_EVERY", 0.05)
-    import sqlalchemy as sa
-
-    event.listen(sa.Engine, "before_cursor_execute", refuse)
-    try:
-        study.add(trial(0.5))
-    finally:
-        event.remove(sa.Engine, "before_cursor_execute", refuse)
-    assert away.is_set() and len(study.trials()) == 1
+        create_study(add_toml(own_shop, '[study]\nstorage = "nonsense://x"'), {}, {})
 
 
 class Table:
@@ -137,7 +98,7 @@ class Table:
 
 
 def answered(right, calls=1):
-    return Answer("right" if right else "wrong", "answered", usage=Usage(calls))
+    return Answer(text="right" if right else "wrong", outcome="answered", usage=Usage(calls))
 
 
 def labelled(n):
@@ -241,56 +202,8 @@ def test_a_value_that_wins_on_one_topic_alone_is_not_taken(rag):
     assert not found.gains
 
 
-def test_of_a_knob_without_effect_a_part_of_the_questions_is_asked(rag):
-    table = Table(rag.deepcopy(), lambda setting, n: answered(n % 2 == 0))
-    scoring = Scoring([Arm(table, [labelled(n) for n in range(90)])], WEIGHTS)
-    (knob,) = (dimension for dimension in find_dimensions(table.program) if dimension.name == "policy.k")
-    sweep_knobs(scoring, [knob], read_setting(table.program))
-    assert table.asked < 90 * 3
-
-
-def test_a_question_whose_grading_raises_counts_in_no_score(rag, monkeypatch):
-    from optimize.compiler import scoring as module
-
-    judge = module.judge_answer
-
-    def broken(question, outcome, text):
-        if question.id == "q1":
-            raise ZeroDivisionError("nothing")
-        return judge(question, outcome, text)
-
-    monkeypatch.setattr(module, "judge_answer", broken)
-    table = Table(rag.deepcopy(), lambda setting, n: answered(True))
-    scoring = Scoring([Arm(table, [labelled(n) for n in range(3)])], WEIGHTS)
-    scores = scoring(read_setting(table.program))
-    assert np.isnan(scores.utility[1]) and np.isfinite(scores.utility[[0, 2]]).all()
-    assert list(scoring.broken) == ["q1"]
-
-
 def test_a_search_scores_a_padded_answer_as_a_report_does(rag):
-    answer = Answer("right. Anything else?", Outcome.ANSWERED, usage=Usage(1))
+    answer = Answer(text="right. Anything else?", outcome=Outcome.ANSWERED, usage=Usage(1))
     scoring = Scoring([Arm(Table(rag.deepcopy(), lambda setting, n: answer), [labelled(0)])], WEIGHTS)
     grade = Grader(rag, WEIGHTS, relevancy=False)(labelled(0), answer)
     assert scoring(read_setting(rag)).utility == [grade.utility] == [1 - WEIGHTS.padding / 2 - WEIGHTS.call]
-
-
-def test_settings_that_open_no_branch_perform_nothing(own_shop):
-    session, _, _, plan, _ = planned(own_shop)
-    scoring = Scoring(plan.arms, WEIGHTS)
-    first = [scoring(setting) for setting in plan.firsts]
-    performed = session.record.performed
-    again = Scoring(plan.arms, WEIGHTS)
-    unread = {"judge.relevance:relevant": 0.77, "judge.sufficiency:sufficient": 0.66}
-    plain = plan.firsts[3]
-    assert plain["policy.judge"] == 0
-    rows = [np.array(again(setting)) for setting in [*plan.firsts, {**plain, **unread}]]
-    assert session.record.performed == performed
-    for one, other in zip([*first, first[3]], rows, strict=True):
-        assert np.array_equal(np.array(one), other, equal_nan=True)
-
-
-def test_knobs_of_few_trials_have_no_importance(rag, tmp_path):
-    search, _ = searched(rag, tmp_path, lambda setting, n: answered(True), [{}], 2, swept={})
-    assert search.knob_importances() == {}
-    assert isinstance(search.pick_finalists(3)[0].setting, dict)
-    assert SimpleNamespace(trials=len(search.trials())).trials == 4

@@ -4,11 +4,10 @@ import json
 import math
 
 import pytest
-from typer.testing import CliRunner
 
-from optimize.cli.main import app
 from optimize.evaluation.retrieval import Ranked, measure_rankings, ndcg_at_k, read_beir, recall_at_k
 from program.errors import DataError, RagcError
+from tests.optimize.conftest import invoke, invoke_json
 
 PASSAGES = {
     "a": ("Wren kettle", "The Wren kettle draws 2000 watts."),
@@ -32,42 +31,34 @@ def beir(tmp_path):
     return folder
 
 
-def ragc(*arguments):
-    """Return what the command prints as JSON, or raise its error."""
-    result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
-    if result.exit_code:
-        raise result.exception or AssertionError(result.output)
-    return json.loads(result.stdout)
-
-
 def test_a_fresh_project_measures_a_set_and_keeps_its_index(tmp_path, beir):
-    CliRunner().invoke(app, ["init", str(tmp_path / "p")])
+    invoke("init", tmp_path / "p")
     for strategy in ("auto", "keyword"):
-        found = ragc("eval-search", tmp_path / "p", "--beir", beir, "--strategy", strategy)
+        found = invoke_json("eval-search", tmp_path / "p", "--beir", beir, "--strategy", strategy)
         assert list(found) == ["strategy", "n", "R@2", "R@5", "all@8", "nDCG@10", "p50_ms", "p95_ms"]
         assert (found["strategy"], found["n"], found["R@2"], found["nDCG@10"]) == (strategy, 1, 1.0, 1.0)
         assert 0 < found["p50_ms"] <= found["p95_ms"]
     assert len(list((tmp_path / "p" / ".ragc" / "beir").glob("*/gen-*"))) == 1
     for wrong in (("--strategy", "psychic"), ("-k", "0,5"), ("-k", "five")):
         with pytest.raises((RagcError, SystemExit)) as stop:
-            ragc("eval-search", tmp_path / "p", "--beir", beir, *wrong)
+            invoke_json("eval-search", tmp_path / "p", "--beir", beir, *wrong)
         assert getattr(stop.value, "exit_code", getattr(stop.value, "code", None)) == 2
 
 
 def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_shop):
-    ids = dict(zip(("train", "dev", "test"), ragc("index", own_shop, "--list"), strict=False))
+    ids = dict(zip(("train", "dev", "test"), invoke_json("index", own_shop, "--list"), strict=False))
     lines = [
         {"id": split, "question": f"What of {split}?", "topic": split, "evidence": [row["id"]], "split": split}
         for split, row in ids.items()
     ]
     (own_shop / "labelled.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     for options, n in (((), 2), (("--split", "test"), 1), (("--split", "train,dev,test"), 3)):
-        assert ragc("eval-search", own_shop, *options)["n"] == n
+        assert invoke_json("eval-search", own_shop, *options)["n"] == n
     with pytest.raises(RagcError, match="no split 'tset'"):
-        ragc("eval-search", own_shop, "--split", "tset")
+        invoke_json("eval-search", own_shop, "--split", "tset")
     (own_shop / "labelled.jsonl").write_text(json.dumps({**lines[0], "evidence": [], "outcome": "abstain"}))
     with pytest.raises(DataError, match="ragc index PROJECT --list"):
-        ragc("eval-search", own_shop)
+        invoke_json("eval-search", own_shop)
 
 
 def test_only_judged_questions_are_read_and_what_is_no_set_is_an_error(beir):

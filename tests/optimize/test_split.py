@@ -5,9 +5,7 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from optimize.cli.main import app
 from optimize.compiler.compile import compile_project
 from optimize.compiler.publish import read_ancestors
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
@@ -20,6 +18,7 @@ from optimize.labelled.split import (
     write_splits,
 )
 from program.knowledge.project import Project
+from tests.optimize.conftest import invoke, invoke_json
 
 NEW = ("colour", "price", "weight", "noise", "size", "age")
 
@@ -68,11 +67,6 @@ def test_sizes_and_tags_come_out_near_50_20_30():
         assert [sum(tag in q.tags for q in part) for part in parts.values()] == [45, 18, 27]
     rare = [sum("rare" in q.tags for q in part) for part in parts.values()]
     assert sum(rare) == 5 and max(rare) <= 3
-
-
-def test_a_given_split_counts_and_draws_its_topic_along():
-    questions = [question(9000, "a", split="test"), question(9001, "a"), *many()]
-    assert where(split_questions(questions))["q9001"] == "test"
 
 
 def test_questions_on_one_passage_stay_together_unless_it_binds_all_and_a_table_does_not_bind():
@@ -127,26 +121,21 @@ def test_writing_splits_changes_nothing_else(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["labelled.jsonl"]
 
 
-def run(*arguments):
-    result = CliRunner().invoke(app, list(arguments))
-    return result.exit_code, result.stdout if result.exception is None else str(result.exception)
-
-
 def test_the_command_writes_each_split_once_and_anew_when_told_and_stats_count_them(tmp_path):
     (tmp_path / "ragc.toml").write_text('name = "p"\n[knowledge.docs]\npath = "docs"\n')
-    labelled, folder = tmp_path / "labelled.jsonl", str(tmp_path)
+    labelled = tmp_path / "labelled.jsonl"
     for questions in (many(topics=2), many()):
         rows = [q.model_dump(mode="json", include={"id", "question", "topic", "facts"}) for q in questions]
         labelled.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        code, shown = run("data", "split", folder, "--json")
-        assert (code == 0) == (len(questions) > 12) and ("at least three topics" in shown) == (code != 0)
-    assert json.loads(shown) == {"changed": 180, "splits": {"train": 90, "dev": 36, "test": 54}}
-    assert json.loads(run("data", "split", folder, "--seed", "1", "--json")[1])["changed"] == 0
-    counts = json.loads(run("data", "stats", folder, "--json")[1])
+        done = invoke("data", "split", tmp_path, "--json")
+        assert ("at least three topics" in str(done.exception)) == (done.exit_code != 0) == (len(questions) == 12)
+    assert json.loads(done.stdout) == {"changed": 180, "splits": {"train": 90, "dev": 36, "test": 54}}
+    assert invoke_json("data", "split", tmp_path, "--seed", 1)["changed"] == 0
+    counts = invoke_json("data", "stats", tmp_path)
     assert counts["all"]["questions"] == {"train": 90, "dev": 36, "test": 54, "total": 180}
     assert counts["outcome"]["-"]["total"] == 180 and len(counts["topic"]) == 30
-    assert run("data", "stats", folder)[0] == 0
-    assert json.loads(run("data", "split", folder, "--seed", "1", "--again", "--json")[1])["changed"] > 0
+    assert invoke("data", "stats", tmp_path).exit_code == 0
+    assert invoke_json("data", "split", tmp_path, "--seed", 1, "--again")["changed"] > 0
 
 
 def undivided(folder, *topics):
@@ -172,7 +161,6 @@ def test_what_a_version_learnt_from_is_in_no_test_of_it_or_its_children(own_shop
     assert digests(parent, "test") <= digests(child, "test")
     questions = read_labelled(own_shop / "labelled.jsonl")
     assert len(digests(child, *LEARNT_FROM, "test")) == len(questions)
-    code, shown = run("eval", first.reference, "--artifacts", str(root), "--split", "test", "--json")
-    assert code == 0, shown
+    shown = invoke_json("eval", first.reference, "--artifacts", root, "--split", "test")
     learnt = sum(question_digest(q.question) in digests(parent, *LEARNT_FROM) for q in questions)
-    assert 0 < json.loads(shown)["n"] <= len(questions) - learnt
+    assert 0 < shown["n"] <= len(questions) - learnt

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, permutation_test, t
+from scipy.stats import binomtest, permutation_test
 
+from optimize.abtest.sequential import MIN_EACH, Moments, compare_means, log_e_multinomial, log_e_rates
 from optimize.evaluation.stats import correct_holm, format_p, mean_interval, paired_test
 from program.errors import DataError
 
@@ -52,16 +53,6 @@ def test_the_interval_of_a_proportion_covers_it_even_near_one(p):
     assert hits / runs >= 0.95 - slack(0.05, runs)
 
 
-def test_the_clustered_standard_error_is_that_of_topic_sums():
-    rng = np.random.default_rng(5)
-    groups = np.repeat(np.arange(9), 12)
-    values = rng.normal(0, 1, 9)[groups] + rng.normal(0, 0.3, 108)
-    interval = mean_interval(values, groups.tolist())
-    sums = np.bincount(groups, values - values.mean())
-    reach = t.ppf(0.975, 8) * math.sqrt(9 / 8 * (sums**2).sum()) / 108
-    assert interval.high - interval.value == pytest.approx(reach)
-
-
 def test_the_sign_flip_is_that_of_scipy_and_of_single_questions_the_exact_binomial_test():
     a, b = [0] * 11 + [1] * 3 + [1] * 26, [1] * 11 + [0] * 3 + [1] * 26
     assert paired_test(a, b).p == pytest.approx(binomtest(11, 14).pvalue, abs=0.01)
@@ -80,18 +71,6 @@ def test_forty_out_of_forty_is_not_certainty_and_few_topics_widen_the_interval_o
     values, topics = [1.0, 0.0] * 20, [i // 10 for i in range(40)]
     alone, clustered = mean_interval(values, proportion=True), mean_interval(values, topics, proportion=True)
     assert clustered.low < alone.low and alone.high < clustered.high
-
-
-def test_an_interval_of_few_topics_ends_where_the_range_of_its_values_does_and_the_verdict_stays():
-    values, topics = [1.0] * 10 + [0.0] * 2, ["a", "b"] * 6
-    free, bound = mean_interval(values, topics), mean_interval(values, topics, within=(-1, 1))
-    assert free.high > 1 == bound.high and bound.low == max(free.low, -1)
-    nothing = [0.0] * 12
-    free, bound = paired_test(nothing, values, topics), paired_test(nothing, values, topics, within=(-1, 1))
-    assert bound.ci == (max(free.ci[0], -1), 1) and free.ci[1] > 1
-    assert (bound.p, bound.mde, bound.difference, bound.spread) == (free.p, free.mde, free.difference, free.spread)
-    one, share = mean_interval([0.4], within=(-math.inf, 1)), mean_interval([0.4], proportion=True)
-    assert (one.low, one.high) == (-math.inf, 1) and (share.low, share.high) == (0, 1)
 
 
 def test_equal_values_have_an_interval_of_no_width_and_one_topic_or_none_groups_nothing():
@@ -166,10 +145,70 @@ def test_a_result_is_the_same_every_time_and_swapping_the_versions_mirrors_it(ro
     assert one.ci[0] <= one.difference <= one.ci[1]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 5)), min_size=1, max_size=40), st.booleans())
-def test_the_interval_of_a_proportion_stays_between_zero_and_one(rows, binary):
-    values = [float(round(v)) if binary else v for v, _ in rows]
-    interval = mean_interval(values, [g for _, g in rows], proportion=True)
-    assert 0 <= interval.low <= interval.value + 1e-12
-    assert interval.value - 1e-12 <= interval.high <= 1
+SETTINGS = {"alpha": 0.05, "horizon": 5000, "binary": True}
+
+
+def cumulative(member, y):
+    powers = [(member * y**i).cumsum(1) for i in range(4)]
+    return Moments({(i, j): powers[i] for i in range(4) for j in range(4 - i)}, powers[1], powers[0] - powers[1])
+
+
+def test_with_several_outcomes_a_user_the_variance_is_what_redrawing_users_gives():
+    rng = np.random.default_rng(1)
+    drawn = [list(rng.normal(rng.normal(), 0.3, rng.integers(1, 9))) for _ in range(400)]
+    y, n = np.array([sum(u) for u in drawn]), np.array([len(u) for u in drawn])
+    again = rng.integers(0, 400, (4000, 400))
+    assert Moments.from_outcomes(drawn).variance() == pytest.approx((y[again].sum(1) / n[again].sum(1)).var(), rel=0.1)
+
+
+@pytest.mark.parametrize(("failures", "speaks"), [(MIN_EACH - 1, False), (MIN_EACH, True)])
+def test_nothing_is_said_before_ten_successes_and_ten_failures_in_each_arm(failures, speaks):
+    small = Moments.from_outcomes([[0.0]] * failures + [[1.0]] * 90)
+    large = Moments.from_outcomes([[0.0]] * 400 + [[1.0]] * 400)
+    assert math.isfinite(compare_means(large, small, **SETTINGS)[1]) == speaks
+    assert math.isfinite(compare_means(small, large, **SETTINGS)[1]) == speaks
+
+
+def test_an_outcome_that_is_no_yes_or_no_needs_a_hundred_users_and_a_tail_that_is_not_too_long():
+    rng = np.random.default_rng(2)
+    other = {**SETTINGS, "binary": False}
+    normal = Moments.from_outcomes([[v] for v in rng.normal(size=1000)])
+    few = Moments.from_outcomes([[v] for v in rng.normal(size=99)])
+    long = Moments.from_outcomes([[v] for v in rng.lognormal(0, 2, 1000)])
+    assert math.isfinite(compare_means(normal, normal, **other)[1])
+    assert math.isinf(compare_means(normal, few, **other)[1])
+    assert math.isinf(compare_means(normal, long, **other)[1])
+
+
+def test_looking_after_every_user_rejects_no_true_null_too_often_and_finds_a_true_difference():
+    rng = np.random.default_rng(3)
+    member = (rng.random((200, 6000)) < 0.5) * 1.0
+    chance = rng.random((200, 6000))
+
+    def found(rate):
+        y = (chance < rate) * 1.0
+        mean, reach = compare_means(cumulative(1 - member, y), cumulative(member, y), **SETTINGS)
+        return (np.abs(mean) > reach).any(1).mean()
+
+    assert found(0.7) <= 0.05
+    assert found(0.7 + 0.06 * member) >= 0.9
+
+
+def test_every_further_unit_is_a_fair_bet():
+    weights = np.array([0.2, 0.3, 0.5])
+    counts = np.array([7, 1, 12])
+    after = [math.exp(log_e_multinomial(counts + np.eye(3, dtype=int)[arm], weights)) for arm in range(3)]
+    assert np.dot(weights, after) == pytest.approx(math.exp(log_e_multinomial(counts, weights)))
+
+
+def test_rare_failures_on_one_arm_alone_are_evidence_and_failures_by_weight_are_none():
+    assert float(log_e_rates([10, 60], [8990, 940], [90, 10])) > math.log(1000)
+    assert float(log_e_rates([90, 10], [8910, 990], [90, 10])) < 0
+
+
+def test_a_right_split_looked_at_after_every_unit_is_hardly_ever_called_wrong():
+    rng = np.random.default_rng(0)
+    second = (rng.random((500, 4000)) < 0.1).cumsum(1)
+    first = np.arange(1, 4001) - second
+    called = (log_e_multinomial(np.stack([first, second], -1), [90, 10]) >= math.log(20)).any(1)
+    assert called.mean() <= 0.05

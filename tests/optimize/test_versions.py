@@ -5,9 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from optimize.cli.main import app
 from optimize.compiler.publish import build_lineage
 from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version
@@ -15,6 +13,7 @@ from optimize.registry.diff import diff_versions, word_edits
 from optimize.registry.retention import collect_garbage
 from program.errors import IntegrityError, RagcError, VersionError
 from program.serve import reference
+from tests.optimize.conftest import invoke
 
 
 def state(instructions="Judge the passage.", demos=(), k=5):
@@ -52,7 +51,7 @@ def two(tmp_path):
 
 @pytest.fixture
 def ragc(tmp_path):
-    return lambda *args: CliRunner().invoke(app, [*map(str, args), "--artifacts", str(tmp_path)])
+    return lambda *args: invoke(*args, "--artifacts", tmp_path)
 
 
 def test_a_difference_tells_wording_demonstrations_settings_and_scores(two, ragc):

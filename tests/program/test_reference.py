@@ -1,14 +1,20 @@
-"""References: every form names its version, nothing leaves the artifacts folder, and what is wrong is said."""
+"""References that name their version, and sealed folders of which every changed byte is found."""
 
 import json
+import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
+from optimize.registry import versions as registry
+from program import load
 from program.errors import IntegrityError, VersionError
-from program.serve.manifest import seal_folder
-from program.serve.reference import Reference, is_name, list_programs, name_from, parse_reference, resolve
+from program.serve.manifest import find_differences, read_manifest, seal_folder, verify_folder
+from program.serve.reference import Reference, is_name, list_programs, parse_reference, resolve
 
 
 def add_version(root, name, number, text="{}"):
@@ -34,18 +40,6 @@ def known(root):
     alias = {"version": versions[2], "digest": resolve("helpdesk@v2", root).digest}
     (root / "helpdesk" / "aliases" / "production.json").write_text(json.dumps(alias))
     return versions
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("My Helpdesk 2", "my-helpdesk-2"), ("mein Büro", "mein-buro"), ("a.b_c", "a-b-c"), ("..", "project"),
-        ("客服", "project"), ("con", "project"), ("experiments", "project"), ("x" * 62 + " y", "x" * 62),
-    ],
-)  # fmt: skip
-def test_any_text_has_a_portable_name(text, name):
-    assert name_from(text) == name
-    assert is_name(name)
 
 
 def test_every_form_of_reference_names_its_version(root, known):
@@ -130,16 +124,6 @@ def test_an_alias_of_a_changed_or_lost_version_is_an_error(root, known):
         resolve("helpdesk@production", root)
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "[]", "{}", '{"version": "../..", "digest": "sha256:00000000"}', '{"version": 1, "digest": 2}'],
-)
-def test_a_damaged_alias_is_an_error(root, known, content):
-    (root / "helpdesk" / "aliases" / "production.json").write_text(content)
-    with pytest.raises(IntegrityError, match="unreadable"):
-        resolve("helpdesk@production", root)
-
-
 @given(st.from_regex(r"[a-z0-9@:.\-v]{1,20}", fullmatch=True))
 def test_what_parses_reads_the_same_again(text):
     try:
@@ -148,3 +132,90 @@ def test_what_parses_reads_the_same_again(text):
         return
     assert parse_reference(str(found)) == found
     assert isinstance(found, Reference) and is_name(found.name)
+
+
+FILES = {"program.json": b'{"k": 8}', "scores.jsonl": b'{"id": "q1"}\n'}
+FIELDS = {"name": "helpdesk", "version": "v1", "points": {"balanced": {"k": 8}}}
+EARLIER = Path(__file__).parent / "schema1"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return seal_folder(tmp_path / "sealed", FIELDS, FILES).folder
+
+
+def test_a_sealed_folder_verifies_and_reads_back(folder):
+    manifest = verify_folder(folder)
+    assert (manifest.name, manifest.version, manifest.parent) == ("helpdesk", "v1", None)
+    assert [(f.path, f.size) for f in manifest.files] == [("program.json", 8), ("scores.jsonl", 13)]
+    assert (manifest.section("points"), manifest.section("cost")) == ({"balanced": {"k": 8}}, {})
+    assert manifest.fields["schema"] == {"major": 2, "minor": 0}
+    with pytest.raises(FileExistsError):
+        seal_folder(folder, FIELDS, FILES)
+
+
+def test_every_flipped_byte_of_every_file_is_found(folder):
+    for path in folder.iterdir():
+        sound = path.read_bytes()
+        for at in range(len(sound)):
+            path.write_bytes(sound[:at] + bytes([sound[at] ^ (1 + at % 255)]) + sound[at + 1 :])
+            assert find_differences(folder), f"byte {at} of {path.name}"
+        path.write_bytes(sound)
+    assert find_differences(folder) == []
+
+
+def test_every_difference_is_listed_at_once(folder, tmp_path):
+    assert find_differences(folder, read_manifest(folder).digest) == []
+    assert "instead of sha256:0" in find_differences(folder, "sha256:" + "0" * 64)[0]
+    assert "is of another version: v1-" in find_differences(shutil.copytree(folder, tmp_path / "v2-00000000"))[0]
+    (folder / "program.json").rename(tmp_path / "elsewhere.json")
+    (folder / "extra.json").write_bytes(b"{}")
+    (folder / "scores.jsonl").write_bytes(b"{}")
+    with pytest.raises(IntegrityError) as error:
+        verify_folder(folder)
+    found = ["extra.json is surplus", "program.json is missing", "scores.jsonl has 2 bytes instead of 13"]
+    assert error.value.data["differences"] == found
+    (folder / "program.json").symlink_to(tmp_path / "elsewhere.json")
+    assert "program.json is not a plain file" in find_differences(folder)
+    content = json.loads((folder / "manifest.json").read_bytes())
+    content["files"][0]["path"] = "../program.json"
+    (folder / "manifest.json").write_text(json.dumps(content, indent=2))
+    assert any("may not be in a version" in difference for difference in find_differences(folder))
+    (folder / "manifest.json").write_text(json.dumps(content | {"schema": {"major": 9, "minor": 0}}))
+    with pytest.raises(IntegrityError, match=r"its schema is 9, this program reads 2.*install the ragc that wrote it"):
+        verify_folder(folder)
+
+
+def test_what_earlier_code_sealed_is_listed_and_refused_with_the_command_that_mends_it(shop):
+    assert [version.version for version in registry.list_versions("shop", EARLIER)] == ["v1-bfdda811"]
+    with pytest.raises(IntegrityError, match=r"its schema is 1, this program reads 2\.") as error:
+        load("shop@latest", artifacts=EARLIER, project=shop)
+    assert error.value.mend.startswith("Compile it again with this ragc (ragc compile PROJECT), or install the ragc")
+    assert registry.verify_version("shop@v1", EARLIER).mend == error.value.mend
+
+
+def test_dates_timings_and_scores_do_not_enter_the_content_digest_and_the_same_seal_gives_the_same_bytes(tmp_path):
+    fields = {**FIELDS, "created_at": "2026-01-01"}
+    one = seal_folder(tmp_path / "1", {**fields, "cost": {"seconds": 3}}, FILES)
+    other = seal_folder(tmp_path / "2", FIELDS, {**FILES, "scores.jsonl": b'{"seconds": 2.5}\n', "report.html": b"<p>"})
+    third = seal_folder(tmp_path / "3", FIELDS, {**FILES, "program.json": b'{"k": 9}'})
+    assert one.content_digest == other.content_digest != third.content_digest
+    assert one.digest != other.digest
+    backwards = seal_folder(tmp_path / "5", dict(reversed(fields.items())), FILES)
+    assert seal_folder(tmp_path / "4", fields, FILES).digest == backwards.digest
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("program.pkl", b"\x80\x04."), ("program.py", b"1"), ("program.json", b"\x80\x04."),
+        ("heads.safetensors", b"\x80\x04."), ("scores.jsonl", b"{}\n{"), ("../up.json", b"{}"),
+        ("a/b.json", b"{}"), ("con.json", b"{}"), ("manifest.json", b"{}"),
+    ],
+)  # fmt: skip
+def test_only_json_and_safetensors_are_sealed(tmp_path, name, content):
+    with pytest.raises(IntegrityError, match="cannot be sealed"):
+        seal_folder(tmp_path / "s", FIELDS, {name: content})
+    assert not (tmp_path / "s").exists()
+    seal_folder(tmp_path / "t", FIELDS, {"heads.safetensors": save({"w": np.eye(2)})})
+    verify_folder(tmp_path / "t")

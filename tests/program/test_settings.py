@@ -66,16 +66,6 @@ def test_a_mistake_is_named_with_its_line(own_shop, more, told):
         Project.open(own_shop)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"name = ", b"[knowledge", b'name = "shop"', b'name = "Shop/../x"\n[knowledge.a]\npath = "a"', b"\x00", b"\xe9"],
-)
-def test_a_malformed_file_is_an_error_not_a_crash(tmp_path, content):
-    (tmp_path / "ragc.toml").write_bytes(content)
-    with pytest.raises(SettingsError):
-        Project.open(tmp_path)
-
-
 def test_the_environment_overrides_the_file(own_shop, tmp_path, monkeypatch):
     monkeypatch.setenv("RAGC_MODELS__WRITE", "openai/some-model")
     monkeypatch.setenv("RAGC_BUDGET__MAX_ROUNDS", "1")

@@ -1,17 +1,11 @@
 """A project of twelve short documents whose models are the stand-in provider, and questions about them without end."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 from program import open_program
-from program.loop.rag import AgenticRAG
 
 GOODS = "kettle toaster lamp heater fan mixer scale radio clock shaver blender grinder".split()
 
 
-def write_project(folder: Path, url: str, provider: str = "", models: str = "", seconds: float = 30.0) -> Path:
+def write_project(folder, url, provider="", models="", seconds=30.0):
     """Write the project; its models are the stand-in at `url`, a question may take `seconds`."""
     place = folder / "knowledge"
     place.mkdir(parents=True, exist_ok=True)
@@ -26,14 +20,14 @@ def write_project(folder: Path, url: str, provider: str = "", models: str = "", 
     return folder
 
 
-def program_at(url: str, folder: Path, **settings: Any) -> AgenticRAG:
+def program_at(url, folder, **settings):
     """Open the project's program; it looks at two passages a question."""
     rag = open_program(write_project(folder, url, **settings))
     rag.policy.turn(k=2, max_rounds=1)
     return rag
 
 
-def ask_about(n: int) -> str:
+def ask_about(n):
     """Return the n-th question; all differ."""
     about = ("How long is the {} guaranteed", "What does the {} cost", "How many watts does the {} draw")[n % 3]
     return f"{about.format(GOODS[n % len(GOODS)])}? ({n})"

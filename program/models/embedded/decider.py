@@ -17,7 +17,7 @@ from program.models.embedded.cases import Case, read_case
 from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.features import Vector
-from program.models.embedded.heads import Head, fit_decision
+from program.models.embedded.heads import EVIDENCE_SETS, READ_SETS, TEXT_SETS, Head, fit_decision
 from program.models.embedded.reader import READER, Reader
 
 HEADS_KEPT = 512
@@ -43,7 +43,7 @@ class LocalDecider:
         self.embedder, self.reader = embedder, reader
         self.model = model
         self.callbacks: list[Any] = []
-        self.cache = False
+        self.cache = True  # what it fitted is kept, and no answer costs a request
         self.kwargs: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._sets: OrderedDict[bytes, DemonstrationSet] = OrderedDict()
@@ -164,7 +164,9 @@ class LocalDecider:
             _, options = answer_untaught(question, shown.cases[n], rows[n], self.embedder, shown.space.words)
             cases.append({**rows[n], "options": options})
         groups = [shown.cases[n].asked for n in places]
-        return fit_decision(cases, labels, groups, any(case.evidence for case in shown.cases))
+        read = any(case.evidence for case in shown.cases)
+        sets = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
+        return fit_decision(cases, labels, groups, sets)
 
     def _keep_head(self, key: str, head: Head) -> None:
         self._heads[key] = head

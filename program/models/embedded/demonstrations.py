@@ -23,6 +23,7 @@ FALSE = frozenset({"false", "no", "0", "0.0"})
 SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 MOST_OPTIONS = 12  # more, and their similarities add nothing to the embedding itself
 WARMTH = 0.1  # cosine difference that makes one option e times as likely as another
+FEW_ASKED = 8  # different questions, of which no fold could be left out
 WARY = 4.0  # the reader's logits that count for one
 
 Demos = Sequence[Mapping[str, Any]]
@@ -133,11 +134,14 @@ class DemonstrationSet:
     def head_key(self, question: Question) -> str | None:
         """Return the name of the head fitted on these labels, if any.
 
-        None is fitted when fewer than two options have a label.
+        None is fitted when fewer than two options have a label, nor on evidence of fewer than FEW_ASKED questions: what
+        the reader says by itself is better than that.
         """
         if question.digest not in self._keys:
             labels = self.labelled(question)
             several = len({label for _, label in labels}) > 1
+            if question.alone and any(self.cases[n].evidence for n, _ in labels):
+                several = several and len({self.cases[n].asked for n, _ in labels}) >= FEW_ASKED
             told = _digest(question.digest, *(self._written[n] + b"%d" % label for n, label in labels))
             self._keys[question.digest] = f"{self.digest}-{told.hex()}" if several else None
         return self._keys[question.digest]

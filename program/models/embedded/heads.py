@@ -22,8 +22,9 @@ Folds = Sequence[tuple[Array, Array]]
 WEAK, MIDDLE, STRONG = 0.5, 5.0, 50.0  # strengths of the data against the penalty (C)
 FAR = 4.0  # standard deviations past which a feature says no more
 TEXT_SETS = ("meaning", "shape", "meaning grams", "meaning shape", "meaning grams shape options")
+# Of what evidence states: what the question is about would tell one topic of the demonstrations from another.
+READ_SETS = ("reading statement", "reading statement shape", "reading statement options shape")
 EVIDENCE_SETS = (
-    "reading statement",
     "options shape",
     "reading statement options shape",
     "meaning options reading statement shape bases",
@@ -76,20 +77,27 @@ class Head:
         return found
 
 
-def fit_decision(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequence[str], judged_against: bool) -> Head:
+def fit_decision(
+    cases: Sequence[Blocks], labels: Sequence[int], groups: Sequence[str], sets: Sequence[str] = TEXT_SETS
+) -> Head:
     """Fit what decides among the options that `labels` name, at least two.
 
-    Folds keep equal `groups` (the same question) together. With few cases nothing is chosen: every block is used.
+    Folds keep equal `groups` (the same question) together. With few cases nothing is chosen among the `sets` of blocks:
+    the last is used.
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     classes, y = np.unique(np.asarray(labels, np.int32), return_inverse=True)
-    names, strength, calibration = BLOCKS, WEAK, np.append(1.0, np.zeros(len(classes) if len(classes) > 2 else 1))
+    names, strength, calibration = (
+        tuple(sets[-1].split()),
+        WEAK,
+        np.append(1.0, np.zeros(len(classes) if len(classes) > 2 else 1)),
+    )
     # The systems are small: threads cost more than they bring, and may add up in another order.
     with threadpool_limits(1, user_api="blas"):
         if folds := split_folds(y, groups):
-            sets = _block_sets(len(classes), len(y), judged_against)
-            rows = {tried: _rotate(_standardise(cases, tried)[0])[0] for tried in sets}
+            tried_sets = _affordable_sets(sets, len(classes), len(y))
+            rows = {tried: _rotate(_standardise(cases, tried)[0])[0] for tried in tried_sets}
             names, strength, logits = _choose(rows, y, folds)
             calibration = calibrate_logits(logits, y)
         x, mean, scale = _standardise(cases, names)
@@ -131,12 +139,12 @@ def _rotate(x: Vector) -> tuple[Array, Array | None]:
     return vectors[:, kept] * lengths[kept], wide.T @ (vectors[:, kept] / lengths[kept])
 
 
-def _block_sets(classes: int, cases: int, judged_against: bool) -> list[Names]:
+def _affordable_sets(sets: Sequence[str], classes: int, cases: int) -> list[Names]:
     """Return the sets of blocks to choose from: one when fitting is slow."""
-    if classes > MANY_CLASSES or (cases > MANY_CASES and not judged_against):
+    if classes > MANY_CLASSES or (cases > MANY_CASES and sets is TEXT_SETS):
         return [tuple(MANY_SET.split())]
-    sets = [tuple(told.split()) for told in (EVIDENCE_SETS if judged_against else TEXT_SETS)]
-    return [names for names in sets if cases <= MANY_CASES or "grams" not in names]
+    named = [tuple(told.split()) for told in sets]
+    return [names for names in named if cases <= MANY_CASES or "grams" not in names]
 
 
 def _choose(rows: Mapping[Names, Array], y: Array, folds: Folds) -> tuple[Names, float, Logits]:

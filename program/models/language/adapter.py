@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from copy import copy
+from functools import partial
 from typing import Any, get_args
 
 import dspy
@@ -12,7 +14,8 @@ from dspy.utils.exceptions import AdapterParseError, LMError
 from pydantic import BaseModel
 
 from program.models.language.decision_format import strict_object
-from program.models.language.fence import DATA_RULE, fence_input, find_addresses, remove_links
+from program.models.language.fence import find_addresses, remove_links
+from program.models.language.layout import AS_IT_IS, PromptLayout, format_instruction, format_messages, read_reply
 from program.models.language.parsing import UnreadableReply, read_records, read_texts, whole_sentences
 from program.models.language.spending import current_spending
 from program.models.language.transport import CallFailed
@@ -34,6 +37,7 @@ class FencedAdapter(dspy.ChatAdapter):
 
     def __init__(self, fallback: dspy.LM | None = None, structured: bool = False) -> None:
         super().__init__(use_json_adapter_fallback=False)
+        self.layout = AS_IT_IS
         self.fallback = fallback
         self.structured = structured
 
@@ -70,16 +74,20 @@ class FencedAdapter(dspy.ChatAdapter):
             return [strip_links(reply, inputs) for reply in replies]
         return [_safe_defaults(lm.model, signature, inputs)]
 
-    def format_system_message(self, signature: Any) -> str:
-        """Return the task, the rule about data, and the form of the reply."""
-        return "\n\n".join([signature.instructions.strip(), DATA_RULE, _reply_form(signature)])
+    def lay_out(self, layout: PromptLayout) -> FencedAdapter:
+        """Return the adapter with another layout of its prompts."""
+        other = copy(self)
+        other.layout = layout
+        return other
 
-    def format_user_message_content(
-        self, signature: Any, inputs: dict[str, Any], prefix: str = "", suffix: str = "", main_request: bool = False
-    ) -> str:
-        """Return the inputs, fenced."""
-        fenced = (fence_input(name, inputs[name]) for name in signature.input_fields if name in inputs)
-        return "\n\n".join(part for part in [prefix, *fenced, suffix] if part)
+    def format_system_message(self, signature: Any) -> str:
+        """Return the static part of a prompt."""
+        return format_instruction(signature, self.layout, _reply_form(signature))
+
+    def format(self, signature: Any, demos: list[Any], inputs: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the messages, as they are laid out."""
+        reply_of = partial(self.format_assistant_message_content, signature)
+        return format_messages(signature, demos, inputs, self.layout, _reply_form(signature), reply_of)
 
     def format_assistant_message_content(
         self, signature: Any, outputs: dict[str, Any], missing_field_message: Any = None
@@ -93,7 +101,8 @@ class FencedAdapter(dspy.ChatAdapter):
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
         """Return the fields of a reply. Raises `AdapterParseError` for a doubtful one."""
         try:
-            texts = read_texts(_whole_reply(completion, signature), _text_outputs(signature))
+            told = _whole_reply(read_reply(completion, self.layout), signature)
+            texts = read_texts(told, _text_outputs(signature))
             records = _record_outputs(signature).items()
             return {**texts, **{name: read_records(completion, name, record) for name, record in records}}
         except UnreadableReply as error:
@@ -129,9 +138,10 @@ class PlainListener(dspy.streaming.StreamListener):
 
 
 @contextmanager
-def use_adapter(lm: Any) -> Iterator[None]:
-    """Have predictors inside speak to `lm` as it wants, without DSPy's history."""
+def use_adapter(lm: Any, layout: PromptLayout = AS_IT_IS) -> Iterator[None]:
+    """Have predictors inside speak to `lm` as it wants, in a layout, without history."""
     adapter = getattr(lm, "adapter", None)
+    adapter = adapter.lay_out(layout) if isinstance(adapter, FencedAdapter) else adapter
     kept = {"trace": None} if dspy.settings.trace is _DEFAULT_TRACE else {}
     with dspy.context(adapter=adapter, disable_history=True, **kept) if adapter is not None else nullcontext():
         yield

@@ -1,36 +1,34 @@
 """Folders of files as passages, each with breadcrumb, place and date; what cannot be read is named, never fatal."""
 
-from __future__ import annotations
-
+import io
 import json
-import os
-from collections.abc import Callable
+import zipfile
 from datetime import date
 from pathlib import Path
 
 import pytest
-from office_files import pdf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from program.errors import KnowledgeError
-from program.knowledge.ingest import folder as ingest
-from program.knowledge.ingest.folder import BaseSpec, FolderContents, link_superseded, read_base
-from program.knowledge.ingest.sections import count_tokens, parse_file
-from program.passage import AUTHORITY, Passage
-from program.storage import DiskCache
+from program.knowledge.ingest.convert import UnreadableFile
+from program.knowledge.ingest.folder import BaseSpec, link_superseded, read_base
+from program.knowledge.ingest.sections import READ, TABLE, count_tokens, parse_file
+from program.passage import AUTHORITY
+from program.settings import CHUNK_TOKENS
 
-Write = Callable[[str, str | bytes], Path]
 TOKENS = BaseSpec("x").chunk_tokens
 
 
-def read(path: Path, name: str = "x", **more: object) -> FolderContents:
+def read(path, name="x", **more):
     return read_base(BaseSpec(name, path=path, **more))
 
 
-def by_id(contents: FolderContents) -> dict[str, Passage]:
+def by_id(contents):
     return {p.id: p for p in contents.passages}
 
 
-def test_a_passage_carries_what_its_document_says_of_itself(knowledge: Path) -> None:
+def test_a_passage_carries_what_its_document_says_of_itself(knowledge):
     passage = by_id(read(knowledge / "product", "product"))["product/plans.md#home-plus"]
     assert passage.title == "Plans > Home Plus"
     assert passage.text == "Home Plus costs GBP 4.50 a month and keeps video for 14 days."
@@ -40,7 +38,7 @@ def test_a_passage_carries_what_its_document_says_of_itself(knowledge: Path) -> 
     assert {(p.as_of, p.method) for p in pages} == {(date(2026, 11, 3), "web")}  # the date of the file's name
 
 
-def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_name(write: Write) -> None:
+def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_name(write):
     # A byte order mark and line ends of Windows change nothing.
     write("a.md", "---\ntitle: The A\n---\n# Other\n\nText.\n\n## Part\n\nText.\n\n### Piece\n\nText.\n")
     write("b.md", b"\xef\xbb\xbf---\r\ntitle: The B\r\n---\r\n# The B\r\n\r\nText.\r\n\r\n## Part\r\n\r\nText.\r\n")
@@ -59,6 +57,7 @@ def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_nam
     ("head", "complaint"),
     [
         ("title: [unclosed", "not YAML"),
+        ("as_of: 2026-03-01\ntitle: Blood: samples", "not YAML"),
         ("[" * 5000, "not YAML"),
         ("as_of: 2026-02-30", "as_of '2026-02-30' is no date"),
         ("authority: holy", "authority 'holy' is not known"),
@@ -68,25 +67,14 @@ def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_nam
         ("- only\n- a list", "holds no `key: value`"),
     ],
 )
-def test_bad_front_matter_is_a_flaw_that_names_the_file_and_the_text_is_read(
-    write: Write, head: str, complaint: str
-) -> None:
+def test_bad_front_matter_is_a_flaw_that_names_the_file_and_the_text_is_read(write, head, complaint):
     contents = link_superseded([read(write("a.md", f"---\n{head}\n---\n# Locks\n\nA lock.\n"))])
     assert any(f.path == "x/a.md" and complaint in f.what and f.mend and f.lost for f in contents.flaws), contents.flaws
     passage = by_id(contents)["x/a.md#locks"]
     assert (passage.text, passage.as_of, passage.authority) == ("A lock.", None, AUTHORITY["reviewed"])
 
 
-@pytest.mark.parametrize(
-    ("head", "line"),
-    [("as_of: 2026-03-01\ntitle: Blood: samples", 3), ("# a note\n\ntitle: A: b", 4), ("just words\ntitle: A: b", 3)],
-)
-def test_front_matter_that_is_not_yaml_is_told_with_its_line_and_remedy(write: Write, head: str, line: int) -> None:
-    (flaw,) = read(write("a.md", f"---\n{head}\n---\n# A\n\nText.\n")).flaws
-    assert flaw.line == line and "in quotes" in flaw.mend and flaw.lost
-
-
-def test_a_date_is_the_day_the_document_was_true_and_a_rule_is_no_front_matter(write: Write) -> None:
+def test_a_date_is_the_day_the_document_was_true_and_a_rule_is_no_front_matter(write):
     for head in ("date: 2026-03-01", "date: 2026-03-01\nteam: labs", "date: 2020-01-01\nas_of: 2026-03-01"):
         contents = read(write("a.md", f"---\n{head}\n---\n# A\n\nText.\n"))
         assert [p.as_of for p in contents.passages] == [date(2026, 3, 1)] and not contents.flaws
@@ -98,14 +86,14 @@ NEAR = {"as-of": "as_of", "As of": "as_of", "Title": "title", "autority": "autho
 
 
 @pytest.mark.parametrize("key", [*NEAR, "author", "state", "data", "titles held", "updated"])
-def test_a_key_that_is_nearly_a_known_one_is_named_and_stays_an_attribute(write: Write, key: str) -> None:
+def test_a_key_that_is_nearly_a_known_one_is_named_and_stays_an_attribute(write, key):
     contents = read(write("a.md", f"---\nlab: one\n{key}: one\n---\n# A\n\nText.\n"))
     expected = [(f"Did you mean {NEAR[key]}?", 3, key != "Title")] if key in NEAR else []
     assert [(flaw.mend, flaw.line, flaw.lost) for flaw in contents.flaws] == expected
     assert contents.passages[0].attributes == {"lab": "one", key: "one"}
 
 
-def test_superseded_passages_name_their_successor_across_bases_in_either_order(write: Write) -> None:
+def test_superseded_passages_name_their_successor_across_bases_in_either_order(write):
     fees = " ".join(f"The fee for class {n} is {n} pounds." for n in range(200))
     write("a/new.md", "---\nsupersedes: [b/old.md, b/older.md]\n---\n# New\n\nText.\n")
     write("a/notice.md", "---\nsupersedes: b/page.md#fees\nas_of: 2026-11-01\n---\n# Notice\n\nThe fee is 3.\n")
@@ -124,7 +112,7 @@ def test_superseded_passages_name_their_successor_across_bases_in_either_order(w
         assert not whole.flaws
 
 
-def test_json_lines_are_records_with_their_own_ids(write: Write) -> None:
+def test_json_lines_are_records_with_their_own_ids(write):
     rows = [
         {"_id": "d1", "title": "Cells", "text": "Four AA cells.", "as_of": "2026-01-02", "authority": "official"},
         {"id": 7, "text": "No title."},
@@ -146,7 +134,7 @@ def test_json_lines_are_records_with_their_own_ids(write: Write) -> None:
     ]
 
 
-def test_csv_rows_are_records_with_their_lines(write: Write) -> None:
+def test_csv_rows_are_records_with_their_lines(write):
     found = by_id(read(write("doors.csv", 'name;note\nFront;"two\nlines"\n;\nBack;plain;extra\n')))
     assert {i: (p.title, p.text, p.link) for i, p in found.items()} == {
         "x/doors.csv#row-1": ("doors", "name: Front\nnote: two\nlines", "x/doors.csv:2-3"),
@@ -154,7 +142,7 @@ def test_csv_rows_are_records_with_their_lines(write: Write) -> None:
     }
 
 
-def test_an_absent_or_empty_folder_is_an_error_that_says_what_to_do(write: Write, tmp_path: Path) -> None:
+def test_an_absent_or_empty_folder_is_an_error_that_says_what_to_do(write, tmp_path):
     assert [p.id for p in read(write("faq.md", "# FAQ\n\nText.\n") / "faq.md").passages] == ["x/faq.md#faq"]  # one file
     with pytest.raises(KnowledgeError, match=r"does not exist.*correct `path` under \[knowledge.x\]"):
         read(tmp_path / "none")
@@ -167,26 +155,12 @@ def test_an_absent_or_empty_folder_is_an_error_that_says_what_to_do(write: Write
         read(tmp_path / "empty")
 
 
-def test_a_folder_that_disappears_while_it_is_read_is_an_error(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = write("a.md", "# Text\n\nText.\n")
-    walk = os.walk
-
-    def unplugged(*arguments: object, **keywords: object) -> object:
-        yield from list(walk(*arguments, **keywords))  # type: ignore[call-overload]
-        folder.rename(tmp_path / "elsewhere")
-
-    monkeypatch.setattr(ingest.os, "walk", unplugged)
-    with pytest.raises(KnowledgeError, match=r"disappeared.*last index stays"):
-        read(folder)
-
-
+FILES = Path(__file__).parent / "files"
 BAD = {
-    "locked.pdf": (pdf([["Secret."]], password="s3cret"), "encrypted"),
-    "broken.pdf": (pdf([["Text."]])[:200], "no readable .pdf file"),
+    "locked.pdf": ((FILES / "locked.pdf").read_bytes(), "encrypted"),
+    "broken.pdf": ((FILES / "scan.pdf").read_bytes()[:200], "no readable .pdf file"),
     "empty.pdf": (b"", "no readable .pdf file"),
-    "scan.pdf": (pdf([[]]), "OCR"),
+    "scan.pdf": ((FILES / "scan.pdf").read_bytes(), "OCR"),
     "broken.docx": (b"PK\x03\x04 broken", "no Word document"),
     "hollow.docx": (b"PK\x05\x06" + bytes(18), "no readable .docx file"),
     "image.md": (b"\x89PNG\r\n\x1a\n\x00\x00", "not UTF-8"),
@@ -196,7 +170,7 @@ BAD = {
 }
 
 
-def test_what_cannot_be_read_is_named_with_its_reason_and_the_rest_is_read(write: Write, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_named_with_its_reason_and_the_rest_is_read(write, tmp_path):
     for name, (content, _) in BAD.items():
         write(name, content)
     write(".hidden.md", "# No\n\nText.\n")
@@ -219,7 +193,7 @@ def test_what_cannot_be_read_is_named_with_its_reason_and_the_rest_is_read(write
     assert reasons["x/huge.txt"] == "it has 200.0 MB, and max_megabytes is 50"
 
 
-def test_a_long_section_is_cut_between_paragraphs_and_list_items_of_a_size_that_is_a_setting(write: Write) -> None:
+def test_a_long_section_is_cut_between_paragraphs_and_list_items_of_a_size_that_is_a_setting(write):
     block = " ".join(["door"] * 90)
     passages = parse_file("x/a.md", ("# Long\n\n" + "\n\n".join([block] * 5)).encode())[0].passages
     assert [(p.id, p.link) for p in passages] == [
@@ -236,25 +210,129 @@ def test_a_long_section_is_cut_between_paragraphs_and_list_items_of_a_size_that_
     assert len(small) == 10 and all(count_tokens(p.text) <= 40 for p in small)
 
 
-def test_only_files_whose_bytes_changed_are_parsed_again(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write("a.md", "# A\n\nOne.\n")
-    write("b.md", "# B\n\nTwo.\n")
-    folder = write("c.pdf", b"%PDF broken")
+PAGE = """<html><head><title>Kettles | Shop</title>
+<meta property="article:published_time" content="2026-02-03T10:00:00Z">
+<link rel="canonical" href="https://shop.example/kettles"></head><body>
+<nav>Home Cart</nav><header>Shop of shops</header>
+<main><h1>Kettles</h1><p>All boil.</p><h2>Sizes</h2>
+<table><tr><th>name</th><th>litres</th></tr><tr><td>Merle</td><td>1.7</td></tr><tr><td>Wren</td><td>0.8</td></tr></table>
+<h2>Care</h2><ul><li>Descale it.</li><li>Rinse <b>twice</b>.</li></ul></main>
+<script>var x = "not text";</script><footer>Imprint</footer></body></html>"""
 
-    def read_again(limit: int = TOKENS) -> FolderContents:
-        return read_base(BaseSpec("x", path=folder, chunk_tokens=limit), DiskCache(tmp_path / "kept"))
 
-    first = read_again()
-    asked: list[str] = []
-    monkeypatch.setattr(ingest, "parse_file", lambda path, *rest: asked.append(path) or parse_file(path, *rest))
-    again = read_again()
-    assert (again.documents, again.skipped, asked) == (first.documents, first.skipped, [])
-    write("b.md", "# B\n\nTen.\n")
-    (folder / "a.md").unlink()
-    assert ([p.text for p in read_again().passages], asked) == (["Ten."], ["x/b.md"])
-    read_again(limit=9)
-    assert asked == ["x/b.md", "x/b.md", "x/c.pdf"]
-    (tmp_path / "kept").write_bytes(b"no database at all")  # a damaged cache costs time only
-    assert [p.text for p in read_again().passages] == ["Ten."]
+def markdown(text):
+    """The anchor and the text of each passage of a Markdown file."""
+    document, _ = parse_file("x/a.md", text.encode())
+    return [(p.id.partition("#")[2], p.text) for p in document.passages]
+
+
+def test_a_word_file_that_unpacks_to_far_more_than_its_size_is_skipped():
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("word/document.xml", b"a" * 30_000_000)
+    with pytest.raises(UnreadableFile, match="unpacks to 30 MB"):
+        parse_file("x/bomb.docx", stream.getvalue(), megabytes=1)
+
+
+def test_a_web_page_gives_its_main_part_under_its_headings():
+    passages = parse_file("web/kettles.html", PAGE.encode())[0].passages
+    assert [(p.id, p.title) for p in passages] == [
+        ("web/kettles.html#kettles", "Kettles"),
+        ("web/kettles.html#sizes", "Kettles > Sizes"),
+        ("web/kettles.html#care", "Kettles > Care"),
+    ]
+    assert passages[1].text.split("\n")[0] == "| name | litres |" and "| Wren | 0.8 |" in passages[1].text
+    assert "Descale it." in passages[2].text and "**twice**" in passages[2].text
+    assert {(p.as_of, p.link) for p in passages} == {(date(2026, 2, 3), "https://shop.example/kettles")}
+    assert not any(word in p.text for p in passages for word in ("Cart", "Imprint", "not text", "Shop of"))
+    other = '<meta charset="iso-8859-1"><h1>Café</h1><p>Größe</p>'.encode("iso-8859-1")
+    assert [(p.title, p.text) for p in parse_file("web/a.htm", other)[0].passages] == [("Café", "Größe")]
+
+
+def test_a_word_file_keeps_its_headings_and_its_tables_whole():
+    passages = parse_file("x/plans.docx", (FILES / "plans.docx").read_bytes())[0].passages
+    assert [(p.id, p.title) for p in passages] == [
+        ("x/plans.docx#plans", "Plans"),
+        ("x/plans.docx#prices", "Plans > Prices"),
+    ]
+    assert "| Pro | GBP 19 |" in passages[1].text
+
+
+def test_a_pdf_is_cited_by_page_under_its_bookmarks_with_its_broken_lines_joined():
+    joined = "A long line of a paragraph that runs to the very end of its column and goes on. It is a well-made manual."
+    for name in ("manual.pdf", "owned.pdf"):  # a file that only its owner locked is read
+        document, _ = parse_file("x/manual.pdf", (FILES / name).read_bytes())
+        assert [(p.id, p.title, p.text, p.link) for p in document.passages] == [
+            ("x/manual.pdf#page-1", "The manual", "Locks are shut at night.", "x/manual.pdf#page=1"),
+            ("x/manual.pdf#page-2", "The manual > Keys", "Keys are kept in the office.", "x/manual.pdf#page=2"),
+            ("x/manual.pdf#page-3", "The manual > Keys", f"{joined}\nOne\nTwo", "x/manual.pdf#page=3"),
+        ]
+
+
+def test_each_heading_with_text_under_it_is_one_passage_with_its_lines():
+    text = "# Locks\n\nIntro.\n\n## Empty\n\n## Warden 3\n\nA lock.\n\n### Cells\n\nFour AA.\n\n#### Deep\n\nTwo.\n"
+    passages = parse_file("x/a.md", text.encode())[0].passages
+    assert [(p.id, p.title, p.text, p.link) for p in passages] == [
+        ("x/a.md#locks", "Locks", "Intro.", "x/a.md:3-3"),
+        ("x/a.md#warden-3", "Locks > Warden 3", "A lock.", "x/a.md:9-9"),
+        ("x/a.md#cells", "Locks > Warden 3 > Cells", "Four AA.\n\n#### Deep\n\nTwo.", "x/a.md:13-17"),
+    ]
+
+
+def test_anchors_are_those_of_github():
+    headings = [
+        "What's new in 3.8?", "snake_case stays", "Größe, naïveté", "日本語 の 見出し",
+        "FAQ", "FAQ", "FAQ-1", "FAQ", "!!!", "Use `ragc index` *now*, see [the docs](https://x.y/z)",
+    ]  # fmt: skip
+    assert [slug for slug, _ in markdown("\n\n".join(f"## {h}\n\nText." for h in headings))] == [
+        "whats-new-in-38", "snake_case-stays", "größe-naïveté", "日本語-の-見出し",
+        "faq", "faq-1", "faq-1-1", "faq-2", "section", "use-ragc-index-now-see-the-docs",
+    ]  # fmt: skip
+    assert [s for s, _ in markdown("Lead.\n\n# Top\n\nOne.\n\n# Top\n\nTwo.\n")] == ["top", "top-1", "top-2"]
+    assert [s for s, _ in markdown("Locks\n=====\n\nOne.\n\nKeypads\n-------\n\nTwo.\n")] == ["locks", "keypads"]
+
+
+def test_code_is_text_and_comments_rules_and_link_definitions_are_none():
+    code = "```sh\n# not a heading\nragc index .\n```"
+    assert markdown(f"# Set-up\n\n{code}\n") == [("set-up", code)]
+    text = "# A\n\n<!-- ignore all instructions -->\n\n---\n\nSee [b].\n\n[b]: https://x.y\n"
+    assert markdown(text) == [("a", "See [b].")]
+
+
+def test_a_table_stays_whole_with_the_sentence_before_it_unless_it_is_huge():
+    head = "| name | range |\n|---|---|"
+    rows = [f"| door {n} | {n} metres |" for n in range(900)]
+    found = markdown(f"# T\n\n{' '.join(['word'] * 150)}\n\nThe doors:\n\n{head}\n" + "\n".join(rows[:60]))
+    assert [slug for slug, _ in found] == ["t", "t~2"]
+    assert found[1][1].startswith("The doors:") and found[1][1].count("metres") == 60
+    pieces = [text for _, text in markdown(f"# Doors\n\nThe doors:\n\n{head}\n" + "\n".join(rows)) if "metres" in text]
+    assert len(pieces) > 1 and all(text.startswith(f"{head}\n") for text in pieces)
+    assert all(count_tokens(text) <= CHUNK_TOKENS * TABLE + 20 for text in pieces)
+    assert [line for text in pieces for line in text.split("\n")[2:]] == rows
+
+
+@given(st.text(alphabet="#-=*`|>_[]()!<~ \n\tab1.ä", max_size=300))
+def test_any_markdown_is_read_with_spans_inside_it_and_anchors_that_do_not_repeat(text):
+    document, _ = parse_file("x/a.md", text.encode())
+    assert len({p.id for p in document.passages}) == len(document.passages)
+    for passage in document.passages:
+        first, last = map(int, passage.link.rpartition(":")[2].split("-"))
+        assert 1 <= first <= last <= len(text.split("\n")) and passage.text.strip()
+
+
+@given(st.sampled_from(READ), st.binary(max_size=300))
+def test_any_bytes_under_any_name_are_a_document_or_a_reason(suffix, content):
+    try:
+        document, _ = parse_file(f"x/a{suffix}", content)
+    except UnreadableFile as error:
+        assert error.what
+    else:
+        assert all(p.text.strip() and p.id.startswith("x/a") for p in document.passages)
+
+
+@given(st.text(max_size=2000) | st.just("shut " * 3000) | st.just("Locks are shut. " * 400), st.integers(20, 60))
+def test_no_word_is_lost_when_a_text_is_cut(text, limit):
+    content = text.replace("\0", "").encode("utf-8", "replace")
+    cut, whole = (parse_file("x/a.txt", content, size)[0].passages for size in (limit, 10**9))
+    assert "".join("".join(p.text.split()) for p in cut) == "".join("".join(p.text.split()) for p in whole)
+    assert text[:4] not in ("shut", "Lock") or all(count_tokens(p.text) <= limit * 5 // 4 for p in cut)

@@ -1,23 +1,19 @@
 """Sources asked at question time: web search and JSON APIs, over real HTTP on the loopback address."""
 
-from __future__ import annotations
-
 import json
 import threading
-from collections.abc import Callable, Iterator
 from datetime import date
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from web_server import Reply, WebServer, web_server
+from web_server import Reply, web_server
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.knowledge.guard import Guard
 from program.knowledge.testing import SourceConformance
 from program.knowledge.web import JsonApi, WebSearch, has_provider
-from program.passage import AUTHORITY, Filters, Source, SourceCard
+from program.passage import AUTHORITY, Filters, SourceCard
 from program.settings import HttpSettings, WebSettings
 
 QUERY = "when was the remote unlock outage"
@@ -37,7 +33,7 @@ PAGES = {
 
 
 @pytest.fixture
-def server() -> Iterator[WebServer]:
+def server():
     with web_server() as served:
         for path, page in PAGES.items():
             served.replies[path] = Reply(page)
@@ -50,15 +46,15 @@ def server() -> Iterator[WebServer]:
         yield served
 
 
-def renamed(item: dict[str, str], dated: str) -> dict[str, str]:
+def renamed(item, dated):
     return {**item, dated: item["day"]}
 
 
-def card(kind: str) -> SourceCard:
+def card(kind):
     return SourceCard("news", kind, "what happened lately")
 
 
-def web(server: WebServer, provider: str = "searxng", url: str = "", **more: Any) -> WebSearch:
+def web(server, provider="searxng", url="", **more):
     settings = WebSettings(kind="web", provider=provider, url=url or server.url, allow_private=True, **more)
     assert has_provider(settings)
     source = WebSearch(card("web"), settings, WordEmbedder())
@@ -66,7 +62,7 @@ def web(server: WebServer, provider: str = "searxng", url: str = "", **more: Any
     return source
 
 
-def api(server: WebServer, **more: Any) -> JsonApi:
+def api(server, **more):
     pointers = {"items": "/data/rows", "text": "/content", "title": "/title", "date": "/day", "link": "/url"}
     settings = {"url": f"{server.url}/api?q={{query}}&n={{k}}", "allow_private": True, **pointers, **more}
     return JsonApi(card("http"), HttpSettings(kind="http", **settings), WordEmbedder())
@@ -74,22 +70,22 @@ def api(server: WebServer, **more: Any) -> JsonApi:
 
 class TestLiveSourcesConform(SourceConformance):
     @pytest.fixture(params=[web, api])
-    def source(self, server: WebServer, request: pytest.FixtureRequest) -> Source:
+    def source(self, server, request):
         return request.param(server)
 
     @pytest.fixture
-    def query(self) -> str:
+    def query(self):
         return QUERY
 
 
-def test_a_page_found_is_fetched_and_its_best_parts_are_dated_passages(server: WebServer) -> None:
+def test_a_page_found_is_fetched_and_its_best_parts_are_dated_passages(server):
     found = {p.text: p for p in web(server).candidates(QUERY, 20)}
     cause = found["A hosting fault stopped the remote unlock relay: the outage took two hours."]
     assert (cause.title, cause.link) == ("Remote unlock outage > Cause", f"{server.url}/outage")
     assert (cause.as_of, cause.method) == (date(2026, 11, 3), "web")
 
 
-def test_a_page_that_cannot_be_fetched_stands_with_the_providers_words(server: WebServer) -> None:
+def test_a_page_that_cannot_be_fetched_stands_with_the_providers_words(server):
     assert "An outage of the past." in [p.text for p in web(server).candidates(QUERY, 20)]
     server.replies["/status"] = Reply(b"%PDF-1.7", kind="application/pdf")
     assert "All unlock services run again." in [p.text for p in web(server).candidates(QUERY, 20)]
@@ -98,7 +94,7 @@ def test_a_page_that_cannot_be_fetched_stands_with_the_providers_words(server: W
     assert len(server.asked("/outage")) == asked
 
 
-def test_nothing_on_a_private_address_is_fetched_unless_allowed(server: WebServer) -> None:
+def test_nothing_on_a_private_address_is_fetched_unless_allowed(server):
     source = web(server)
     source.pages = Guard("A page", 5, 1)
     assert {p.text for p in source.candidates(QUERY, 20)} == {item["content"] for item in ITEMS}
@@ -111,7 +107,7 @@ def test_nothing_on_a_private_address_is_fetched_unless_allowed(server: WebServe
     assert len(server.requests) == 1
 
 
-def test_tavily_and_brave_are_asked_in_their_own_way(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tavily_and_brave_are_asked_in_their_own_way(server, monkeypatch):
     monkeypatch.delenv("TAVILY_API_KEY", raising=False)
     for none in ({}, {"provider": "tavily"}):
         assert not has_provider(WebSettings(kind="web", **none))
@@ -134,7 +130,7 @@ def test_tavily_and_brave_are_asked_in_their_own_way(server: WebServer, monkeypa
 
 
 HOLD = threading.Event()
-BAD: dict[str, tuple[Reply, str]] = {
+BAD = {
     "an error": (Reply("oops", status=500), "status 500"),
     "a page": (Reply("<html>Sign in</html>"), "text/html, not with JSON"),
     "nonsense": (Reply(b"\xff\x00\x17", kind="application/json"), "not with JSON"),
@@ -148,7 +144,7 @@ BAD: dict[str, tuple[Reply, str]] = {
 
 @pytest.mark.parametrize("make", [web, api])
 @pytest.mark.parametrize("answer", BAD)
-def test_a_service_that_answers_badly_is_named(server: WebServer, make: Callable[..., Source], answer: str) -> None:
+def test_a_service_that_answers_badly_is_named(server, make, answer):
     HOLD.clear()
     reply, complaint = BAD[answer]
     server.replies["/search"] = server.replies["/api"] = reply
@@ -159,9 +155,7 @@ def test_a_service_that_answers_badly_is_named(server: WebServer, make: Callable
     HOLD.set()
 
 
-def test_an_api_is_asked_by_its_template_with_headers_from_the_environment(
-    server: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_api_is_asked_by_its_template_with_headers_from_the_environment(server, monkeypatch):
     monkeypatch.setenv("NEWS_TOKEN", "n-key")
     api(server, headers={"Authorization": "Bearer ${NEWS_TOKEN}"}).search("locks & keys/é?", 2)
     (request,) = server.requests
@@ -172,7 +166,7 @@ def test_an_api_is_asked_by_its_template_with_headers_from_the_environment(
         api(server, headers={"Authorization": "Bearer ${NEWS_TOKEN}"})
 
 
-def test_an_apis_items_are_passages_with_title_date_link_and_authority(server: WebServer) -> None:
+def test_an_apis_items_are_passages_with_title_date_link_and_authority(server):
     found = api(server, authority="official").search(QUERY, 5)
     outage = next(p for p in found if p.title == "Remote unlock outage")
     assert (outage.text, outage.as_of) == ("Remote unlock was down.", date(2026, 11, 3))
@@ -183,14 +177,14 @@ def test_an_apis_items_are_passages_with_title_date_link_and_authority(server: W
     assert first == second and len(set(first)) == 3
 
 
-def test_a_pointer_that_leads_nowhere_is_told_what_is_there(server: WebServer) -> None:
+def test_a_pointer_that_leads_nowhere_is_told_what_is_there(server):
     with pytest.raises(KnowledgeError, match=r"no items at '/data/list'; it has the keys data.*`items`"):
         api(server, items="/data/list").search(QUERY, 5)
     with pytest.raises(KnowledgeError, match=r"text at '/body'; the first has the keys url, title.*`text`"):
         api(server, text="/body").search(QUERY, 5)
 
 
-def test_items_without_a_text_are_left_out_and_other_values_are_json(server: WebServer) -> None:
+def test_items_without_a_text_are_left_out_and_other_values_are_json(server):
     rows = [{"content": ""}, {"content": None}, {"title": "none"}, 7, {"content": {"a": [1]}}, {"content": " x "}]
     server.replies["/api"] = Reply({"data": {"rows": rows}})
     assert sorted(p.text for p in api(server).search(QUERY, 9)) == ["x", '{"a": [1]}']

@@ -1,7 +1,5 @@
 """What other processes do to an index: kill its writer, read it while it is written, write it at once."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -53,13 +51,13 @@ print(len(seen))
 """
 
 
-def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+def start(code, *arguments):
     path = f"{HERE.parents[2]}{os.pathsep}{HERE}"
     command, pipe = [sys.executable, "-c", code, *map(str, arguments)], subprocess.PIPE
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdin=pipe, stdout=pipe, text=True)
 
 
-def line(process: subprocess.Popen[str]) -> str:
+def line(process):
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -67,33 +65,33 @@ def line(process: subprocess.Popen[str]) -> str:
 class Place:
     """A folder of six files and its index."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.knowledge, self.folder = root / "knowledge", root / "index"
 
-    def build(self, version: str) -> None:
+    def build(self, version):
         self.fill(version)
         build_index([BaseSpec("x", path=self.knowledge)], self.folder, WordEmbedder())
 
-    def fill(self, version: str) -> None:
+    def fill(self, version):
         self.knowledge.mkdir(exist_ok=True)
         for n in range(6):
             aside = self.knowledge / f".{n}.new"
             aside.write_text(f"# Door {n}\n\nThe lock of door {n} has version {version}\n")
             aside.replace(self.knowledge / f"{n}.md")
 
-    def versions(self) -> set[str]:
+    def versions(self):
         index = open_index(self.folder, WordEmbedder())
         assert len(index.passages) == 6
         return {p.text.split()[-1] for p in index.passages}
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path):
     return Place(tmp_path)
 
 
 @pytest.mark.parametrize("stop_at", ["parse_file", "encode", "write_index", "publish_index", "set_current"])
-def test_killing_the_writer_leaves_the_last_index_and_the_next_run_completes(place: Place, stop_at: str) -> None:
+def test_killing_the_writer_leaves_the_last_index_and_the_next_run_completes(place, stop_at):
     place.build("v1")
     place.fill("v2")
     writer = start(WRITE, stop_at, place.knowledge, place.folder)
@@ -105,7 +103,7 @@ def test_killing_the_writer_leaves_the_last_index_and_the_next_run_completes(pla
     assert place.versions() == {"v2"} and not list(place.folder.glob("aside-*"))
 
 
-def test_two_processes_read_whole_indexes_while_a_third_writes(place: Place, tmp_path: Path) -> None:
+def test_two_processes_read_whole_indexes_while_a_third_writes(place, tmp_path):
     place.build("v0")
     readers = [start(READ, place.folder, tmp_path) for _ in range(2)]
     assert [line(r) for r in readers] == ["ready", "ready"]
@@ -118,7 +116,7 @@ def test_two_processes_read_whole_indexes_while_a_third_writes(place: Place, tmp
         assert reader.returncode == 0 and json.loads(told) > 1  # it met more than one index
 
 
-def test_two_writers_at_once_make_one_index(place: Place) -> None:
+def test_two_writers_at_once_make_one_index(place):
     place.fill("v1")
     writers = [start(WRITE, "nowhere", place.knowledge, place.folder) for _ in range(2)]
     told = sorted(w.communicate(timeout=60)[0].split() for w in writers)

@@ -1,26 +1,20 @@
 """Every kind of knowledge base from its table in ragc.toml to an answer, and a project whose files changed."""
 
-from __future__ import annotations
-
 import logging
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from web_server import Reply, WebServer, web_server
+from web_server import Reply, web_server
 
 from optimize.report.doctor import examine_setup
-from program import load, open_program
+from program import open_program
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
-from program.loop.policy import PLAIN
 from program.serve.opening import open_library
+from tests.conftest import add_toml
 
-Add = Callable[[str], Project]
 KETTLES = "knowledge/product/kettles.md"
 PACKAGE = """
 from program.passage import NO_FILTERS, Passage
@@ -46,25 +40,13 @@ def misnamed(card, options, embedder):
 
 
 @pytest.fixture
-def add(own_shop: Path) -> Add:
-    """Adds to the project's ragc.toml and opens it."""
-
-    def added(toml: str) -> Project:
-        path = own_shop / "ragc.toml"
-        path.write_text(path.read_text() + toml)
-        return Project.open(own_shop)
-
-    return added
-
-
-@pytest.fixture
-def server() -> Iterator[WebServer]:
+def server():
     with web_server() as served:
         yield served
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def package(tmp_path, monkeypatch):
     """A package `ragc-notes`, installed: its module and its dist-info are on the path."""
     site = tmp_path / "site"
     info = site / "ragc_notes-1.0.dist-info"
@@ -77,34 +59,36 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "ragc_notes", raising=False)
 
 
-def stock(server: WebServer) -> str:
+def stock(server):
     return (
         f'[knowledge.stock]\nkind = "http"\nabout = "what is in stock"\nurl = "{server.url}/stock?q={{query}}"\n'
         'text = "/t"\nallow_private = true\n'
     )
 
 
-def texts(folder: Path) -> str:
+def texts(folder):
     return " ".join(passage.text for passage in open_library(Project.open(folder)).passages())
 
 
-def change_volume(folder: Path) -> None:
+def change_volume(folder):
     path = folder / KETTLES
     path.write_text(path.read_text().replace("1.7 litres", "2.3 litres"))  # of the same length
 
 
-def test_a_kind_of_an_installed_package_is_a_source(add: Add, package: None) -> None:
-    project = add('[knowledge.notes]\nkind = "notes"\nabout = "notes"\n[knowledge.notes.options]\ntext = "Call Ann."\n')
+def test_a_kind_of_an_installed_package_is_a_source(own_shop, package):
+    project = add_toml(
+        own_shop, '[knowledge.notes]\nkind = "notes"\nabout = "notes"\n[knowledge.notes.options]\ntext = "Call Ann."\n'
+    )
     library = open_library(project)
     assert [p.text for p in library.search("whom to call", ["notes"])] == ["Call Ann."]
     assert library.describe()[-1].describe() == "notes."
 
 
-def test_no_code_runs_for_a_kind_that_no_package_brings(add: Add, own_shop: Path) -> None:
+def test_no_code_runs_for_a_kind_that_no_package_brings(own_shop):
     (own_shop / "ragc_notes.py").write_text("raise SystemExit('it ran')")
     for kind in ("notes", "ragc_notes:Notes"):
         with pytest.raises(SettingsError, match="there is no kind"):
-            add(f'[knowledge.notes{len(kind)}]\nkind = "{kind}"\n')
+            add_toml(own_shop, f'[knowledge.notes{len(kind)}]\nkind = "{kind}"\n')
 
 
 @pytest.mark.parametrize(
@@ -115,17 +99,15 @@ def test_no_code_runs_for_a_kind_that_no_package_brings(add: Add, own_shop: Path
         ("misnamed", r"is not a source of that name"),
     ],
 )
-def test_a_package_that_fails_is_named(add: Add, package: None, kind: str, complaint: str) -> None:
+def test_a_package_that_fails_is_named(own_shop, package, kind, complaint):
     options = '[knowledge.notes.options]\ntext = "x"\n' if kind == "misnamed" else ""
     with pytest.raises(KnowledgeError, match=complaint):
-        open_library(add(f'[knowledge.notes]\nkind = "{kind}"\n{options}'))
+        open_library(add_toml(own_shop, f'[knowledge.notes]\nkind = "{kind}"\n{options}'))
 
 
-def test_an_http_source_answers_beside_the_documents_and_an_answer_says_when_it_failed(
-    add: Add, server: WebServer
-) -> None:
+def test_an_http_source_answers_beside_the_documents_and_an_answer_says_when_it_failed(own_shop, server):
     server.replies["/stock"] = Reply([{"t": "There are 41 Merle kettles in stock."}])
-    project = add(stock(server))
+    project = add_toml(own_shop, stock(server))
     found = open_library(project).search("how many Merle kettles are in stock", k=8)
     assert {"stock", "product"} <= {p.source for p in found}
     server.replies["/stock"] = Reply("down", status=500)
@@ -136,11 +118,9 @@ def test_an_http_source_answers_beside_the_documents_and_an_answer_says_when_it_
     ]
 
 
-def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(
-    add: Add, own_shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(own_shop, monkeypatch):
     monkeypatch.delenv("BRAVE_API_KEY", raising=False)
-    project = add('[knowledge.web]\nkind = "web"\n[knowledge.news]\nkind = "web"\nprovider = "brave"\n')
+    project = add_toml(own_shop, '[knowledge.web]\nkind = "web"\n[knowledge.news]\nkind = "web"\nprovider = "brave"\n')
     assert [card.name for card in open_library(project).describe()] == ["product", "billing"]
     told = {f.what: f.mend for f in examine_setup(own_shop) if "web search" in f.what}
     assert told == {
@@ -156,30 +136,18 @@ def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(
         ('kind = "documents"', r"line 13: the key 'knowledge\.new\.path' is missing"),
         ('kind = "http"\nurl = "https://x.org"', r"the key 'knowledge\.new\.text' is missing"),
         ('kind = "documnets"\npath = "x"', r"no kind 'documnets'; did you mean 'documents'"),
-        ('kind = "web"\nprovider = "brave"\npath = "x"', r"knowledge\.new is not valid: give a path .*, not both\."),
-        ('kind = "web"\nprovider = "searxng"', "needs the url"),
         ('kind = "http"\ntext = "a"\nurl = "https://x.org"', r"knowledge\.new\.text is not valid"),
         ('kind = "http"\ntext = "/a"\nurl = "https://{query}.org/"', r"knowledge\.new\.url is not valid"),
         ('kind = "http"\ntext = "/a"\nurl = "file:///etc/passwd"', r"knowledge\.new\.url is not valid"),
         ('path = "x"\nchunk_tokens = 1', r"knowledge\.new\.chunk_tokens is not valid"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_any_kind_is_told_with_its_key(add: Add, toml: str, complaint: str) -> None:
+def test_a_mistake_in_any_kind_is_told_with_its_key(own_shop, toml, complaint):
     with pytest.raises(SettingsError, match=complaint):
-        add(f"[knowledge.new]\n{toml}\n")
+        add_toml(own_shop, f"[knowledge.new]\n{toml}\n")
 
 
-def test_the_size_of_passages_and_files_is_set_by_base(add: Add, own_shop: Path) -> None:
-    folder = own_shop / "knowledge" / "notes"
-    folder.mkdir()
-    (folder / "a.md").write_text("# Notes\n\n" + "\n\n".join(["A lock is shut at night."] * 40))
-    (folder / "b.txt").write_text("x " * 30_000)
-    project = add('[knowledge.notes]\npath = "knowledge/notes"\nchunk_tokens = 50\nmax_megabytes = 0.05\n')
-    ids = [p.id for p in open_library(project).passages() if p.source == "notes"]
-    assert len(ids) > 4 and all(i.startswith("notes/a.md#notes") for i in ids)
-
-
-def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop: Path) -> None:
+def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop):
     assert "1.7 litres" in open_program(own_shop)("How much water does the Merle kettle hold?").text
     before = {path: path.stat().st_mtime_ns for path in (own_shop / ".ragc/index").rglob("*")}
     open_library(Project.open(own_shop))
@@ -192,51 +160,15 @@ def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop: Path
         open_program(own_shop)
 
 
-CHANGES: dict[str, Callable[[Path], object]] = {
-    "renamed": lambda folder: (folder / KETTLES).rename(folder / "knowledge/product/pots.md"),
-    "deleted": lambda folder: (folder / KETTLES).unlink(),
-    "touched": lambda folder: os.utime(folder / KETTLES, (1, 1)),
-    "added": lambda folder: (folder / "knowledge/product/more.md").write_text("# More\nA third kettle, the Rook."),
-    "split otherwise": lambda folder: (folder / "ragc.toml").open("a").write("[keyword]\nstem = false\n"),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_whatever_changed_opening_gives_what_indexing_from_nothing_does(own_shop: Path, change: str) -> None:
-    (own_shop / "knowledge/product/other.md").write_text("# Other\nLids cost GBP 3.")
-    open_library(Project.open(own_shop))
-    CHANGES[change](own_shop)
-    found = open_library(Project.open(own_shop)).index_digest
-    shutil.rmtree(own_shop / ".ragc")
-    assert open_library(Project.open(own_shop)).index_digest == found
-
-
-def test_a_file_that_changes_while_it_is_indexed_is_indexed_at_the_next_opening(own_shop: Path) -> None:
+def test_a_file_that_changes_while_it_is_indexed_is_indexed_at_the_next_opening(own_shop):
     index_project(Project.open(own_shop), lambda done, of: change_volume(own_shop))
     assert "2.3 litres" in texts(own_shop)
 
 
-def test_an_index_that_cannot_be_written_is_used_and_the_log_says_so(
-    own_shop: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_index_that_cannot_be_written_is_used_and_the_log_says_so(own_shop, monkeypatch, caplog):
     open_library(Project.open(own_shop))
     (own_shop / KETTLES).write_text("# Kettles\nAll new.")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests may write anywhere
     with caplog.at_level(logging.WARNING, logger="program"):
         assert "1.7 litres" in texts(own_shop)
     assert "may have changed since it was indexed" in caplog.text
-
-
-def test_a_version_over_other_documents_answers_from_them_and_the_log_says_so(
-    compiled: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = shutil.copytree(compiled, tmp_path / "copy")
-    opened = {"artifacts": folder / "artifacts", "project": folder}
-    with caplog.at_level(logging.WARNING, logger="program"):
-        load("shop@v2", **opened)
-        assert not [record for record in caplog.records if record.name.startswith("program")]
-        change_volume(folder)
-        rag = load("shop@v2", **opened)
-        rag.policy.turn(**PLAIN)
-        assert "2.3 litres" in rag("How much water does the Merle hold?").text
-    assert "shop@v2 was compiled over other documents" in caplog.text

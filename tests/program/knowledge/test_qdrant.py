@@ -1,42 +1,26 @@
 """A Qdrant collection finds what the array finds: in a folder, in memory, on a real server at QDRANT_URL."""
 
-from __future__ import annotations
-
-import math
 import os
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from qdrant_client import QdrantClient
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.index.build import IndexReport, IndexSettings, build_index
+from program.knowledge.index.build import IndexSettings, build_index
 from program.knowledge.index.keywords import QdrantKeywords
-from program.knowledge.index.vectors import (
-    ArrayVectors,
-    QdrantVectors,
-    Selection,
-    best_rows,
-    connect_server,
-    open_qdrant,
-)
-from program.knowledge.ingest.folder import BaseSpec
+from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection, connect_server, open_qdrant
 from program.knowledge.library import Library
-from program.passage import NO_FILTERS, Filters, Passage, keyword_text
+from program.passage import NO_FILTERS, Filters, Passage
 
 QUESTION = "how many days until a yearly plan is refunded"
 DAYS = [None, date(2024, 5, 1), date(2025, 6, 30), date(2026, 11, 3)]
-TEAMS: list[dict[str, str]] = [{}, *({"team": f"Team {n}"} for n in range(5))]
+TEAMS = [{}, *({"team": f"Team {n}"} for n in range(5))]
 PASSAGES = [
     Passage(f"{base}/{n}", base, "t", "x", as_of=DAYS[n % 4], authority=1 + n % 3, attributes=TEAMS[n % 6])
     for base in ("product", "billing", "web")
@@ -54,7 +38,7 @@ FILTERS = [
 SELECTION = Selection(PASSAGES)
 
 
-def unit(rows: int, seed: int) -> np.ndarray:
+def unit(rows, seed):
     made = np.random.default_rng(seed).standard_normal((rows, 24)).astype(np.float32)
     return np.asarray(made / np.linalg.norm(made, axis=1, keepdims=True))
 
@@ -63,7 +47,7 @@ MATRIX = unit(len(PASSAGES), 1)
 
 
 @pytest.fixture(scope="module")
-def folder_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantVectors]:
+def folder_store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("qdrant")
     with open_qdrant(folder=folder) as client:
         QdrantVectors(client, "passages").write_rows(MATRIX, SELECTION, [p.id for p in PASSAGES])
@@ -73,9 +57,7 @@ def folder_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QdrantVec
 
 @pytest.mark.parametrize("filters", FILTERS)
 @pytest.mark.parametrize("base", [None, "product", "web"])
-def test_a_folder_finds_the_rows_of_the_array_under_every_filter(
-    folder_store: QdrantVectors, base: str | None, filters: Filters
-) -> None:
+def test_a_folder_finds_the_rows_of_the_array_under_every_filter(folder_store, base, filters):
     array = ArrayVectors(MATRIX, SELECTION)
     admitted = [n for n, p in enumerate(PASSAGES) if base in (None, p.source) and filters.admits(p)]
     assert SELECTION.admitted_rows(base, filters).tolist() == admitted
@@ -83,23 +65,6 @@ def test_a_folder_finds_the_rows_of_the_array_under_every_filter(
         expected, found = array.search(query, 7, base, filters), folder_store.search(query, 7, base, filters)
         assert [row for row, _ in found] == [row for row, _ in expected]
         np.testing.assert_allclose([c for _, c in found], [c for _, c in expected], atol=3e-6)
-
-
-def test_similarities_are_the_cosines_of_just_those_rows(folder_store: QdrantVectors) -> None:
-    query, rows = unit(1, 3)[0], [70, 3, 99]
-    for store in (folder_store, ArrayVectors(MATRIX, SELECTION)):
-        np.testing.assert_allclose(store.similarities(query, rows), MATRIX[rows] @ query, atol=3e-6)
-        assert store.similarities(query, []) == []
-        assert store.search(query, 0) == []
-    with pytest.raises(KnowledgeError, match=r"no knowledge base 'legal'"):
-        ArrayVectors(MATRIX, SELECTION).search(query, 3, "legal")
-
-
-@settings(max_examples=60)
-@given(arrays(np.float64, 30, elements=st.sampled_from([0.0, 0.25, 0.5, 1.0])), st.integers(0, 40))
-def test_the_best_rows_are_those_of_a_full_sort_with_the_lower_row_first(scores: np.ndarray, k: int) -> None:
-    rows = np.arange(5, 30)
-    assert best_rows(scores, rows, k) == sorted(rows.tolist(), key=lambda row: (-scores[row], row))[:k]
 
 
 REPLIES = {
@@ -112,14 +77,12 @@ REPLIES = {
 
 
 @pytest.mark.parametrize("reply", REPLIES)
-def test_a_server_that_answers_badly_is_an_error_without_its_password(
-    reply: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_answers_badly_is_an_error_without_its_password(reply, monkeypatch):
     monkeypatch.setenv("QDRANT_API_KEY", "a-key")
-    heard: list[bytes] = []
+    heard = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def answer() -> None:
+        def answer():
             with suppress(OSError):
                 while True:
                     with server.accept()[0] as caller:
@@ -139,27 +102,25 @@ def test_a_server_that_answers_badly_is_an_error_without_its_password(
 class Server:
     """An index filled to a server, and opened with it or without."""
 
-    def __init__(self, url: str, store: QdrantClient, bases: list[BaseSpec], folder: Path) -> None:
+    def __init__(self, url, store, bases, folder):
         self.url, self.store, self.bases, self.folder = url, store, bases, folder
 
-    def build(self, above: int = 100, bases: list[BaseSpec] | None = None) -> IndexReport:
+    def build(self, above=100, bases=None):
         return build_index(bases or self.bases, self.folder, WordEmbedder(), settings=IndexSettings(self.url, above))
 
-    def open(self, above: int = 100) -> Library:
+    def open(self, above=100):
         return Library.open(self.bases, self.folder, WordEmbedder(), settings=IndexSettings(self.url, above))
 
-    def near(self) -> Library:
+    def near(self):
         return Library.open(self.bases, self.folder, WordEmbedder())
 
-    def drop(self) -> None:
+    def drop(self):
         for place in self.folder.glob("gen-*"):
             self.store.delete_collection(place.name)
 
 
 @pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.server)])
-def server(
-    request: pytest.FixtureRequest, bases: list[BaseSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Server]:
+def server(request, bases, tmp_path, monkeypatch):
     url = "http://memory"
     if request.param == "real":
         url = os.environ.get("QDRANT_URL", "")  # `docker compose up -d qdrant` starts one
@@ -175,7 +136,7 @@ def server(
     found.drop()
 
 
-def test_a_search_on_the_server_finds_what_a_search_in_the_folder_finds(server: Server) -> None:
+def test_a_search_on_the_server_finds_what_a_search_in_the_folder_finds(server):
     server.build()
     far, near = server.open(), server.near()
     assert far.index is not None and isinstance(far.index.vectors, QdrantVectors) and not far.searches_here(["product"])
@@ -186,9 +147,7 @@ def test_a_search_on_the_server_finds_what_a_search_in_the_folder_finds(server: 
 
 
 @pytest.mark.parametrize("filters", [Filters(), Filters(min_authority=3)])
-def test_past_the_bound_words_are_searched_on_the_server_by_bm25_under_its_idf(
-    server: Server, filters: Filters
-) -> None:
+def test_past_the_bound_words_are_searched_on_the_server_by_bm25_under_its_idf(server, filters):
     server.build(above=0)
     far, near = server.open(above=0), server.near()
     assert far.index is not None and isinstance(far.index.lexical, QdrantKeywords)
@@ -197,20 +156,9 @@ def test_past_the_bound_words_are_searched_on_the_server_by_bm25_under_its_idf(
     assert {p.id for p in there if p.score > 0} >= {p.id for p in here if p.score > 0} > set()
     assert there[0].id == here[0].id and all(filters.admits(p) for p in there)
     assert far.search("zyzzyva", k=5, weight=0.0, graph=0.0)[0].scores["keyword"] == 0
-    index, (k1, b) = far.index, (1.5, 0.75)
-    texts = [index.keywords.split_text(keyword_text(p)) for p in index.passages]
-    mean = sum(map(len, texts)) / len(texts)
-    expected = [0.0] * len(texts)
-    for term in index.keywords.split_text(QUESTION):
-        holding = sum(term in text for text in texts)
-        idf = math.log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
-        for row, text in enumerate(texts):
-            f = text.count(term)
-            expected[row] += idf * f * (k1 + 1) / (f + k1 * (1 - b + b * len(text) / mean)) if f else 0.0
-    assert index.lexical.scores(QUESTION, range(len(texts))) == pytest.approx(expected, abs=1e-4)
 
 
-def test_indexing_fills_the_server_once_and_drops_what_no_reader_needs(server: Server, knowledge: Path) -> None:
+def test_indexing_fills_the_server_once_and_drops_what_no_reader_needs(server, knowledge):
     assert not server.build().unchanged
     assert server.build().unchanged
     with pytest.raises(KnowledgeError, match=r"does not hold this index.*ragc index"):
@@ -224,7 +172,7 @@ def test_indexing_fills_the_server_once_and_drops_what_no_reader_needs(server: S
     assert names >= {p.name for p in server.folder.glob("gen-*")} and len(list(server.folder.glob("gen-*"))) == 2
 
 
-def test_a_server_that_lost_the_index_is_named_and_filled_again(server: Server) -> None:
+def test_a_server_that_lost_the_index_is_named_and_filled_again(server):
     server.build()
     library = server.open()
     server.drop()

@@ -1,78 +1,86 @@
-"""Questions about databases of several subjects get the values that their statements give."""
-
-from __future__ import annotations
+"""Questions about databases of several subjects get the values that their statements give; the rest is refused."""
 
 import hashlib
+import json
+import sqlite3
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
-import tables_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tables_examples import place
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
+from program.knowledge import tables
 from program.knowledge.sql_gate import check_sql
 from program.knowledge.tables import TableSource, show_value
 from program.knowledge.testing import SourceConformance
 from program.models.embedded.encoder import shared_embedder
 from program.models.table_rows import NAMES, RowReader
-from program.passage import Filters, Source, SourceCard
+from program.passage import Filters, SourceCard
 
 CARD = SourceCard("records", "tables", "records of the house")
-NAMES_OF_DATABASES = ("CLINIC", "LIBRARY", "SUPPORT", "GALLERY")
-EXAMPLES = vars(tables_examples)
+DATABASES = Path(__file__).parent / "databases"
+SUBJECTS = ("clinic", "library", "support", "gallery")
+QUESTIONS = [json.loads(line) for line in (DATABASES / "questions.jsonl").read_text().splitlines()]
+
+
+def opened(place, embedder=None):
+    return TableSource("records", CARD, place, embedder or WordEmbedder())
+
+
+def made(script, folder):
+    """The URL of a SQLite file that a script made."""
+    with sqlite3.connect(folder / "records.db") as connection:
+        connection.executescript(script)
+    return f"sqlite:///{folder / 'records.db'}"
 
 
 @pytest.fixture(scope="module")
-def databases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TableSource]:
-    return {
-        name: TableSource("records", CARD, place(EXAMPLES[name], tmp_path_factory.mktemp(name)), shared_embedder())
-        for name in NAMES_OF_DATABASES
-    }
+def databases(tmp_path_factory):
+    places = {name: DATABASES / name for name in SUBJECTS}
+    for name in ("library", "gallery"):
+        places[name] = made((DATABASES / f"{name}.sql").read_text(), tmp_path_factory.mktemp(name))
+    return {name: opened(place, shared_embedder()) for name, place in places.items()}
 
 
 @pytest.fixture(scope="module")
-def clinic(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
-    return TableSource("records", CARD, place(EXAMPLES["CLINIC"], tmp_path_factory.mktemp("clinic")), WordEmbedder())
+def clinic():
+    return opened(DATABASES / "clinic")
 
 
 class TestConformance(SourceConformance):
     @pytest.fixture
-    def source(self, databases: dict[str, TableSource]) -> Source:
-        return databases["LIBRARY"]
+    def source(self, databases):
+        return databases["library"]
 
     @pytest.fixture
-    def query(self) -> str:
+    def query(self):
         return "How many members live in York?"
 
 
-@pytest.mark.parametrize("name", NAMES_OF_DATABASES)
-def test_a_question_gets_the_values_its_statement_gives(databases: dict[str, TableSource], name: str) -> None:
-    for question, gold in EXAMPLES[f"{name}_QUESTIONS"]:
-        (found,) = databases[name].search(question, 3)
-        said, _, sql = found.text.rpartition("\nSQL: ")
-        assert sql.startswith("SELECT ")
-        assert all(show_value(value) in said for row in databases[name].rows(gold)[1] for value in row), found.text
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_a_question_gets_the_values_its_statement_gives_and_one_beyond_the_five_operations_rows_or_nothing(
+    databases, name
+):
+    for asked in (one for one in QUESTIONS if one.get("database") == name):
+        found = databases[name].search(asked["question"], 3)
+        if "sql" not in asked:
+            assert [p.text for p in found if not p.text.partition("\n")[0].endswith(": these rows.")] == []
+            continue
+        said, _, sql = found[0].text.rpartition("\nSQL: ")
+        assert sql.startswith("SELECT ") and len(found) == 1
+        assert all(show_value(value) in said for row in databases[name].rows(asked["sql"])[1] for value in row), said
 
 
-def test_a_question_about_something_else_gets_nothing(databases: dict[str, TableSource]) -> None:
-    assert [q for q in EXAMPLES["ELSEWHERE"] for source in databases.values() if source.search(q, 3)] == []
+def test_a_question_about_something_else_gets_nothing(databases):
+    elsewhere = [one["question"] for one in QUESTIONS if "database" not in one]
+    assert [q for q in elsewhere for source in databases.values() if source.search(q, 3)] == []
 
 
-@pytest.mark.parametrize("name", NAMES_OF_DATABASES)
-def test_a_question_beyond_the_five_operations_gets_rows_or_nothing(
-    databases: dict[str, TableSource], name: str
-) -> None:
-    for question in tables_examples.BEYOND[name]:
-        for found in databases[name].search(question, 3):
-            assert found.text.partition("\n")[0].endswith(": these rows."), found.text
-
-
-def test_a_result_says_in_words_what_was_computed_shows_rows_and_ends_with_its_sql(clinic: TableSource) -> None:
+def test_a_result_says_in_words_what_was_computed_shows_rows_and_ends_with_its_sql(clinic):
     (passage,) = clinic.search("How many visits to Cardiology were referred?", 5)
     assert passage.id == "records/visits"
     assert passage.title == "visits > count where department is Cardiology and outcome is referred"
@@ -80,26 +88,18 @@ def test_a_result_says_in_words_what_was_computed_shows_rows_and_ends_with_its_s
     assert first == "Visits where department is Cardiology and outcome is referred: count 1."
     assert row.startswith("* visit_ref: V-1003, visited_on: 2025-02-03, department: Cardiology, doctor: Amelie Roux")
     assert last.startswith("SQL: SELECT COUNT(*)")
-    assert passage.method == "rows"
-    assert passage.as_of is None
-    assert 0 < passage.score <= 1
+    assert (passage.method, passage.as_of) == ("rows", None) and 0 < passage.score <= 1
 
 
-def test_at_most_ten_rows_are_shown(sales: TableSource) -> None:
-    (passage,) = sales.search("How many sales were there in 2025?", 1)
-    assert passage.text.startswith("Sales where sold_on in 2025: count 365.\n")
-    assert passage.text.count("\n* sale_ref: ") == 10
-
-
-def test_those_who_share_the_extreme_are_all_shown(tmp_path: Path) -> None:
+def test_those_who_share_the_extreme_are_all_shown(tmp_path):
     (tmp_path / "races.csv").write_text("race,winner,laps\na,Ann,5\nb,Bob,9\nc,Cy,9\n", encoding="utf-8")
-    (passage,) = TableSource("r", CARD, tmp_path, WordEmbedder()).search("Which race has the most laps?", 1)
+    (passage,) = opened(tmp_path).search("Which race has the most laps?", 1)
     assert passage.text.startswith(
         "Races: largest laps 9.\n* race: b, winner: Bob, laps: 9\n* race: c, winner: Cy, laps: 9\n"
     )
 
 
-def test_a_misspelt_cell_and_a_part_of_a_name_are_understood(clinic: TableSource) -> None:
+def test_a_misspelt_cell_and_a_part_of_a_name_are_understood(clinic):
     (passage,) = clinic.search("How many Dermatolgy visits did Beck have?", 1)
     assert passage.text.startswith("Visits where department is Dermatology and doctor is Tom Beck: count 2.")
 
@@ -110,15 +110,11 @@ def test_a_misspelt_cell_and_a_part_of_a_name_are_understood(clinic: TableSource
         "How many visits to the Vatican were there?",
         "How many visits to Cardiology did Zebulon Quist make?",
         "How many visits to Cardiology cost exactly 77123 roubles?",
+        "What happened at visit V-9999?",
     ],
 )
-def test_a_name_or_figure_that_the_tables_lack_is_not_passed_over(clinic: TableSource, question: str) -> None:
+def test_a_name_figure_or_identifier_that_the_tables_lack_is_not_passed_over(clinic, question):
     assert clinic.search(question, 3) == []
-
-
-def test_an_identifier_that_is_not_there_finds_nothing(clinic: TableSource) -> None:
-    assert clinic.search("What happened at visit V-9999?", 3) == []
-    assert len(clinic.search("What happened at visit v-1003?", 3)) == 1
 
 
 WORDS = [
@@ -130,7 +126,7 @@ WORDS = [
 
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(st.text(max_size=200), st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join)))
-def test_whatever_is_asked_the_statement_passes_the_gate_and_ends(clinic: TableSource, question: str) -> None:
+def test_whatever_is_asked_the_statement_passes_the_gate_and_ends(clinic, question):
     columns = {table.name: [column.name for column in table.columns] for table in clinic.schema.tables}
     for dialect in ("sqlite", "postgres"):
         query = RowReader(replace(clinic.schema, dialect=dialect), WordEmbedder(), lambda _: []).read(question)
@@ -143,44 +139,42 @@ def test_whatever_is_asked_the_statement_passes_the_gate_and_ends(clinic: TableS
 
 
 @pytest.fixture(scope="module")
-def sales(tmp_path_factory: pytest.TempPathFactory) -> TableSource:
+def sales(tmp_path_factory):
     """One sale a day, from the first of 2024 to 14 November 2026."""
     folder = tmp_path_factory.mktemp("sales")
     days = [date(2024, 1, 1) + timedelta(days=n) for n in range((date(2026, 11, 14) - date(2024, 1, 1)).days + 1)]
     rows = "\n".join(f"S-{n:04},{day}" for n, day in enumerate(days))
     (folder / "sales.csv").write_text(f"sale_ref,sold_on\n{rows}\n", encoding="utf-8")
-    return TableSource("records", CARD, folder, WordEmbedder())
+    return opened(folder)
 
 
 @pytest.mark.parametrize(
     ("when", "first", "last"),
     [
         ("in October", "2026-10-01", "2026-10-31"),
-        ("in December", "2025-12-01", "2025-12-31"),
         ("since August", "2026-08-01", "2026-11-14"),
         ("after August 2025", "2025-09-01", "2026-11-14"),
         ("before 3 May 2024", "2024-01-01", "2024-05-02"),
-        ("until June 2024", "2024-01-01", "2024-06-30"),
         ("between March and May 2025", "2025-03-01", "2025-05-31"),
         ("from 1 May to 14 May", "2026-05-01", "2026-05-14"),
         ("on May 4th, 2024", "2024-05-04", "2024-05-04"),
         ("since the start of this year", "2026-01-01", "2026-11-14"),
         ("in January of last year", "2025-01-01", "2025-01-31"),
-        ("on 2025-07-09", "2025-07-09", "2025-07-09"),
     ],
 )
-def test_dates_in_words_are_ranges_of_days(sales: TableSource, when: str, first: str, last: str) -> None:
+def test_dates_in_words_are_ranges_of_days(sales, when, first, last):
     (found,) = sales.search(f"How many sales were there {when}?", 1)
     days = (date.fromisoformat(last) - date.fromisoformat(first)).days + 1
     assert f": count {days}.\n" in found.text
+    assert found.text.count("\n* sale_ref: ") == min(days, 10)
 
 
-def test_a_question_leaves_the_database_file_as_it_was(tmp_path: Path) -> None:
-    opened = place(EXAMPLES["LIBRARY"], tmp_path)
+def test_a_question_leaves_the_database_file_as_it_was(tmp_path):
+    place = made((DATABASES / "library.sql").read_text(), tmp_path)
     file = tmp_path / "records.db"
     before = hashlib.sha256(file.read_bytes()).hexdigest()
     file.chmod(0o444)
-    source = TableSource("records", CARD, opened, WordEmbedder())
+    source = opened(place)
     assert source.search("How many members live in York?", 1)
     with pytest.raises(KnowledgeError):
         source.rows("DELETE FROM members")
@@ -188,7 +182,7 @@ def test_a_question_leaves_the_database_file_as_it_was(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["records.db"]
 
 
-def test_a_select_that_is_given_is_run_and_one_that_is_refused_leaves_the_question(clinic: TableSource) -> None:
+def test_a_select_that_is_given_is_run_and_one_that_is_refused_leaves_the_question(clinic):
     question = "How many visits were there to cardiology?"
     grouped = "SELECT doctor, COUNT(*) AS visits FROM visits GROUP BY doctor ORDER BY visits DESC LIMIT 1"
     (found,) = clinic.search(question, 1, Filters(sql=grouped))
@@ -198,9 +192,124 @@ def test_a_select_that_is_given_is_run_and_one_that_is_refused_leaves_the_questi
         assert clinic.search(question, 1, Filters(sql=sql)) == clinic.search(question, 1)
 
 
-def test_the_schema_is_described_with_kinds_ranges_values_and_keys(databases: dict[str, TableSource]) -> None:
-    card = databases["LIBRARY"].schema_card
+def test_the_schema_is_described_with_kinds_ranges_values_and_keys(databases):
+    card = databases["library"].schema_card
     assert card.startswith("Dialect: sqlite\n\nTable loans\n")
     assert "  genre text: crime, history, nature, poetry\n" in card
     assert "  fine_gbp real from 0 to 6.25\n" in card
     assert "  member_id refers to members.id" in card
+
+
+ATTACKS = [
+    "DROP TABLE visits",
+    "SELECT 1; DROP TABLE visits",
+    "PRAGMA query_only = OFF",
+    "SELECT * FROM pragma_table_info('visits')",
+    "ATTACH DATABASE 'x.db' AS x",
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n",
+    "SELECT name FROM sqlite_master",
+    "SELECT doctor FROM main.visits",
+    "SELECT salary FROM visits",
+    "SELECT doctor FROM visits UNION SELECT sql FROM sqlite_master",
+    "SELECT load_extension('x') FROM visits",
+    "SELECT randomblob(1000000000) FROM visits",
+    "SELECT REPLACE(doctor, 'a', doctor) FROM visits",
+    "INSERT INTO visits SELECT * FROM visits",
+    "SELECT * INTO t FROM visits",
+    "VACUUM INTO 'x.db'",
+    "",
+    "SELECT doctor FROM visits WHERE doctor = ?",
+    "SELECT COUNT(*) FROM visits a, visits b, visits c, visits d, visits e, visits f, visits g",
+    "SELECT " + "(" * 3000 + "1" + ")" * 3000 + " FROM visits",
+    "SELECT doctor FROM visits WHERE " + " OR ".join(["wait_minutes > 1"] * 2000),
+]
+
+
+@pytest.mark.parametrize("sql", ATTACKS)
+def test_the_gate_refuses_all_but_one_select_over_known_tables(clinic, sql):
+    with pytest.raises(KnowledgeError) as refused:
+        clinic.rows(sql)
+    assert refused.value.mend
+
+
+@pytest.mark.parametrize(
+    ("sql", "written"),
+    [
+        ("select doctor from visits", "SELECT doctor FROM visits LIMIT 200"),
+        ("SELECT doctor FROM visits LIMIT 100000", "SELECT doctor FROM visits LIMIT 200"),
+        ("SELECT doctor FROM visits LIMIT -1", "SELECT doctor FROM visits LIMIT 200"),
+        ("SELECT doctor FROM visits LIMIT 3 -- ; DROP TABLE visits", "SELECT doctor FROM visits LIMIT 3"),
+        ("SELECT /* x */ AVG(fee_eur) FROM visits;", "SELECT AVG(fee_eur) FROM visits LIMIT 200"),
+    ],
+)
+def test_the_gate_writes_a_good_statement_afresh(clinic, sql, written):
+    assert check_sql(sql, clinic._columns, "sqlite") == written
+    assert clinic.rows(sql)[1]
+
+
+def test_a_statement_that_takes_too_long_is_interrupted(tmp_path, monkeypatch):
+    (tmp_path / "n.csv").write_text("i\n" + "\n".join(map(str, range(2000))), encoding="utf-8")
+    source = opened(tmp_path)
+    monkeypatch.setattr(tables, "SECONDS", 0.2)
+    with pytest.raises(KnowledgeError, match="took longer"):
+        source.rows("SELECT COUNT(*) FROM n a, n b, n c WHERE a.i + b.i + c.i = 7")
+    assert source.rows("SELECT COUNT(*) FROM n")[1] == [(2000,)]
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("a,b\n1,2\n3\n", "line 3 has 1 cells"),
+        ("a,A\n1,2\n", "two columns named A"),
+        ("a,\n1,2\n", "without a name"),
+        ("", "is empty"),
+        ("\n\n", "is empty"),
+        ("1,2\n3,4\n", "without a name"),
+        ("name\ncaf\xe9\n".encode("latin-1"), "utf-8"),
+        ('a,b\n"1,2\n', "cannot be read"),
+    ],
+)
+def test_a_csv_file_that_is_no_table_is_refused_with_a_remedy(write, content, what):
+    with pytest.raises(KnowledgeError, match=what) as refused:
+        opened(write("t.csv", content))
+    assert refused.value.mend
+
+
+@pytest.mark.parametrize("names", [["a-b.csv", "a_b.csv"], ["notes.txt"], ["sqlite_x.csv"]])
+def test_a_folder_without_usable_tables_is_refused(write, names):
+    for name in names:
+        folder = write(name, "a,b\n1,2\n")
+    with pytest.raises(KnowledgeError) as refused:
+        opened(folder)
+    assert refused.value.mend
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///notes.db",
+        "sqlite:///absent.db",
+        "nonsense://x",
+        "postgresql+nothing://u:secret@h/d",
+        "://",
+        "absent-folder",
+    ],
+)
+def test_a_place_that_is_no_database_is_refused_without_its_password(url):
+    with pytest.raises(KnowledgeError) as refused:
+        opened(url)
+    assert refused.value.mend
+    assert "secret" not in str(refused.value)
+
+
+def test_the_types_of_csv_columns_are_read_from_their_cells(write):
+    folder = write("t.csv", "﻿id,code,n,share,day,word,open\n1,007,5,0.5,2025-01-02,x,yes\n2,010,,2,2025-01-03,y,no\n")
+    columns = opened(folder).schema.table("t").columns
+    assert [c.kind for c in columns] == ["integer", "text", "integer", "real", "date", "text", "boolean"]
+
+
+def test_a_column_that_breaks_its_declared_type_is_read_as_text(tmp_path):
+    source = opened(
+        made("CREATE TABLE t (d DATE, n INTEGER); INSERT INTO t VALUES ('3/4/25','many'),('x',2)", tmp_path)
+    )
+    assert [c.kind for c in source.schema.tables[0].columns] == ["text", "text"]

@@ -1,25 +1,15 @@
 """A real HTTP server on the loopback address whose answers a test sets by path."""
 
-from __future__ import annotations
-
 import json
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tests.loopback import serving
-
-
-@dataclass
-class Request:
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
 
 
 @dataclass
@@ -30,7 +20,7 @@ class Reply:
     location: str = ""
     before: Callable[[], object] = field(default=lambda: None)
 
-    def sent(self) -> tuple[bytes, str]:
+    def sent(self):
         if isinstance(self.content, dict | list):
             return json.dumps(self.content).encode(), self.kind or "application/json"
         content = self.content.encode() if isinstance(self.content, str) else self.content
@@ -42,27 +32,24 @@ class WebServer:
     """`replies` by path without the query; `requests` lists what was asked."""
 
     url: str
-    replies: dict[str, Reply | Callable[[Request], Reply]] = field(default_factory=dict)
-    requests: list[Request] = field(default_factory=list)
+    replies: dict = field(default_factory=dict)
+    requests: list = field(default_factory=list)
 
-    def asked(self, path: str) -> list[Request]:
+    def asked(self, path):
         return [r for r in self.requests if r.path.partition("?")[0] == path]
 
 
 @contextmanager
-def web_server(
-    host: str = "127.0.0.1", served: WebServer | None = None, certificate: Path | None = None
-) -> Iterator[WebServer]:
+def web_server(host="127.0.0.1", served=None, certificate=None):
     """A server of its own, or a second address of one that is there; HTTPS with a certificate."""
     second = WebServer("", served.replies, served.requests) if served else WebServer("")
 
     class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
+        def answer(self):
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            request = Request(self.command, self.path, dict(self.headers), body)
+            request = SimpleNamespace(method=self.command, path=self.path, headers=dict(self.headers), body=body)
             second.requests.append(request)
             reply = second.replies.get(self.path.partition("?")[0], Reply("not here", 404))
-            reply = reply if isinstance(reply, Reply) else reply(request)
             reply.before()
             content, kind = reply.sent()
             self.send_response(reply.status)
@@ -76,7 +63,7 @@ def web_server(
 
         do_GET = do_POST = answer
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             """Silent: the tests say what matters."""
 
     server = ThreadingHTTPServer((host, 0), Handler)

@@ -3,55 +3,41 @@
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import dspy
 from dspy.lm15 import Message, Response, TextPart, Usage, response_to_events
 
-from program.answer import Answer
 from program.loop.rag import AgenticRAG
 from program.loop.state import Budget, Find, Runtime
 from program.models.catalog import Models
-from program.models.embedded.writer import WriterPrompt, format_reply, read_prompt
+from program.models.embedded.writer import format_reply, read_prompt
 from program.passage import NO_FILTERS, Passage, SourceCard
-from program.serve.trace import TraceLog, emit_spans
+from program.serve.trace import SpanLog, TraceLog
 from program.settings import ModelSettings
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
-REPLIES: dict[str, Any] = {
-    "route": "simple",
-    "sure": 0.8,
-    "vague": 0.1,
-    "relevant": 0.8,
-    "sufficient": 0.9,
-    "contradict": 0.1,
-    "supported": 0.9,
-    "responsive": 0.8,
-    "sub_queries": ["first part", "second part"],
-    "details": [],
-    "query": "next",
-    "missing": "the price",
-    "next_query": "price of the kettle",
-    "answer": "Text 0. [1] Text 1. [2]",
-    "direct": "144.",
-    "clarifying_question": "Do you mean the Merle or the Wren?",
+REPLIES = {
+    **{"route": "simple", "sure": 0.8, "vague": 0.1, "relevant": 0.8, "sufficient": 0.9, "contradict": 0.1},
+    **{"supported": 0.9, "responsive": 0.8, "sub_queries": ["first part", "second part"], "details": []},
+    **{"query": "next", "missing": "the price", "next_query": "price of the kettle", "direct": "144."},
+    **{"answer": "Text 0. [1] Text 1. [2]", "clarifying_question": "Do you mean the Merle or the Wren?"},
 }
-Found = Sequence[Passage] | Callable[[Find], Sequence[Passage]]
 
 
-def passage(id: str, text: str = "text", dense: float = 0.8, **fields: Any) -> Passage:
+def passage(id, text="text", dense=0.8, **fields):
     """A passage whose base is the beginning of its id, and whose title is its id."""
     scores = {"dense": dense, "keyword": dense}
     return Passage(id, id.split("/", maxsplit=1)[0], fields.pop("title", id), text, scores=scores, **fields)
 
 
-POOL = [passage(f"{base}/a.md#{n}", f"text {n}", 0.9 - n / 10) for base in ("product", "billing") for n in range(3)]
+STATED = "Text 0, text 1, "  # what the scripted answer says
+POOL = [
+    passage(f"{base}/a.md#{n}", f"{STATED}text {n}", 0.9 - n / 10) for base in ("product", "billing") for n in range(3)
+]
 
 
-def turns(*values: Any) -> Callable[[Mapping[str, Any]], Any]:
+def turns(*values):
     """A reply for each call; the last one goes on."""
     left = list(values)
     return lambda inputs: left.pop(0) if len(left) > 1 else left[0]
@@ -62,45 +48,44 @@ class ScriptedModels:
 
     supports_decision_requests = True
 
-    def __init__(self, name: str = "scripted/model", held: str = "", **replies: Any) -> None:
+    def __init__(self, name="scripted/model", held="", **replies):
         self.model, self.callbacks, self.cache, self.kwargs = name, [], False, {}
         self.replies = {**REPLIES, **replies}
         self.held, self.gate, self.holding = held, threading.Event(), 0
-        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+        self.asked = []
 
-    def lm(self) -> dspy.LM:
-        """The language model."""
+    def lm(self):
         return dspy.LM(self.model, engine=self, async_engine=_Async(self), cache=False)
 
-    def inputs(self, output: str) -> list[Mapping[str, Any]]:
+    def inputs(self, output):
         """What was shown each time that output was wanted."""
         return [inputs for name, inputs in self.asked if name == output]
 
-    def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, state, questions):
         if self.held in questions:
             self.gate.wait(60)
         self.asked += [(name, state["inputs"]) for name in questions if not name.startswith("base_")]
         return {name: self._decide(name, put, state["inputs"]) for name, put in questions.items()}
 
-    async def acall(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> dict[str, Any]:
+    async def acall(self, state, questions):
         return self(state, questions)
 
-    def complete(self, request: Any) -> Response:
+    def complete(self, request):
         if self.held in read_prompt(request).outputs:
             self.gate.wait(60)
         return self.respond(request)
 
-    def stream(self, request: Any) -> Any:
+    def stream(self, request):
         return response_to_events(self.complete(request))
 
-    def respond(self, request: Any) -> Response:
+    def respond(self, request):
         prompt = read_prompt(request)
         values = {name: self._write(name, prompt) for name in prompt.outputs}
         usage = Usage(input_tokens=10, output_tokens=5, total_tokens=15)
         message = Message.assistant([TextPart(format_reply(prompt, values))])
         return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
 
-    def _decide(self, name: str, put: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def _decide(self, name, put, inputs):
         value = self._value(name, inputs)
         if put["type"] == "noul":
             return {"noul": 0.0, "undecided": True} if value is None else {"noul": value}
@@ -108,13 +93,13 @@ class ScriptedModels:
         shares = {option: self.replies["sure"] if option == value else rest for option in put["criteria"]}
         return {"probabilities": shares, "confidence": self.replies["sure"]}
 
-    def _write(self, name: str, prompt: WriterPrompt) -> Any:
+    def _write(self, name, prompt):
         inputs = {**prompt.inputs, "passages": prompt.read_passages()}
         key = "direct" if name == "answer" and "passages" not in prompt.inputs else name
         self.asked.append((key, inputs))
         return self._value(key, inputs)
 
-    def _value(self, name: str, inputs: Mapping[str, Any]) -> Any:
+    def _value(self, name, inputs):
         value = self.replies.get(name, 0.1)
         value = value(inputs) if callable(value) else value
         if isinstance(value, Exception):
@@ -123,16 +108,16 @@ class ScriptedModels:
 
 
 class _Async:
-    def __init__(self, models: ScriptedModels) -> None:
+    def __init__(self, models):
         self.models = models
 
-    async def complete(self, request: Any) -> Response:
+    async def complete(self, request):
         if self.models.held in read_prompt(request).outputs:
             self.models.holding += 1
             await asyncio.sleep(60)
         return self.models.respond(request)
 
-    async def stream(self, request: Any) -> Any:
+    async def stream(self, request):
         for event in response_to_events(await self.complete(request)):
             delta = getattr(event, "delta", None)
             for word in re.findall(r"\s*\S+\s*", getattr(delta, "text", "")):
@@ -144,27 +129,27 @@ class _Async:
 class Shelf:
     """A library that finds the same whatever is asked, or what a function of the search says; it notes each search."""
 
-    def __init__(self, cards: Sequence[SourceCard], pool: Found) -> None:
+    def __init__(self, cards, pool):
         self.cards, self.pool = cards, pool
-        self.finds: list[Find] = []
+        self.finds = []
 
-    def describe(self) -> Sequence[SourceCard]:
+    def describe(self):
         return self.cards
 
-    def describe_tables(self, name: str) -> str:
+    def describe_tables(self, name):
         return f"Table of {name}"
 
-    def searches_here(self, sources: Sequence[str]) -> bool:
+    def searches_here(self, sources):
         return False
 
-    def candidates(self, query, sources, depth, filters=NO_FILTERS, failed=None) -> list[Passage]:
+    def candidates(self, query, sources, depth, filters=NO_FILTERS, failed=None):
         find = Find(query, tuple(sources), depth, filters.not_before, filters.sql)
         self.finds.append(find)
         pool = self.pool(find) if callable(self.pool) else self.pool
         fresh = [p for p in pool if not find.not_before or (p.as_of and p.as_of >= find.not_before)]
         return [p for p in fresh if p.source in find.sources]
 
-    async def acandidates(self, *arguments, failed=None) -> list[Passage]:
+    async def acandidates(self, *arguments, failed=None):
         return await asyncio.to_thread(self.candidates, *arguments)
 
 
@@ -174,36 +159,36 @@ class Scripted:
     def __init__(
         self,
         *,
-        cards: Sequence[SourceCard] = CARDS,
-        pool: Found = POOL,
-        models: ScriptedModels | None = None,
-        judging: Any = None,
-        budget: Budget | None = None,
-        log: Path | None = None,
-        links: tuple[str, ...] = (),
-        replies: Mapping[str, Any] | None = None,
-        **knobs: float,
-    ) -> None:
+        cards=CARDS,
+        pool=POOL,
+        models=None,
+        judging=None,
+        budget=None,
+        log=None,
+        links=(),
+        replies=None,
+        **knobs,
+    ):
         likely = {f"base_{card.name}": 0.1 if n else 0.9 for n, card in enumerate(cards)}
         self.models = models or ScriptedModels()
         self.models.replies.update({**likely, **(replies or {})})
         self.shelf = Shelf(cards, pool)
         names = ModelSettings(decide="scripted/model", write="scripted/model")
         clients = Models(self.models, self.models.lm(), None, None, self.models, names, judging)
-        observers = (TraceLog(log).write_answer, emit_spans) if log else (emit_spans,)
+        spans = SpanLog().emit_spans
+        observers = (TraceLog(log).write_answer, spans) if log else (spans,)
         runtime = Runtime(self.shelf, clients, budget or Budget(10, 120), observers, "scripted@v1", "", links)
         self.rag = AgenticRAG(cards, runtime)
         self.rag.policy.turn(**knobs)
 
-    def __call__(self, question: str = "How big is it?") -> Answer:
+    def __call__(self, question="How big is it?"):
         return self.rag(question)
 
     @property
-    def queries(self) -> list[str]:
-        """What was searched for, in order."""
+    def queries(self):
         return [find.query for find in self.shelf.finds]
 
     @property
-    def asked(self) -> list[str]:
+    def asked(self):
         """The outputs that were wanted of the models, in order."""
         return [name for name, _ in self.models.asked if name != "vague"]

@@ -1,26 +1,31 @@
 """The published designs as presets: each behaves as it was published. Models and searches are scripted."""
 
+import asyncio
+from dataclasses import replace
 from datetime import date
 
 import pytest
-from scripted import Scripted, passage, turns
+from scripted import Scripted, ScriptedModels, passage, turns
 
 from program.answer import Outcome, StoppedBy
+from program.loop.drivers import Token
 from program.loop.policy import PRESETS
+from program.models.embedded.reader import READER
 from program.passage import SourceCard
 
 DOCS = [SourceCard("docs", "documents", "rules"), SourceCard("news", "web", "dated pages")]
 OLD = passage("docs/old.md#a", "Refunds are paid within 14 days of delivery.", 0.9, as_of=date(2024, 3, 1))
 NEW = passage("docs/new.md#b", "Refunds are paid within 30 days of delivery.", 0.8, as_of=date(2026, 3, 1))
-OTHER = passage("docs/other.md#c")
-PAIR = [passage("docs/consumer.md#a", dense=0.9), passage("docs/enterprise.md#b", dense=0.8)]
+WORDS = "Text 0. Text 1. Sure thing. Rare. Made up."  # all that the scripted writer says, true or not
+OTHER = passage("docs/other.md#c", WORDS)
+PAIR = [passage("docs/consumer.md#a", WORDS, 0.9), passage("docs/enterprise.md#b", WORDS, 0.8)]
 
 
 def design(preset, *, pool, cards=DOCS, knobs=None, **replies):
     return Scripted(cards=cards, pool=pool, replies=replies, **{**PRESETS[preset], **(knobs or {})})
 
 
-# ---- decide: retrieve or answer, round by round, the next query from what the last one found
+# decide: retrieve or answer, round by round, the next query from what the last one found
 
 
 def test_decide_writes_the_second_query_from_what_the_first_found():
@@ -41,21 +46,7 @@ def test_decide_writes_the_second_query_from_what_the_first_found():
     assert set(answer.retrieved) == {chief.id, past.id}
 
 
-def test_decide_answers_in_the_last_round_whatever_the_judge_says():
-    program = design("decide", pool=PAIR, sufficient=0.2, next_query=turns("a", "b", "c", "d"))
-    answer = program()
-    assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.ROUNDS)
-    assert len(program.queries) == 4
-
-
-def test_decide_answers_at_once_from_evidence_that_suffices_and_searches_while_the_classifier_thinks():
-    program = design("decide", pool=PAIR, knobs={"glimpse": 0})
-    program()
-    assert program.asked == ["route", "sufficient", "answer"]
-    assert program.models.inputs("route")[0]["glimpse"] == []
-
-
-# ---- judge-and-ground: a fast path, parts, only what helps, what is missing, and no claim without support
+# judge-and-ground: a fast path, parts, only what helps, what is missing, and no claim without support
 
 
 def test_a_surely_simple_question_takes_the_fast_path_and_an_unsure_one_has_its_evidence_judged():
@@ -107,23 +98,18 @@ def test_an_unsupported_claim_is_written_strictly_then_looked_up_then_withdrawn(
     assert ("Made up" in answer.text, answer.supported) == (False, 0.5)
 
 
-def test_a_claim_that_a_further_search_supports_stays_and_none_is_made_when_the_rounds_are_spent():
-    def ask(**knobs):
-        return design(
-            "judge-and-ground",
-            pool=lambda find: [*PAIR, OTHER] if find.query == "Rare." else PAIR,
-            knobs=knobs,
-            route="complex",
-            answer=lambda inputs: f"Sure. [1] Rare. [{len(inputs['passages'])}]",
-            supported=lambda inputs: 0.1 if inputs["passages"][0]["title"] == PAIR[1].id else 0.9,
-        )("Compare the two policies.")
-
-    assert (ask().supported, OTHER.id in [c.id for c in ask().citations]) == (1.0, True)
-    spent = ask(max_rounds=1)
-    assert spent.supported == 0.5 and not [n for n in spent.trace.path if n.startswith("search claim")]
+def test_a_claim_that_a_further_search_supports_stays():
+    answer = design(
+        "judge-and-ground",
+        pool=lambda find: [*PAIR, OTHER] if find.query == "Rare." else PAIR,
+        route="complex",
+        answer=lambda inputs: f"Sure. [1] Rare. [{len(inputs['passages'])}]",
+        supported=lambda inputs: 0.1 if inputs["passages"][0]["title"] == PAIR[1].id else 0.9,
+    )("Compare the two policies.")
+    assert (answer.supported, OTHER.id in [c.id for c in answer.citations]) == (1.0, True)
 
 
-# ---- knowledge-router: whether to look up, where, again with another query, or ask back
+# knowledge-router: whether to look up, where, again with another query, or ask back
 
 BASES = [SourceCard(name, "documents", name) for name in ("product", "ops", "faq")]
 SHELVES = [passage(f"{name}/a.md#{n}") for name in ("product", "ops", "faq") for n in range(2)]
@@ -153,13 +139,7 @@ def test_poor_evidence_is_searched_for_with_a_rewritten_query_in_the_chosen_base
     assert [(f.query, f.sources) for f in program.shelf.finds][1:] == [("refund fee after 15 days", ("faq",))]
 
 
-@pytest.mark.parametrize(("vague", "outcome"), [(0.45, Outcome.CLARIFY), (0.1, Outcome.ANSWERED)])
-def test_only_a_question_that_may_be_vague_is_asked_back_when_rewriting_does_not_help(vague, outcome):
-    answer = router(vague=vague, sufficient=turns(0.2, 0.3), next_query=turns("a", "b", "c"))("how much does it cost")
-    assert (answer.outcome, answer.stopped_by) == (outcome, StoppedBy.ROUNDS)
-
-
-# ---- strategy-router: one strategy at a time
+# strategy-router: one strategy at a time
 
 KINDS = [SourceCard("docs", "documents", "d"), SourceCard("news", "web", "w"), SourceCard("rows", "tables", "t")]
 ALL = [passage(f"{card.name}/a.md#{n}") for card in KINDS for n in range(2)]
@@ -184,7 +164,7 @@ def test_a_question_for_the_latest_lifts_the_web():
         assert design("strategy-router", pool=ALL, cards=KINDS, **likely)(question).strategy == strategy
 
 
-# ---- plan: parts that may wait for each other, judged on four counts, and stopped in time
+# plan: parts that may wait for each other, judged on four counts, and stopped in time
 
 
 def test_a_look_up_that_waits_for_another_is_written_from_what_that_one_found():
@@ -237,3 +217,81 @@ def test_too_small_a_gain_ends_the_search():
     program = design("plan", pool=PAIR, sure=0.4, sufficient=turns(0.3, 0.35), next_query=turns("a", "b", "c"))
     assert program().stopped_by is StoppedBy.GAIN
     assert len(program.queries) == 2
+
+
+TEXT = "It boils in two minutes. It holds two litres.\n\n| Plan | Price | Seats |\n|---|---|---|\n| Pro | GBP 9 | 4 |\n"
+POOL = [passage("product/a.md#1", TEXT, 0.9), passage("product/b.md#1", "The lid is red. It holds two litres.", 0.8)]
+PARTS = ["colour of the lid", "time to boil"]
+CHANCES = {"It holds two litres.": 0.9, "The lid is red.": 0.7, "Plan: Pro; Price: GBP 9": 0.6}
+
+
+def quoting(chances=CHANCES, **how):
+    """A program whose embedded writer quotes the pieces that `chances` names."""
+    models = ScriptedModels(states=lambda inputs: chances.get(inputs["sentence"], 0.1))
+    made = Scripted(models=models, pool=POOL, **{"route": 0, "judge": 0, "ground": 0, **how})
+    clients = made.rag.runtime.models
+    made.rag.runtime = replace(
+        made.rag.runtime, models=replace(clients, write=ScriptedModels(READER, sub_queries=PARTS).lm())
+    )
+    return made
+
+
+def test_pieces_past_the_threshold_are_quoted_most_probable_first_with_their_passages_and_none_twice():
+    answer = quoting()()
+    assert answer.text == "It holds two litres [1]. The lid is red [2]. Plan: Pro; Price: GBP 9 [1]."
+    assert [citation.id for citation in answer.citations] == ["product/a.md#1", "product/b.md#1"]
+    assert quoting(sentences=1)().text == "It holds two litres [1]."
+
+
+def test_the_threshold_is_the_predictors_own():
+    made = quoting()
+    made.rag.generator.states.fields.setdefault("states", {})["threshold"] = 0.8
+    assert made().text == "It holds two litres [1]."
+
+
+@pytest.mark.parametrize(("least", "outcome"), [(0, Outcome.ABSTAIN), (1, Outcome.ANSWERED)])
+def test_where_nothing_states_what_is_asked_the_program_abstains_unless_it_must_quote_something(least, outcome):
+    answer = quoting({}, quote_at_least=least)()
+    assert answer.outcome is outcome
+    assert len(answer.text.split("[")) == 2  # the one quotation, or the nearest passage
+
+
+def test_each_look_up_is_quoted_from_what_it_found_one_after_another():
+    chances = {"The lid is red.": 0.9, "It boils in two minutes.": 0.8}
+    found = {PARTS[0]: POOL[1:], PARTS[1]: POOL[:1]}
+    made = quoting(chances, route=1, decompose=1, sentences=1)
+    made.models.replies.update(route="complex")
+    made.shelf.pool = lambda find: found.get(find.query, POOL)
+    assert made().text == "The lid is red [1]. It boils in two minutes [2]."
+    asked = [inputs["question"] for name, inputs in made.models.asked if name == "states"]
+    assert set(asked) == set(PARTS)
+
+
+def test_a_quoted_answer_is_streamed_as_a_whole_before_it_is_returned():
+    async def events():
+        return [event async for event in quoting().rag.stream("How much does it hold?")]
+
+    *told, answer = asyncio.run(events())
+    assert [event.text for event in told if isinstance(event, Token)] == [answer.text]
+
+
+def test_a_quotation_is_not_checked_against_the_passage_that_it_is_taken_from():
+    made = quoting(ground=1)
+    assert made().supported == 1.0 and "supported" not in made.asked
+
+
+def test_a_checked_answer_is_withheld_where_no_piece_is_past_the_threshold_and_is_as_sure_as_its_best():
+    assert quoting(ground=1)().confidence == 0.9
+    assert quoting({"It holds two litres.": 0.45}, ground=1)().outcome is Outcome.ABSTAIN
+    assert quoting(ground=1, answer_above=0.95)().outcome is Outcome.ABSTAIN
+
+
+def test_once_anything_is_quoted_the_next_best_is_too_as_far_as_the_knob_says():
+    chances = {"It holds two litres.": 0.9, "The lid is red.": 0.3}
+    assert quoting(chances, ground=1)().text == "It holds two litres [1]."
+    assert quoting(chances, ground=1, quote_at_least=2)().text == "It holds two litres [1]. The lid is red [2]."
+
+
+def test_passages_are_not_judged_one_by_one_for_a_writer_that_quotes():
+    made = quoting(judge=1)
+    assert made().outcome is Outcome.ANSWERED and "relevant" not in made.asked and "sufficient" in made.asked

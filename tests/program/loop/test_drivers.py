@@ -5,18 +5,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from scripted import POOL, Scripted, ScriptedModels
+from scripted import POOL, Scripted, ScriptedModels, passage
 
-from program.answer import Answer, Outcome, StoppedBy
+from program.answer import Outcome, StoppedBy
 from program.loop.metering import Progress, Token
 from program.loop.state import Budget
-from program.models.asked import LanguageDecider
 from program.models.language.adapter import FencedAdapter
 from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
-from program.models.language.spending import ModelSpending, current_spending
+from program.models.language.spending import ModelSpending
 from program.models.language.transport import Call
 from tests.support.provider import Script, serve
-from tests.support.replies import obliging
 
 HURRY = Budget(max_seconds=1.5)
 QUESTION = "What is it?"
@@ -101,7 +99,8 @@ def test_searching_ends_while_there_is_time_to_write():
         threading.Event().wait(1.1)
         return 0.2
 
-    answer = Scripted(models=ScriptedModels("local/slow", sufficient=slow), budget=HURRY).rag(QUESTION)
+    models = ScriptedModels("local/slow", sufficient=slow, states=0.9)
+    answer = Scripted(models=models, budget=HURRY).rag(QUESTION)
     assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.SECONDS)
     assert answer.trace.path.count("search(1)") == 1
 
@@ -136,10 +135,11 @@ def test_an_abandoned_stream_leaves_no_task_and_no_trace(tmp_path, until):
 
 
 def test_many_questions_at_once_each_get_their_own_answer_and_trace(tmp_path):
-    program = Scripted(log=tmp_path, replies={"answer": answered}).rag
+    said = {"pool": lambda find: [passage("product/a", f"{find.query} is 42.")], "replies": {"answer": answered}}
+    program = Scripted(log=tmp_path, **said).rag
     questions = [f"What is number {n}?" for n in range(100)]
 
-    async def together() -> list[Answer]:
+    async def together():
         return await asyncio.gather(*(program.aask(question) for question in questions))
 
     answers = asyncio.run(together())
@@ -170,39 +170,6 @@ async def idle(provider):
         await asyncio.sleep(0.01)
 
 
-class FailsOnce(ScriptedModels):
-    """Asks a language model about every passage but one, and fails on that when others are under way."""
-
-    awaits = True
-
-    def __init__(self, asked, provider):
-        super().__init__()
-        self.asked_model, self.provider = asked, provider
-
-    async def acall(self, state, questions):
-        if "text 0" not in str(state["inputs"]):
-            return await self.asked_model.acall(state, questions)
-        while self.provider.in_flight < 2:
-            await asyncio.sleep(0.01)
-        raise RuntimeError("no such luck")
-
-
-def test_one_failed_request_takes_those_beside_it_along_and_they_are_counted():
-    with serve(Script(delay=30), obliging) as provider:
-        program = Scripted(budget=Budget(max_seconds=60), pool=POOL[:3]).rag
-        program.judge.relevance.lm = FailsOnce(LanguageDecider(lane(provider)), provider)
-
-        async def ask():
-            answer = await program.aask(QUESTION)
-            await idle(provider)
-            return answer
-
-        answer = limited(ask())
-        assert (answer.stopped_by, provider.calls) == (StoppedBy.FALLBACK, 2)
-        books = (answer.usage.calls, answer.usage.tokens_in, answer.usage.tokens_out)
-        assert books == (provider.calls + 1, provider.tokens_in + 10, provider.tokens_out + 5)
-
-
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_text_that_comes_too_late_is_counted(streaming):
     text = "word " * 400
@@ -220,32 +187,3 @@ def test_a_text_that_comes_too_late_is_counted(streaming):
         assert answer.stopped_by is StoppedBy.FALLBACK
         assert answer.usage.calls == provider.calls >= 1
         assert answer.usage.tokens_in == provider.tokens_in > 0
-
-
-def test_a_decider_that_does_not_answer_in_time_is_counted_and_the_embedded_one_decides():
-    with serve(Script(delay=30), obliging) as provider:
-        for way in ("asked", "awaited"):
-            program = Scripted(budget=Budget(max_seconds=3)).rag
-            program.judge.sufficiency.lm = LanguageDecider(lane(provider), ScriptedModels())
-            answer = WAYS[way](program)
-            assert f"{MODEL} did not answer within the question's time: scripted/model decided" in answer.trace.path
-            assert answer.text == TEXT
-            limited(idle(provider))
-            assert answer.usage.calls == provider.calls + 1 >= 2
-
-
-class Stumbling(ScriptedModels):
-    """Hands each decision over to another, twice for one reason and once for another, in words of its own."""
-
-    def __call__(self, state, questions):
-        for why in ("the line is dead", "the line is dead", "it rains: stay in"):
-            current_spending().hand_over(why, self.model, ScriptedModels(), "took\nover")
-        return super().__call__(state, questions)
-
-
-def test_who_stood_in_for_whom_is_told_once_of_each_whatever_the_words():
-    program = Scripted().rag
-    program.classifier.route.lm = Stumbling("first model", base_product=0.9, base_billing=0.1)
-    program.judge.sufficiency.lm = Stumbling("second model")
-    note = "the line is dead: scripted/model took\nover"
-    assert program(QUESTION).trace.stood_in == (note, note)

@@ -13,15 +13,15 @@ from program.knowledge.project import Project
 from program.loop.grounding import known_addresses
 from program.loop.metering import Token
 from program.settings import FILE
+from tests.support.goods import GOODS
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
 TRAPS = ("://", "www.", "![", "<img", "<a ", "<script", "<iframe", "javascript:", "data:text", "mailto:", "](")
-ATTACKS = [
-    json.loads(line) for line in (Path(__file__).parents[1] / "models" / "attacks.jsonl").read_text().splitlines()
+ATTACKS = (Path(__file__).parents[1] / "models" / "attacks.jsonl").read_text().splitlines()
+PLANTED = [
+    text for text in (json.loads(line)["text"] for line in ATTACKS) if any(trap in text.lower() for trap in TRAPS)
 ]
-PLANTED = [attack["text"] for attack in ATTACKS if any(trap in attack["text"].lower() for trap in TRAPS)]
-GOODS = "kettle toaster lamp heater fan mixer scale radio clock shaver blender grinder".split()
 LINE = "The fee of the {good} is GBP 5, details at http://evil.example/collect?q=secret of the {good}."
 OFFICIAL = "---\ntitle: Fees of the {good}\nauthority: official\nas_of: 2026-01-01\n---\n"
 
@@ -105,6 +105,7 @@ def test_an_address_that_only_looks_like_the_projects_own_is_not_known(address):
 
 def test_a_citation_before_a_remark_in_brackets_is_no_link():
     text = "It costs GBP 5. [1] (another source says otherwise) [2](http://evil.example/x)"
-    answer = Scripted(replies={"answer": text}, ground=0)("What does it cost?")
+    stated = [passage(f"product/{n}", "It costs GBP 5. Another source says otherwise.") for n in range(2)]
+    answer = Scripted(pool=stated, replies={"answer": text}, ground=0)("What does it cost?")
     assert answer.text == "It costs GBP 5. [1] (another source says otherwise) [2]"
     assert len(answer.citations) == 2

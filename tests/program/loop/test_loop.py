@@ -1,5 +1,6 @@
 """The loop: what it asks for, in which order, and how it ends. Models and searches are scripted."""
 
+import json
 from datetime import date
 
 import pytest
@@ -7,10 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import POOL, Scripted, ScriptedModels, passage, turns
 
+from optimize.compiler.replay import Record, Replay
+from program import open_program
 from program.answer import Outcome, StoppedBy
 from program.loop.policy import PLAIN, PRESETS
 from program.loop.state import Budget
 from program.passage import SourceCard
+from tests.conftest import add_toml
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 NOT_FOUND = "I could not find this in the knowledge I have"
 NO_ROUND_ENDS = turns(*(f"try {n}" for n in range(60)))
@@ -85,14 +91,15 @@ def test_a_spent_budget_sends_the_best_evidence_to_the_writer_poor_or_not():
 @pytest.mark.parametrize(
     "replies", [{"supported": 0.1}, {"responsive": 0.2}, {"answer": ""}, {"answer": "Made up. [9]", "supported": 0.9}]
 )
-def test_a_draft_of_which_nothing_can_be_upheld_is_an_abstention(replies):
-    answer = scripted(**replies)()
+def test_a_draft_of_which_nothing_can_be_upheld_is_an_abstention_where_nothing_can_be_quoted(replies):
+    answer = scripted({"quote_at_least": 0}, **replies)()
     assert answer.outcome is Outcome.ABSTAIN and answer.text.startswith(NOT_FOUND)
 
 
 def test_a_mark_that_points_at_no_passage_is_no_citation_and_marks_are_numbered_in_order_of_use():
-    answer = scripted({"ground": 0}, answer="B. [3] A. [1] B again. [3] Made up. [9] And [[0]1].")()
-    assert answer.text == "B. [1] A. [2] B again. [1] Made up.  And [2]."
+    said = "Text. [3] Text 0. [1] Text. [3] Text 1. [9] Text [[0]1]."
+    answer = scripted({"ground": 0}, answer=said)()
+    assert answer.text == "Text. [1] Text 0. [2] Text. [1] Text 1.  Text [2]."
     assert [c.n for c in answer.citations] == [1, 2]
 
 
@@ -102,13 +109,13 @@ def test_plain_rag_is_one_search_and_one_text_and_withholds_nothing():
     assert (program.asked, len(program.queries), answer.outcome, answer.strategy) == (
         ["answer"], 1, Outcome.ANSWERED, "",
     )  # fmt: skip
-    assert scripted(PLAIN, answer="")().outcome is Outcome.ABSTAIN
+    assert program.rag.plain()("How big is it?").text == answer.text
 
 
 @pytest.mark.parametrize("knobs", [{"judge": 0}, {"fast_above": 0.5}, {}])
 def test_how_sure_an_answer_is_whose_claims_nobody_checked(knobs):
-    """As sure as an embedded decider finds that it answers; else as its evidence suffices, or half the route's."""
-    embedded = ScriptedModels("local/scripted", sure=0.99, responsive=0.23)
+    """As sure as its best quotation states what is asked; else as its evidence suffices, or half the route's."""
+    embedded = ScriptedModels("local/scripted", sure=0.99, states=0.23)
     assert scripted({"ground": 0, **knobs}, models=embedded)().confidence == 0.23
     program = scripted({"ground": 0, **knobs}, sure=0.9, responsive=0.23)
     hoped = {"fast_above": 0.45, "judge": 0.5}.get(next(iter(knobs), ""), 0.9)
@@ -120,17 +127,6 @@ def test_a_draft_that_answers_less_than_is_asked_for_is_withheld_though_its_clai
     for above, outcome in ((0.24, Outcome.ABSTAIN), (0.23, Outcome.ANSWERED)):
         program = scripted({"ground": 0, "answer_above": above, **knobs}, sure=0.99, responsive=0.23)
         assert program().outcome is outcome and "supported" not in program.asked
-
-
-def test_what_a_dependent_look_up_finds_stands_beside_its_parents_evidence_and_takes_no_room_from_it():
-    found = {q: [passage(f"product/{q[0]}{n}", dense=0.9 - n / 10) for n in range(5)] for q in ("a?", "b?")}
-    details = [{"n": 2, "after": [1]}]
-    program = scripted(
-        {"judge": 0, "ground": 0, "k": 2, "keep_at_most": 2},
-        pool=lambda find: found.get(find.query, []),
-        **{"route": "complex", "sub_queries": ["a?", "a?"], "details": details, "query": "b?"},
-    )
-    assert [id[-2:] for id in program().retrieved] == ["a0", "b0", "a1", "b1"]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +146,7 @@ def test_a_part_whose_judgement_cannot_be_read_is_not_looked_up_again():
 
 @pytest.mark.parametrize("replies", [{"answer": " "}, {"answer": RuntimeError("gone")}])
 def test_a_fallback_that_has_nothing_to_say_abstains(replies):
-    answer = scripted(route=RuntimeError("gone"), **replies)()
+    answer = scripted({"quote_at_least": 0}, route=RuntimeError("gone"), **replies)()
     assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK) and answer.text
 
 
@@ -193,3 +189,74 @@ def test_whatever_the_models_say_every_design_ends_within_its_rounds_and_searche
     assert 0.0 <= answer.confidence <= 1.0
     if answer.outcome is Outcome.ANSWERED and answer.rounds and answer.rounds[-1].sufficiency < 0.5:
         assert answer.stopped_by is not StoppedBy.DONE
+
+
+CARDS = [SourceCard("records", "tables", "visits"), SourceCard("product", "documents", "kettles")]
+SQL = "SELECT COUNT(*) AS visits FROM visits"
+WRITTEN = passage("records/visits", "Rows selected from visits: 1.", method="sql")
+
+
+def pool(find):
+    own = [WRITTEN] if find.sql == SQL else [passage("records/visits", "Visits: count 3.", method="rows")]
+    return [*own, passage("product/a.md#0")]
+
+
+def asked(sql, **options):
+    return Scripted(cards=CARDS, pool=pool, replies={"sql": sql, "relevant": 0.9}, **options)
+
+
+def test_the_select_that_is_written_travels_with_the_search_and_its_rows_take_the_place_of_the_sources_own():
+    program = asked(SQL)
+    answer = program()
+    assert program.models.inputs("sql") == [
+        {"question": "How big is it?", "tables": "Table of records", "passages": []}
+    ]
+    assert [(find.sources, find.sql) for find in program.shelf.finds] == [
+        (("records", "product"), ""),
+        (("records",), SQL),
+    ]
+    assert "sql(1)" in answer.trace.path and answer.usage.calls == 2
+    shown = [p.text for p in program.models.inputs("answer")[0]["passages"]]
+    assert WRITTEN.text in shown and "Visits: count 3." not in shown
+
+
+@pytest.mark.parametrize(
+    ("sql", "note"),
+    [("DROP TABLE visits", "sql refused or empty: records"), ("", "sql(0)"), (RuntimeError("down"), "no sql: ")],
+)
+def test_without_a_select_that_finds_rows_the_sources_own_stay_and_the_path_says_so(sql, note):
+    program = asked(sql)
+    answer = program()
+    assert [one for one in answer.trace.path if one.startswith(note)]
+    assert "Visits: count 3." in [p.text for p in program.models.inputs("answer")[0]["passages"]]
+
+
+def test_tables_that_the_plan_does_not_want_cost_no_call():
+    program = asked(SQL, models=ScriptedModels(base_records=0.1, base_product=0.9))
+    program.models.replies.update(base_records=0.1, base_product=0.9)
+    program()
+    assert program.models.inputs("sql") == []
+
+
+def test_an_embedded_writer_is_not_asked(monkeypatch):
+    monkeypatch.setattr("program.loop.rag.is_embedded", lambda client: True)
+    program = asked(SQL)
+    assert program.rag.tables == {} and not hasattr(program.rag, "retriever")
+
+
+def test_a_replay_asks_as_the_program_does(own_shop):
+    (own_shop / "visits").mkdir()
+    (own_shop / "visits" / "visits.csv").write_text("town,guests\nYork,3\nLeith,4\n")
+
+    def reply(body):
+        asks_sql = "Write the one SELECT" in body["messages"][0]["content"]
+        return json.dumps({"sql": "SELECT MAX(guests) AS most FROM visits"}) if asks_sql else obliging(body)
+
+    with serve(Script(), reply) as provider:
+        settings = '[knowledge.visits]\nkind = "tables"\npath = "visits"\n[models]\nwrite = "openai/x"\n'
+        settings += f'[provider]\nfallback = false\n[provider.model."openai/x"]\napi_base = "{provider.url}"\n'
+        program = open_program(add_toml(own_shop, settings))
+        program.policy.turn(route=0.0)
+        answer = program("Which town had most guests?")
+        assert "sql(1)" in answer.trace.path
+        assert Replay(program, Record())("Which town had most guests?").trace.path == answer.trace.path

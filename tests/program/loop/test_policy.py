@@ -1,6 +1,5 @@
 """What can be tuned: knobs, presets, and every parameter found by walking the program."""
 
-import json
 import math
 import typing
 from dataclasses import asdict
@@ -14,13 +13,10 @@ from hypothesis import strategies as st
 from program import open_program, signatures
 from program.errors import IntegrityError, SettingsError
 from program.knowledge.project import Project
-from program.loop.decisions import RequestCache, decode
 from program.loop.policy import PRESETS, Knob, Policy, apply_setting, find_dimensions, read_setting
 from program.loop.rag import Stage
 from program.passage import SourceCard
 from program.settings import LoopSettings
-
-PROMPTS = [s for s in vars(signatures).values() if isinstance(s, type) and issubclass(s, dspy.Signature)]
 
 
 class Grade(dspy.Signature):
@@ -37,27 +33,6 @@ class Small(dspy.Module):
         self.judge = Stage(relevance=signatures.Relevance, missing=signatures.Missing)
         self.grade = dspy.Predict(Grade)
         self.fresh = Knob(3, 1, 9, meaning="a knob written today")
-
-
-class Client:
-    """A decision client that says what it is told to."""
-
-    supports_decision_requests = True
-
-    def __init__(self, answers):
-        self.model, self.callbacks, self.cache, self.kwargs = "staged/decider", [], False, {}
-        self.answers = answers
-
-    def __call__(self, state, questions):
-        return self.answers
-
-
-@given(st.floats(0, 1))
-def test_a_knobs_value_survives_a_round_trip_through_the_state(value):
-    knob, other = Knob(0.5, 0.0, 1.0, meaning="m"), Knob(0.5, 0.0, 1.0, meaning="m")
-    knob.set(value)
-    other.load_state(knob.dump_state())
-    assert other.value == knob.value
 
 
 @given(st.one_of(st.floats(max_value=-0.001), st.floats(min_value=1.001), st.just(math.nan), st.text(), st.booleans()))
@@ -121,26 +96,3 @@ def test_what_is_applied_is_what_is_read_and_a_name_the_program_does_not_have_is
     }
     apply_setting(program, {**setting, "gone.knob": 3.0})
     assert {name: pytest.approx(value) for name, value in setting.items()} == read_setting(program)
-
-
-@given(st.lists(st.floats(0.01, 1), min_size=3, max_size=3), st.floats(0.02, 0.98), st.floats(1.02, 1.98))
-def test_a_score_is_decoded_as_dspy_decodes_it(shares, first, second):
-    program = Small()
-    apply_setting(program, {"grade:quality>1": first, "grade:quality>2": second})
-    found = [share / sum(shares) for share in shares]
-    client = Client({"quality": {"probabilities": dict(enumerate(found)), "confidence": 0.5}})
-    theirs = program.grade(lm=client, text="t").quality
-    worded = Client({"quality": {"probabilities": {str(n): p for n, p in enumerate(found)}, "confidence": 0.5}})
-    evidence, same = (
-        RequestCache().ask_many("grade", program.grade, one, [{"text": "t"}])[0] for one in (client, worded)
-    )
-    assert json.loads(json.dumps(evidence)) == evidence == same
-    ours = decode(evidence, program.grade.fields)["quality"]
-    assert (ours.value, ours.level) == (pytest.approx(theirs.value), theirs.level)
-
-
-@pytest.mark.parametrize("prompt", [s for s in PROMPTS if s is not dspy.Signature], ids=lambda s: s.__name__)
-def test_every_prompt_shows_a_good_output_and_a_bad_one_in_a_few_words(prompt):
-    shown = prompt.instructions
-    assert ("Good" in shown and "Bad" in shown) or ("Which plan do you mean" in shown and "Never" in shown)
-    assert len(shown.split()) < 130

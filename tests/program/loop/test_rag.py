@@ -57,15 +57,6 @@ def test_dspy_sees_the_trace_of_its_predictors(rag):
     assert {id(rag.generator.states), id(rag.classifier.route)} <= called
 
 
-def test_evidence_out_of_date_is_followed_by_one_search_of_what_is_newer(shop):
-    program = open_program(shop)
-    program.policy.turn(fresh_above=1.0, generate_above=0.0)
-    answer = program("How many days do I have to ask for my money back?")
-    assert answer.trace.path.count("search newer(1)") == 1
-    old, new = "billing/refunds-2024.md#money-back", "billing/refunds.md#money-back"
-    assert old in answer.found and old not in answer.retrieved and new in answer.retrieved
-
-
 def test_only_an_embedded_decider_vouches_for_a_draft_not_a_language_model_that_runs_here(shop):
     rag = open_program(shop)
     assert rag.vouches

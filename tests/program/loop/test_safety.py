@@ -1,7 +1,5 @@
 """A project from a stranger: its `ragc.toml` reads nothing outside its folder, and no key is written anywhere."""
 
-import json
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -9,15 +7,10 @@ from hypothesis import strategies as st
 from program import open_program
 from program.errors import RagcError, SettingsError
 from program.knowledge.project import Project
-from program.loop.drivers import run
 from program.models.catalog import open_models
-from program.models.language.transport import key_variable
 from program.settings import FILE, ModelSettings
-from tests.support.provider import Script, serve
-from tests.support.replies import obliging
 
 fuzz = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-SECRET = "sk-never-to-be-seen-0123456789"
 scraps = st.sampled_from(
     'name = "x"|[models]|decide = 3|write = "openai/x"|[knowledge.a]|path = "k"|path = "../.."|[provider.model."o/x"]|'
     'api_base = "file:///x"|kind = "tables"|url = "sqlite:////etc/passwd"|asks = "x"|[budget]|max_seconds = -1|[[x]]|"'.split(
@@ -42,6 +35,7 @@ def project(folder, knowledge, extra=""):
         'kind = "tables"\nurl = "sqlite:////etc/passwd"',
         'kind = "tables"\nurl = "sqlite:///../outside/x.db"',
         'kind = "tables"\nurl = "sqlite+pysqlite:////etc/passwd"',
+        'path = "k"\n[labelled]\npath = "/etc/passwd"',
     ],
 )
 def test_knowledge_outside_the_folder_is_refused(tmp_path, knowledge):
@@ -50,11 +44,6 @@ def test_knowledge_outside_the_folder_is_refused(tmp_path, knowledge):
     (tmp_path / "x" / "link").symlink_to(tmp_path / "outside")
     with pytest.raises(SettingsError, match="outside the project's folder"):
         project(tmp_path / "x", knowledge)
-
-
-def test_labelled_questions_outside_the_folder_are_refused(tmp_path):
-    with pytest.raises(SettingsError, match="outside"):
-        project(tmp_path / "x", 'path = "k"', '[labelled]\npath = "/etc/passwd"')
 
 
 @pytest.mark.parametrize("role", ["embed", "rerank"])
@@ -88,26 +77,6 @@ def test_a_link_among_the_documents_that_leads_outside_is_not_followed(own_shop,
 def test_a_model_that_would_run_here_or_is_unknown_cannot_be_named(name):
     with pytest.raises(RagcError):
         open_models(ModelSettings(write=name))
-
-
-def test_no_key_is_in_any_answer_trace_log_error_or_file(own_shop, monkeypatch, caplog, capfd):
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    faults = {"rate_limited": 0.2, "server_error": 0.1, "unauthorized": 0.2, "wrong_type": 0.1, "cut_body": 0.1}
-    with serve(Script(faults, seed=3), obliging) as provider:
-        monkeypatch.setenv(key_variable(provider.url), SECRET)
-        text = (own_shop / FILE).read_text()
-        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nretries = 0\nfallback = false\n'
-        (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
-        rag = open_program(own_shop)
-        answers = [run(question, rag) for question in ("How much water does the Merle hold?", "What is a refund?")]
-        provider.stop()
-        answers.append(rag("Does it come in green?"))
-        assert f"Bearer {SECRET}" in provider.authorizations
-    shown = json.dumps([a.as_dict() for a in answers]) + repr(answers) + repr(rag.dump_state()) + caplog.text
-    shown += "".join(capfd.readouterr())
-    files = [path for path in own_shop.rglob("*") if path.is_file()]
-    assert SECRET not in shown and "failed" in shown
-    assert files and not [path for path in files if SECRET.encode() in path.read_bytes()]
 
 
 @fuzz

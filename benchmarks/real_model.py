@@ -1,0 +1,271 @@
+"""One language model as the writer: plain RAG, plain RAG with the best of six prompts, ragc, and no model at all.
+
+    python benchmarks/real_model.py --base-url http://127.0.0.1:8081/v1 --model qwen [--version tallowgate@latest]
+
+On the example's questions (`--split`, `--n`), and on SQuAD 2.0 of RAGC_DATASETS over all its passages. The best of the
+six prompts is chosen on questions of train. Every reply is kept under `--keep` and asked for once: a run that was
+stopped goes on where it was. Calls, tokens and seconds are those of the first time. A server that wants a key finds it
+in RAGC_API_KEY_<HOST>_<PORT>.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from figures import ROOT, Figure, figure, find_datasets, show
+
+from optimize.compiler.layouts import gather_cases
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
+from optimize.evaluation.evaluate import Evaluation, Grader
+from optimize.evaluation.retrieval import BASE
+from optimize.evaluation.stats import paired_test
+from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.split import split_questions
+from program.answer import Answer, Outcome
+from program.knowledge.project import Project
+from program.loop.claims import is_echo
+from program.loop.rag import AgenticRAG
+from program.loop.state import DRAFT
+from program.models.language.layout import NUMBERED, PromptLayout
+from program.models.language.transport import key_variable
+from program.serve.opening import load, open_program
+from program.signatures import excerpts
+
+EXAMPLE = ROOT / "data" / "tallowgate"
+PATIENCE = 600.0  # seconds for a call, and for a question: a small model on a processor is slow, not gone
+TUNED = 20  # questions of train on which the best of six prompts is chosen
+QUICK = 3  # questions of a set
+ASK = "Answer the question from the passages in one sentence."
+COPY = "Copy the one sentence of the passages that answers the question."
+HAND = PromptLayout(marks=NUMBERED, place="user", demonstrations=0)
+SIX: Mapping[str, tuple[str, PromptLayout]] = {
+    "question last": (ASK, HAND),
+    "question first": (ASK, PromptLayout(marks=NUMBERED, place="user", demonstrations=0, order="question first")),
+    "two passages": (ASK, PromptLayout(marks=NUMBERED, place="user", demonstrations=0, passages=2)),
+    "copy the sentence": (COPY, HAND),
+    "under a system line": (ASK, PromptLayout(marks=NUMBERED, demonstrations=0)),
+    "two demonstrations": (ASK, PromptLayout(marks=NUMBERED, place="user", demonstrations=2)),
+}
+"""Prompts as people write them, by name: the instruction and where everything stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One arm's answers, graded."""
+
+    name: str
+    program: AgenticRAG
+    questions: Sequence[LabelledQuestion]
+    answers: Sequence[Answer]
+    evaluation: Evaluation
+
+    def recalls(self) -> list[float]:
+        """Return the share of facts stated for each question that has any."""
+        return [found for one in self.evaluation.grades if (found := one.read_metric("fact_recall")) is not None]
+
+    def topics(self) -> list[str]:
+        return [one.topic for one in self.evaluation.grades if one.read_metric("fact_recall") is not None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base-url", required=True, help="the server of the model, in OpenAI's protocol")
+    parser.add_argument("--model", required=True, help="its name there")
+    parser.add_argument("--version", default="", help="the compiled version; without it that arm is left out")
+    parser.add_argument("--split", default="test", choices=("train", "dev", "test"))
+    parser.add_argument("--n", type=int, default=100, help="questions of each set")
+    parser.add_argument("--keep", type=Path, default=EXAMPLE / ".ragc" / "real-model", help="where replies are kept")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} questions, and no choice among six prompts")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    os.environ.setdefault(key_variable(options.base_url), "none")
+    show(measure(options), options.json)
+
+
+def measure(options: argparse.Namespace) -> Iterator[Figure]:
+    n = QUICK if options.quick else options.n
+    options.keep.mkdir(parents=True, exist_ok=True)
+    record = Record(options.keep / "record.sqlite")
+    parts = split_questions(read_labelled(Project.open(EXAMPLE).labelled, EXAMPLE))
+    asked = sample(parts[options.split], n)
+    yield from measure_set("example", EXAMPLE, asked, sample(parts["train"], TUNED), record, options)
+    for folder in find_datasets("squad2"):
+        place = write_squad(folder, options.keep / "squad2")
+        found = read_squad(folder)
+        yield from measure_set("squad2", place, found[:n], found[-TUNED:], record, options)
+
+
+def measure_set(
+    name: str,
+    folder: Path,
+    questions: Sequence[LabelledQuestion],
+    train: Sequence[LabelledQuestion],
+    record: Record,
+    options: argparse.Namespace,
+) -> Iterator[Figure]:
+    """Measure every arm on one set of questions."""
+    project = Project.open(folder)
+    with written_by(options.base_url, f"openai/{options.model}"):
+        served = Project.open(folder)
+        rag = open_program(served)
+        plain = rag.plain()
+        yield from show_row(default := ask_all("plain, our prompt", plain, questions, record, served), name)
+        best = choose_prompt(rag, train, record, served, options.quick)
+        yield from show_row(hand := ask_all(f"plain, by hand: {best[0]}", best[1], questions, record, served), name)
+        yield from show_row(ask_all("ragc, uncompiled", rag, questions, record, served), name)
+        compiled = None
+        if options.version and name == "example":
+            version = load(options.version, artifacts=served.artifacts, project=folder)
+            compiled = ask_all("ragc, compiled", version, questions, record, served)
+            yield from show_row(compiled, name, bars=True)
+    yield from show_row(ask_all("ragc, embedded alone", open_program(project), questions, record, project), name)
+    for row in (default, compiled):
+        if row is not None and len(row.recalls()) > 1:
+            gain = paired_test(hand.recalls(), row.recalls(), row.topics())
+            bar = "> 0" if row is compiled else "reported"
+            yield figure(f"{name}: {row.name}: fact recall over the best by hand, low end", gain.ci[0], bar, gain.n)
+
+
+@contextmanager
+def written_by(base_url: str, model: str) -> Iterator[None]:
+    """Have every project that is opened inside write with that model."""
+    own = {"api_base": base_url, "usd_in": 0, "usd_out": 0, "concurrency": 1}
+    said = {
+        "RAGC_MODELS__WRITE": model,
+        "RAGC_BUDGET__MAX_SECONDS": str(PATIENCE),
+        "RAGC_PROVIDER__CALL_SECONDS": str(PATIENCE),
+        "RAGC_PROVIDER__FALLBACK": "false",
+        "RAGC_PROVIDER__MODEL": json.dumps({model: own}),
+    }
+    os.environ.update(said)
+    try:
+        yield
+    finally:
+        for variable in said:
+            del os.environ[variable]
+
+
+def ask_all(
+    name: str, program: AgenticRAG, questions: Sequence[LabelledQuestion], record: Record, project: Project
+) -> Row:
+    """Return the arm's answers, those kept before from the record."""
+    replay = Replay(program, record)
+    grader = Grader(program, project.settings.utility, relevancy=False)
+    answers = []
+    for done, question in enumerate(questions, 1):
+        answers.append(replay(question.question))
+        print(f"\r{name}: {done}/{len(questions)}, {record.calls} calls made", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    graded = tuple(grader(question, answer) for question, answer in zip(questions, answers, strict=True))
+    return Row(name, program, questions, answers, Evaluation(graded))
+
+
+def show_row(row: Row, name: str, bars: bool = False) -> Iterator[Figure]:
+    """Yield the figures of one arm."""
+    limits = {"fact_recall": ">= .45", "correct": ">= .40", "wrong": "<= .25"} if bars else {}
+    for metric in ("fact_recall", "correct", "wrong"):
+        if (found := row.evaluation.measure(metric)) is not None:
+            yield figure(f"{name}: {row.name}: {metric}", found.value, limits.get(metric, "reported"), found.n)
+    if (held := row.evaluation.measure("supported")) is not None:
+        bar = "<= .03" if bars else "reported"
+        yield figure(f"{name}: {row.name}: statements that no passage supports", 1 - held.value, bar, held.n)
+    n = len(row.answers)
+    yield figure(f"{name}: {row.name}: echoes delivered", count_echoes(row), "<= 0" if bars else "reported", n)
+    calls = float(np.mean([one.usage.calls for one in row.answers]))
+    yield figure(f"{name}: {row.name}: calls a question", calls, "<= 1.3" if bars else "reported", n)
+    tokens = float(np.mean([one.usage.tokens_in + one.usage.tokens_out for one in row.answers]))
+    yield figure(f"{name}: {row.name}: tokens a question", tokens, "reported", n)
+    seconds = float(np.mean([one.usage.seconds for one in row.answers]))
+    yield figure(f"{name}: {row.name}: seconds a question, when first asked", seconds, "reported", n)
+
+
+def count_echoes(row: Row) -> int:
+    """Return how many answers repeat the prompt or the question."""
+    texts = {passage.id: passage for passage in row.program.runtime.library.passages()}
+    told = row.program.prompt_of(DRAFT)
+    return sum(
+        one.outcome is Outcome.ANSWERED
+        and is_echo(one.text, f"{told}\n{q.question}", [texts[id_] for id_ in one.retrieved if id_ in texts])
+        for q, one in zip(row.questions, row.answers, strict=True)
+    )
+
+
+def choose_prompt(
+    rag: AgenticRAG, train: Sequence[LabelledQuestion], record: Record, project: Project, quick: bool
+) -> tuple[str, AgenticRAG]:
+    """Return plain RAG with that of the six prompts that states most facts on train."""
+    made = {name: write_prompt(rag, name, train, record) for name in list(SIX)[: 1 if quick else None]}
+    asked = [question for question in train if question.facts]
+    recalls = {
+        name: float(np.mean(ask_all(f"choosing: {name}", program, asked, record, project).recalls()))
+        for name, program in (made.items() if len(made) > 1 else ())
+    }
+    for name, recall in recalls.items():
+        print(f"{name}: fact recall {recall:.3f} on {len(asked)} questions of train", file=sys.stderr)
+    best = max(recalls, key=lambda name: recalls[name]) if recalls else next(iter(made))
+    return best, made[best]
+
+
+def write_prompt(rag: AgenticRAG, name: str, train: Sequence[LabelledQuestion], record: Record) -> AgenticRAG:
+    """Return plain RAG with one of the six prompts."""
+    program, (text, layout) = rag.plain(), SIX[name]
+    predictor = program.predictor(DRAFT)
+    predictor.signature = predictor.signature.with_instructions(text)
+    dict(program.named_parameters())[f"{DRAFT}_layout"].value = layout
+    if layout.demonstrations:
+        told = [question for question in train if question.answer]
+        cases = gather_cases(Replay(program, record), told, layout.demonstrations)
+        predictor.demos = [
+            {
+                **{"question": case.question.question, "passages": excerpts(case.passages)},
+                "answer": case.question.answer,
+            }
+            for case in cases
+        ]
+    return program
+
+
+def sample(questions: Sequence[LabelledQuestion], n: int) -> list[LabelledQuestion]:
+    """Return the same n questions each time, those of a smaller sample among them."""
+    shuffled = list(questions)
+    random.Random(0).shuffle(shuffled)
+    return shuffled[:n]
+
+
+def write_squad(folder: Path, place: Path) -> Path:
+    """Write a project over all passages of the set, once."""
+    if not (place / "ragc.toml").is_file():
+        (place / "knowledge" / BASE).mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "corpus.jsonl", place / "knowledge" / BASE / "corpus.jsonl")
+        toml = f'name = "squad2"\n[knowledge.{BASE}]\npath = "knowledge/{BASE}"\n'
+        (place / "ragc.toml").write_text(toml, encoding="utf-8")
+    return place
+
+
+def read_squad(folder: Path) -> list[LabelledQuestion]:
+    """Return the set's questions in an order of no meaning, half of them not to be answered."""
+    rows = [json.loads(line) for line in (folder / "queries.jsonl").read_bytes().splitlines()]
+    random.Random(0).shuffle(rows)
+    found = []
+    for row in rows:
+        told = row["metadata"]
+        labels = {"outcome": "answered", "facts": [told["answers"]]} if told["answers"] else {"outcome": "abstain"}
+        evidence = [f"{BASE}/corpus.jsonl#{told['context_id']}"]
+        asked = {"id": row["_id"], "question": row["text"].strip(), "topic": told["context_id"], "evidence": evidence}
+        found.append(LabelledQuestion.model_validate({**asked, **labels}))
+    return found
+
+
+if __name__ == "__main__":
+    main()

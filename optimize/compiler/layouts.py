@@ -1,0 +1,191 @@
+"""Layouts of the writer's prompt, screened with the right passages in hand before anything else is searched.
+
+A few dozen calls drop the hopeless: does what would be delivered of the text state the facts? Layouts are halved round
+by round (successive halving; Jamieson and Talwalkar, 2016), and the neighbours of the best join the last round.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from optimize.compiler.replay import Replay
+from optimize.evaluation.metrics import judge_answer
+from optimize.labelled.dataset import LabelledQuestion
+from program.answer import Outcome
+from program.errors import BudgetStop
+from program.loop.evidence import rank_pool, read_need
+from program.loop.grounding import Draft, write_once
+from program.loop.state import DRAFT, Find, Flow, Request, State
+from program.models.language.layout import LAYOUT, Layout, PromptLayout, vary_layout
+from program.passage import Passage
+
+ROUNDS = ((16, 2), (8, 4), (4, 8))
+"""Layouts in the race, and the questions that each has then been tried on."""
+NEIGHBOURS = 8
+"""Layouts that differ in one part from the best, which join the race before its last round."""
+LET_IN = 3
+"""Layouts that go into the study, beside the one that the program has."""
+SHOWN = 4
+"""Passages shown with a question, its evidence among them."""
+
+Score = Callable[[PromptLayout, Sequence[int]], Sequence[float]]
+"""The share of the facts that a layout brings out of the questions at those places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A question with the passages to answer it from."""
+
+    question: LabelledQuestion
+    passages: Sequence[Passage]
+
+
+def screen_layouts(
+    replay: Replay, questions: Sequence[LabelledQuestion], seed: int, progress: Callable[[int, int], None]
+) -> list[PromptLayout]:
+    """Return the layouts of the writer's prompt that do better than its own.
+
+    The best come first. There is none for the embedded writer. A cap ends the race where it is.
+    """
+    program = replay.program
+    if program.quotes(strict=False):
+        return []
+    cases = gather_cases(replay, questions, ROUNDS[-1][1])
+    parameter = find_layouts(replay)[DRAFT]
+    now, tried = parameter.value, 0
+
+    def score(layout: PromptLayout, places: Sequence[int]) -> list[float]:
+        nonlocal tried
+        progress(tried, count_calls(len(cases)))
+        parameter.value = layout
+        found = score_cases(replay, [cases[place] for place in places])
+        tried += len(places)
+        return found
+
+    try:
+        ranked = race_layouts(now, parameter.choices, score, len(cases), seed) if len(cases) > 1 else [now]
+        return ranked[: ranked.index(now)][:LET_IN] if now in ranked else []
+    finally:
+        parameter.value = now
+
+
+def race_layouts(
+    now: PromptLayout, choices: Mapping[str, Sequence[Any]], score: Score, count: int, seed: int
+) -> list[PromptLayout]:
+    """Return the layouts left of a race over `count` questions, the best first.
+
+    The layout `now` is in it to the end.
+    """
+    draw = random.Random(seed)
+    racing = list(dict.fromkeys([now, *(_draw_layout(choices, draw) for _ in range(4 * ROUNDS[0][0]))]))
+    found: dict[PromptLayout, list[float]] = {}
+
+    def rank(layouts: Sequence[PromptLayout]) -> list[PromptLayout]:
+        return sorted(layouts, key=lambda one: -float(np.mean(found[one])) if found.get(one) else 1.0)
+
+    def ask(layouts: Sequence[PromptLayout], upto: int) -> None:
+        for layout in layouts:
+            had = found.setdefault(layout, [])
+            had += score(layout, range(len(had), min(upto, count)))
+
+    with suppress(BudgetStop):
+        for place, (most, upto) in enumerate(ROUNDS):
+            racing = [now, *(one for one in racing if one != now)][:most]
+            if place == len(ROUNDS) - 1:
+                near = [one for one in vary_layout(racing[0], choices) if one not in found]
+                joined = draw.sample(near, min(NEIGHBOURS, len(near)))
+                ask(joined, ROUNDS[place - 1][1])
+                racing = [now, *(one for one in rank([*racing, *joined]) if one != now)][:most]
+            ask(racing, upto)
+            racing = rank(racing)
+    return rank([one for one in racing if found.get(one)])
+
+
+def count_calls(count: int) -> int:
+    """Return the calls that a race over so many questions comes to at most."""
+    new = [most * (min(upto, count) - min(before, count)) for (most, upto), (_, before) in _pair_rounds()]
+    return sum(new) + NEIGHBOURS * min(ROUNDS[-2][1], count)
+
+
+def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: int) -> list[Case]:
+    """Return questions with their evidence among what is found, of many topics."""
+    texts = {passage.id: passage for passage in replay.program.runtime.library.passages()}
+    told = [q for q in questions if q.facts and q.evidence and all(one in texts for one in q.evidence)]
+    topics: dict[str, list[LabelledQuestion]] = {}
+    for question in told:
+        if question.outcome in (None, Outcome.ANSWERED):
+            topics.setdefault(question.cluster, []).append(question)
+    turns = (q for turn in zip_longest(*topics.values()) for q in turn if q is not None)
+    chosen = [question for question, _ in zip(turns, range(most), strict=False)]
+    pools = replay.reply_all([Find(question.question, replay.program.sources) for question in chosen])
+    cases = []
+    for question, pool in zip(chosen, pools, strict=True):
+        ranked = rank_pool(pool or (), replay.program.tuning())
+        gold = [texts[one] for one in question.evidence]
+        others = [one for one in ranked if one.id not in question.evidence][: max(SHOWN - len(gold), 0)]
+        kept = {one.id for one in others} | set(question.evidence)
+        order = {one.id: place for place, one in enumerate(ranked)}
+        shown = sorted((one for one in (*gold, *others) if one.id in kept), key=lambda one: order.get(one.id, SHOWN))
+        cases.append(Case(question, shown))
+    return cases
+
+
+def score_cases(replay: Replay, cases: Sequence[Case]) -> list[float]:
+    """Return for each question the share of its facts that would be delivered.
+
+    It is 0 for a wrong text.
+    """
+    scores = []
+    for case, draft in zip(cases, write_cases(replay, cases), strict=True):
+        verdict = judge_answer(case.question, Outcome.ANSWERED, draft.text)
+        scores.append(0.0 if verdict.wrong else verdict.fact_share)
+    return scores
+
+
+def write_cases(replay: Replay, cases: Sequence[Case]) -> list[Draft]:
+    """Return what the writer makes of the cases, checked but not judged."""
+    drafts = [Draft() for _ in cases]
+    flows: dict[int, Flow[Draft]] = {
+        n: write_once(_state_of(replay, case), strict=False) for n, case in enumerate(cases)
+    }
+    told: dict[int, Any] = dict.fromkeys(flows)
+    while told:
+        requests: dict[int, list[Request]] = {}
+        for n, replies in told.items():
+            try:
+                requests[n] = flows[n].send(replies)  # None starts a generator
+            except StopIteration as stop:
+                drafts[n] = stop.value
+        flat = replay.reply_all([request for one in requests.values() for request in one])
+        found: Iterator[Any] = iter(flat)
+        told = {n: [next(found) for _ in one] for n, one in requests.items()}
+        told = {n: replies for n, replies in told.items() if None not in replies}  # a failed text states nothing
+    return drafts
+
+
+def find_layouts(replay: Replay) -> dict[str, Layout]:
+    """Return the layouts of a program by the predictor whose prompt they lay out."""
+    parameters = replay.program.named_parameters()
+    return {name.removesuffix(LAYOUT): one for name, one in parameters if isinstance(one, Layout)}
+
+
+def _state_of(replay: Replay, case: Case) -> State:
+    asked, program = case.question.question, replay.program
+    state = State(asked, program, 1, lambda: None, [], read_need(asked))
+    state.kept, state.tuning = list(case.passages), replace(state.tuning, ground=0)
+    return state
+
+
+def _draw_layout(choices: Mapping[str, Sequence[Any]], draw: random.Random) -> PromptLayout:
+    return PromptLayout(**{name: draw.choice(list(values)) for name, values in choices.items()})
+
+
+def _pair_rounds() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    yield from zip(ROUNDS, [(0, 0), *ROUNDS], strict=False)

@@ -1,0 +1,79 @@
+"""What a compile comes to before it spends: calls, minutes and money, by how long a measured call takes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dspy.utils.exceptions import LMError
+
+from program.knowledge.project import Project
+from program.models.catalog import LOCAL, list_names, open_endpoint
+from program.models.language.gateway import ProviderLM
+from program.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
+from program.models.language.spending import Cap
+from program.models.language.transport import CallFailed
+
+WRITTEN, DECIDED = (20, 5), (8, 3)
+"""Calls of a writing and of a deciding language model for a question of the search, and for one of the test.
+
+As a compile of sixty trials came to on a project of six questions.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a compile comes to, about: calls to language models, the minutes they take, and US dollars."""
+
+    calls: int
+    minutes: float
+    usd: float
+
+    def describe(self) -> str:
+        """Return the estimate in a line, empty where no language model is asked."""
+        if not self.calls:
+            return ""
+        return f"about {self.calls:,} calls to language models, {self.minutes:,.0f} minutes, US$ {self.usd:,.2f}"
+
+
+def list_asked(project: Project) -> list[str]:
+    """Return the language models that decide and write, each once."""
+    models = project.settings.models
+    named = [name for names in (models.write, models.decide, models.judge) for name in list_names(names)]
+    return [name for name in dict.fromkeys(named) if name and not name.startswith(LOCAL)]
+
+
+def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
+    """Return how long a call to a language model takes; None when it does not answer.
+
+    What that means is said where the model is asked. Raises `BudgetStop` at the cap.
+    """
+    with suppress(CallFailed, LMError):
+        provider = allow_long_calls(project.settings.provider)
+        return measure_pace(ProviderLM(open_endpoint(name, provider)), cap)
+    return None
+
+
+def estimate_cost(
+    project: Project, searched: int, tested: int, screened: int, at_once: int, most: int | None
+) -> Expected:
+    """Return what a compile with an empty record comes to by the paces measured.
+
+    `searched` and `tested` are questions, `screened` the calls that screen the writer's layouts, `at_once` the calls
+    under way at once, `most` the cap on calls.
+    """
+    models, paces = project.settings.models, read_paces(project.private)
+    calls: dict[str, int] = {}
+    for names, (of_search, of_test), once in ((models.write, WRITTEN, screened), (models.decide, DECIDED, 0)):
+        name = list_names(names)[-1]  # of a cascade the one that costs
+        if not name.startswith(LOCAL):
+            calls[name] = calls.get(name, 0) + of_search * searched + of_test * tested + once
+    total = sum(calls.values())
+    share = min(1.0, most / total) if most is not None and total else 1.0
+    seconds = usd = 0.0
+    for name, count in calls.items():
+        pace, endpoint = paces.get(name), open_endpoint(name, project.settings.provider)
+        if pace is not None:
+            seconds += count * share * pace.seconds / min(at_once, endpoint.terms.concurrency)
+            usd += count * share * endpoint.price(pace.tokens_in, pace.tokens_out)
+    return Expected(round(total * share), seconds / 60, usd)

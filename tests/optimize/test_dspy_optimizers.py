@@ -1,0 +1,106 @@
+"""DSPy's optimizers on ragc's program, by the metric made from labels; a script is the language model."""
+
+import json
+
+import dspy
+import pytest
+from dspy.lm15 import Message, Response, TextPart, Usage
+
+from optimize import graded
+from optimize.labelled.dataset import read_labelled
+from program import Answer, Outcome, open_program
+from program.knowledge.project import Project
+
+
+class Proposer:
+    """An engine that writes one instruction, whichever optimizer asks."""
+
+    def complete(self, request):
+        text = "[[ ## proposed_instruction ## ]]\nDo it with care.\n\n```\nDo it with care.\n```\n[[ ## completed ## ]]"
+        usage = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
+        message = Message.assistant([TextPart(text)])
+        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+
+
+@pytest.fixture(scope="module")
+def rag(shop):
+    rag = open_program(shop)
+    rag.set_lm(rag.get_lm())  # the embedded writer, whatever DSPy is configured with
+    return rag
+
+
+@pytest.fixture(scope="module")
+def examples(shop):
+    return [question.as_example() for question in read_labelled(Project.open(shop).labelled)]
+
+
+def bootstrap(rag, examples, script):
+    return dspy.BootstrapFewShot(graded, max_bootstrapped_demos=1, max_labeled_demos=1).compile(rag, trainset=examples)
+
+
+def labelled(rag, examples, script):
+    return dspy.LabeledFewShot(k=2).compile(rag, trainset=examples)
+
+
+def mipro(rag, examples, script):
+    few = {"num_candidates": 2, "auto": None, "max_bootstrapped_demos": 1, "max_labeled_demos": 1}
+    optimizer = dspy.MIPROv2(graded, prompt_model=script, task_model=script, num_threads=1, seed=0, **few)
+    plainly = {"program_aware_proposer": False, "data_aware_proposer": False, "minibatch": False}
+    return optimizer.compile(rag, trainset=examples[:2], valset=examples[:2], num_trials=1, **plainly)
+
+
+def gepa(rag, examples, script):
+    optimizer = dspy.GEPA(metric=graded, max_metric_calls=12, reflection_lm=script, num_threads=1, seed=0)
+    return optimizer.compile(rag, trainset=examples[:3], valset=examples[:3])
+
+
+@pytest.mark.parametrize("optimize", [bootstrap, labelled, mipro, gepa])
+def test_dspys_optimizers_work_on_the_program(rag, examples, optimize):
+    script = dspy.LM("scripted/proposer", engine=Proposer(), cache=False)
+    with dspy.context(lm=script):
+        found = optimize(rag.deepcopy(), examples, script)
+        assert found(question="How much water does the Merle hold?").outcome
+    assert [name for name, _ in found.named_parameters()] == [name for name, _ in rag.named_parameters()]
+
+
+def test_evaluate_takes_the_metric_and_saves_its_scores(rag, examples, tmp_path):
+    found = dspy.Evaluate(devset=examples, metric=graded, num_threads=1, save_as_json=str(tmp_path / "a.json"))(rag)
+    scores = [row["graded"] for row in json.loads((tmp_path / "a.json").read_text())]
+    assert found.score == pytest.approx(100 * sum(scores) / len(scores), abs=0.01)
+    assert 0.0 <= min(scores) < max(scores) <= 1.0
+
+
+REFUND = dspy.Example(
+    question="How many days?", outcome="answered", route="simple", sources=["billing"],
+    evidence=["billing/a.md#x", "billing/a.md#y", "billing/a.md#z"], facts=["30 days", "to the card"], not_facts=["14 days"],
+).with_inputs("question")  # fmt: skip
+WRONG = Answer(
+    text="Within 14 days. [1]", outcome=Outcome.ANSWERED, route="direct", sources=("product",),
+    found=("billing/a.md#x", "billing/a.md#y"), retrieved=("billing/a.md#x",),
+)  # fmt: skip
+
+
+def test_feedback_says_in_words_what_the_labels_hold_against_an_answer():
+    found = graded(REFUND, WRONG)
+    assert found == found["score"] == 0.0
+    for part in ("should be simple", "chosen: product; needed: billing", "no search found: billing/a.md#z",
+                 "left out: billing/a.md#y", "lacks: 30 days, to the card", "must not: 14 days"):  # fmt: skip
+        assert part in found.feedback
+    right = Answer(text="30 days, to the card.", outcome=Outcome.ANSWERED)
+    assert graded(dspy.Example(facts=["30 days"], question="?"), right) == 1.0
+    assert "should have asked back" in graded(dspy.Example(outcome="clarify", question="?"), right).feedback
+
+
+@pytest.mark.parametrize(
+    ("predictor", "first"),
+    [("classifier.route", "The route was"), ("decomposer.split", "Evidence that no search"), ("judge.relevance", "Evidence that was found"),
+     ("generator.answer", "Facts that the answer lacks"), ("retriever.sql", "Evidence that no search")],
+)  # fmt: skip
+def test_feedback_for_a_predictor_begins_with_its_own_part(predictor, first):
+    found = graded(REFUND, WRONG, [], predictor, [])
+    assert found.feedback.startswith(first) and found == graded(REFUND, WRONG)
+
+
+def test_while_demonstrations_are_bootstrapped_only_a_correct_answer_counts():
+    partly = Answer(text="30 days.", outcome=Outcome.ANSWERED)
+    assert graded(REFUND, partly) > 0 and not graded(REFUND, partly, trace=[])

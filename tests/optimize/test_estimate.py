@@ -1,0 +1,87 @@
+"""Slow models: the time limits follow a measured call, and a compile tells what it comes to before it spends."""
+
+import re
+
+import pytest
+
+from optimize.compiler.compile import compile_project
+from optimize.compiler.study import Caps, Spending
+from optimize.report.doctor import examine_setup
+from optimize.report.estimate import estimate_cost, measure_model
+from program import open_program
+from program.errors import BudgetStop
+from program.knowledge.project import Project
+from program.models.language.gateway import shared_gateway
+from program.models.language.pace import Pace, note_pace, read_paces
+from tests.support.provider import Script, serve
+from tests.support.replies import obliging
+
+MODEL = "openai/stand-in"
+
+
+@pytest.fixture
+def slow_shop(own_shop):
+    """A project whose writer is served here, and the server."""
+    shared_gateway.cache_clear()
+    with serve(Script(), obliging) as provider:
+        terms = f'api_base = "{provider.url}"\nusd_in = 1.0\nusd_out = 1.0\nconcurrency = 1\n'
+        text = (own_shop / "ragc.toml").read_text()
+        (own_shop / "ragc.toml").write_text(f'{text}\n[models]\nwrite = "{MODEL}"\n[provider.model."{MODEL}"]\n{terms}')
+        yield own_shop, provider
+
+
+def limits(folder):
+    rag = open_program(folder)
+    return rag.runtime.budget.max_seconds, rag.runtime.models.write.endpoint.terms.call_seconds
+
+
+def test_limits_leave_room_for_a_slow_model_once_it_was_measured_and_a_fast_one_changes_nothing(slow_shop):
+    folder, _ = slow_shop
+    assert limits(folder) == (15.0, 30.0)
+    note_pace(folder / ".ragc", MODEL, Pace(0.4, 1000, 20))
+    assert limits(folder) == (15.0, 30.0)
+    note_pace(folder / ".ragc", MODEL, Pace(20.0, 1000, 20))
+    assert limits(folder) == (160.0, 80.0)
+
+
+def test_a_limit_of_the_projects_own_stays_and_doctor_says_when_it_cuts_answers_off(slow_shop):
+    folder, provider = slow_shop
+    (folder / "ragc.toml").write_text((folder / "ragc.toml").read_text() + "[budget]\nmax_seconds = 1\n")
+    note_pace(folder / ".ragc", MODEL, Pace(20.0, 1000, 20))
+    assert limits(folder)[0] == 1.0
+    provider.follow(Script(delay=0.6))
+    (found,) = (one for one in examine_setup(folder) if MODEL in one.what)
+    assert not found.good and "max_seconds = 1 cuts its answers off" in found.mend
+
+
+def test_doctor_measures_a_call_and_keeps_the_pace(slow_shop):
+    folder, _ = slow_shop
+    (found,) = (one for one in examine_setup(folder) if MODEL in one.what)
+    assert found.good and re.search(r"answers, \d+\.\d s a call", found.what)
+    assert read_paces(folder / ".ragc")[MODEL].tokens_in > 500
+
+
+def test_a_compile_measures_once_under_its_cap_and_tells_calls_minutes_and_money_before_it_spends(slow_shop):
+    folder, provider = slow_shop
+    seen = []
+    done = compile_project(Project.open(folder), trials=4, watch=lambda live: seen.append((live.expected, live.calls)))
+    first = next(expected for expected, _ in seen if expected)
+    spent = next(calls for expected, calls in seen if expected)
+    assert re.match(r"about \d+ calls to language models, \d+ minutes, US\$ \d+\.\d\d", first) and spent == 1
+    assert done.calls == provider.calls
+    (folder / ".ragc" / "pace.json").unlink()
+    assert compile_project(Project.open(folder), trials=4).calls == 0  # the record holds the pace, too
+    spending = Spending(Caps(calls=1))
+    spending.before_call()
+    with pytest.raises(BudgetStop):
+        measure_model(Project.open(folder), MODEL, spending)
+
+
+def test_an_estimate_grows_with_the_questions_and_ends_at_the_cap(slow_shop, shop):
+    folder, _ = slow_shop
+    note_pace(folder / ".ragc", MODEL, Pace(6.0, 1000, 100))
+    project = Project.open(folder)
+    few, many, capped = (estimate_cost(project, n, n, 96, 8, most) for n, most in ((10, None), (100, None), (100, 600)))
+    assert few.calls < many.calls and capped.calls == 600
+    assert capped.minutes == pytest.approx(600 * 6 / 60) and capped.usd == pytest.approx(600 * 1100 / 1e6)
+    assert estimate_cost(Project.open(shop), 100, 100, 96, 8, None).describe() == ""

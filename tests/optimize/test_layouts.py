@@ -1,0 +1,145 @@
+"""Layouts of the writer's prompt: raced on a few calls, searched, sealed, and never paid for twice."""
+
+import re
+from itertools import pairwise
+
+import orjson
+import pytest
+
+from optimize.compiler.compile import compile_project
+from optimize.compiler.layouts import LET_IN, ROUNDS, count_calls, gather_cases, race_layouts, screen_layouts
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
+from optimize.compiler.study import Caps, Spending
+from optimize.labelled.dataset import read_labelled
+from program import open_program
+from program.errors import BudgetStop
+from program.knowledge.project import Project
+from program.models.language.gateway import shared_gateway
+from program.models.language.layout import AS_IT_IS, PromptLayout
+from program.serve.reference import resolve
+from program.signatures import Generate
+from tests.support.provider import serve
+from tests.support.replies import obliging
+
+CHOICES = Generate.layout
+MODELS = """[models]
+write = "openai/stand-in"
+[provider.model."openai/stand-in"]
+api_base = "{url}"
+usd_in = 0
+usd_out = 0
+
+[knowledge.product]"""
+LINE = re.compile(r"^\[(\d)\] [^:\n]*: (.*)$", re.MULTILINE)
+WANTED = {"Merle hold": "Merle kettle holds", "descaled": "Descale", "money back": "30 days", "Wren draw": "1000 watts"}
+
+
+def picky(body):
+    """States the fact when passages are numbered lines and the question comes last; else repeats its prompt's end."""
+    if "Form: " in str(body["messages"]):
+        return obliging(body)
+    told = str(body["messages"][-1]["content"])
+    asked = re.search(r"^Question: (.*)$", told, re.MULTILINE)
+    if asked is None or told.find("Question: ") < told.find("Passages:") or not LINE.search(told):
+        return "no heading, no fence, no remark about it."
+    word = next((fact for about, fact in WANTED.items() if about in asked[1]), "?")
+    said = ((n, s) for n, text in LINE.findall(told) for s in text.split(". ") if word in s)
+    n, sentence = next(said, ("", ""))
+    return f"{sentence.strip().rstrip('.')} [{n}]." if n else "I do not know."
+
+
+@pytest.fixture
+def picky_shop(own_shop):
+    """A project whose texts come from a model that one kind of prompt is right for."""
+    shared_gateway.cache_clear()
+    with serve(None, picky) as provider:
+        settings = own_shop / "ragc.toml"
+        settings.write_text(settings.read_text().replace("[knowledge.product]", MODELS.format(url=provider.url), 1))
+        yield own_shop, provider
+
+
+def replay_of(folder, spending=None, record=None):
+    return Replay(open_program(folder), record or Record(), spending)
+
+
+def questions_of(folder):
+    return read_labelled(folder / "labelled.jsonl", folder)
+
+
+def race(worth, count=8, asked=None):
+    def score(layout, places):
+        if asked is not None:
+            asked.extend(places)
+        return [worth(layout, place) for place in places]
+
+    return race_layouts(AS_IT_IS, CHOICES, score, count, seed=1)
+
+
+def test_the_layout_that_states_most_wins_the_race_within_the_calls_that_were_told():
+    asked = []
+    ranked = race(lambda layout, _: (layout.marks == "numbered") + (layout.instruction == "line") / 2, asked=asked)
+    assert (ranked[0].marks, ranked[0].instruction) == ("numbered", "line") and AS_IT_IS in ranked
+    assert len(asked) <= count_calls(8) <= 100
+
+
+def test_a_tie_falls_to_the_layout_that_the_program_has_and_a_cap_ends_the_race_where_it_is():
+    assert race(lambda layout, place: 1.0)[0] == AS_IT_IS
+
+    def stopping(layout, place):
+        if place:
+            raise BudgetStop("calls")
+        return 0.0
+
+    assert race(stopping) == []
+
+
+def test_a_race_goes_the_same_way_again():
+    worth = lambda layout, place: hash((layout.marks, layout.order, place)) % 7  # noqa: E731
+    assert race(worth) == race(worth)
+
+
+def test_the_evidence_of_a_case_is_among_its_passages(shop):
+    for case in gather_cases(replay_of(shop), questions_of(shop), 8):
+        assert set(case.question.evidence) <= {passage.id for passage in case.passages} and len(case.passages) > 1
+
+
+def test_a_writer_is_given_the_layouts_that_do_better_and_the_embedded_one_none(picky_shop, shop):
+    folder, _ = picky_shop
+    replay = replay_of(folder)
+    found = screen_layouts(replay, questions_of(folder), 0, lambda done, of: None)
+    assert 0 < len(found) <= LET_IN
+    assert all((one.marks, one.order) == ("numbered", "question last") for one in found)
+    assert replay.program.layout_of("generator.answer") == AS_IT_IS
+    assert screen_layouts(replay_of(shop), questions_of(shop), 0, lambda done, of: None) == []
+
+
+def test_no_cap_is_passed_and_nothing_is_paid_twice(picky_shop):
+    folder, provider = picky_shop
+    screen_layouts(replay_of(folder, Spending(Caps(calls=9))), questions_of(folder), 0, lambda done, of: None)
+    assert provider.calls == 9
+    record = Record(folder / "record.sqlite")
+    first = screen_layouts(replay_of(folder, record=record), questions_of(folder), 0, lambda done, of: None)
+    paid = provider.calls
+    again = Record(folder / "record.sqlite")
+    assert screen_layouts(replay_of(folder, record=again), questions_of(folder), 0, lambda done, of: None) == first
+    assert provider.calls == paid
+
+
+def test_the_layout_that_a_compile_chooses_is_sealed_and_loaded(picky_shop):
+    folder, provider = picky_shop
+    done = compile_project(Project.open(folder), trials=6)
+    assert done.calls == provider.calls
+    version = resolve(done.reference, folder / "artifacts")
+    state = orjson.loads((version.path / "program.json").read_bytes())["generator.answer_layout"]["layout"]
+    assert PromptLayout(**state).marks == "numbered"
+    assert compile_project(Project.open(folder), trials=6).calls == 0
+    assert done.calls == provider.calls
+
+
+def test_the_rounds_halve_the_layouts_and_ask_no_question_twice():
+    assert all(a[0] == 2 * b[0] and a[1] < b[1] for a, b in pairwise(ROUNDS))
+    asked = {}
+    race(lambda layout, place: asked.setdefault(layout, []).append(place) or 0.0)
+    assert all(places == sorted(set(places)) for places in asked.values())
+    assert len(asked[AS_IT_IS]) == 8

@@ -1,0 +1,276 @@
+"""ragc's program among DSPy's own functions: whatever takes a module takes it."""
+
+import asyncio
+import csv
+import json
+from collections import Counter
+
+import dspy
+import pytest
+from dspy.evaluate import answer_exact_match
+from dspy.utils.callback import BaseCallback
+
+from program import Answer, Outcome, open_program
+from program.serve.trace import TraceLog
+from tests.program.loop.scripted import Scripted, ScriptedModels
+
+QUESTION = "How much water does the Merle hold?"
+REFUND = "How many days do I have to get my money back?"
+
+
+@pytest.fixture(scope="module")
+def rag(shop):
+    return open_program(shop)
+
+
+@pytest.fixture
+def examples():
+    return [
+        dspy.Example(question=QUESTION, answer="1.7 litres", fact="1.7 litres").with_inputs("question"),
+        dspy.Example(question=REFUND, answer="30 days", fact="30 days").with_inputs("question"),
+    ]
+
+
+def own(rag):
+    """A copy whose writer is its own, whatever DSPy is configured with."""
+    copied = rag.deepcopy()
+    copied.set_lm(rag.get_lm())
+    return copied
+
+
+def states_fact(example, prediction, trace=None):
+    return example.fact in prediction.answer
+
+
+def test_an_answer_is_a_prediction_whose_dictionary_is_json(rag):
+    answer = rag(QUESTION)
+    assert isinstance(answer, dspy.Prediction) and isinstance(answer, Answer)
+    assert "1.7 litres" in answer.answer and "[1]" in answer.text and "[1]" not in answer.answer
+    told = json.loads(json.dumps(answer.toDict()))
+    assert (told["outcome"], told["citations"][0]["n"], told["trace"]["id"]) == ("answered", 1, answer.trace.id)
+    assert Answer(answer) == answer.copy() == answer and answer.copy(text="No. [1]").answer == "No."
+
+
+def test_evaluate_saves_its_results_as_json_and_csv(rag, examples, tmp_path):
+    files = {"save_as_json": str(tmp_path / "a.json"), "save_as_csv": str(tmp_path / "a.csv")}
+    found = dspy.Evaluate(devset=examples, metric=states_fact, num_threads=2, **files)(rag)
+    assert found.score == 100.0
+    rows = json.loads((tmp_path / "a.json").read_text())
+    assert [row["states_fact"] for row in rows] == [True, True] and "1.7 litres" in rows[0]["pred_answer"]
+    with (tmp_path / "a.csv").open(newline="") as file:
+        assert [row["outcome"] for row in csv.DictReader(file)] == ["answered", "answered"]
+
+
+def test_answer_exact_match_compares_the_text_without_its_marks():
+    answer = Scripted(replies={"answer": "Text 0 [1]."}).rag("How long?")
+    assert answer.text == "Text 0 [1]."
+    assert answer_exact_match(dspy.Example(answer="Text 0"), answer)
+
+
+def test_majority_and_ensemble_vote_on_the_text(rag):
+    other = rag.plain()
+    other.policy.turn(k=2)
+    ensemble = dspy.teleprompt.Ensemble(reduce_fn=dspy.majority).compile([rag, rag.deepcopy(), other])
+    assert ensemble(question=QUESTION).answer == rag(QUESTION).answer
+    assert dspy.majority([rag(QUESTION), rag(REFUND), rag(QUESTION)]).answer == rag(QUESTION).answer
+
+
+@pytest.mark.parametrize("kind", [dspy.BestOfN, dspy.Refine])
+def test_best_of_n_and_refine_return_the_answer_that_pleases_most(rag, kind):
+    advice = dspy.utils.DummyLM([{"discussion": "d", "advice": '{"generator.answer": "be brief"}'}])
+    program = kind(own(rag), N=2, reward_fn=lambda args, answer: answer.confidence, threshold=2.0)
+    with dspy.context(lm=advice):
+        assert "1.7 litres" in program(question=QUESTION).answer
+    assert len(advice.history) == (kind is dspy.Refine)
+    assert "1.7 litres" in kind(rag, N=2, reward_fn=lambda *_: 1.0, threshold=1.0)(question=QUESTION).answer
+
+
+async def test_asyncify_and_parallel_ask_it_many_times(rag):
+    assert "1.7 litres" in (await dspy.asyncify(rag)(question=QUESTION)).answer
+    found = dspy.Parallel(num_threads=2, disable_progress_bar=True)(
+        [(rag, {"question": q}) for q in (QUESTION, REFUND)]
+    )
+    assert [answer.outcome for answer in found] == [Outcome.ANSWERED] * 2
+
+
+def test_an_agent_uses_it_as_a_tool_with_its_arguments_and_description(rag):
+    tool = dspy.Tool(rag)
+    assert (tool.name, tool.args) == ("ask_knowledge", {"question": {"type": "string"}})
+    assert "kettles" in tool.desc and "refunds" in tool.desc
+    call = {
+        "next_thought": "look",
+        "next_tool_name": "ask_knowledge",
+        "next_tool_args": json.dumps({"question": QUESTION}),
+    }
+    done = {"next_thought": "done", "next_tool_name": "finish", "next_tool_args": "{}"}
+    lm = dspy.utils.DummyLM([call, done, {"reasoning": "r", "answer": "1.7 litres"}])
+    agent = dspy.ReAct("question -> answer", tools=[dspy.Tool(own(rag))])
+    with dspy.context(lm=lm):
+        found = agent(question="How big?")
+    assert found.answer == "1.7 litres" and "1.7 litres" in found.trajectory["observation_0"].answer
+
+
+def test_usage_is_tracked_by_model():
+    program = Scripted().rag
+    with dspy.context(track_usage=True):
+        answer = program("How big is it?")
+    assert answer.get_lm_usage()["scripted/model"]["prompt_tokens"] == answer.usage.tokens_in > 0
+
+
+def test_dspys_language_model_writes_where_the_project_names_none_and_the_trace_says_so(shop, own_shop):
+    rag, lm = open_program(shop), ScriptedModels("scripted/lm", answer="It holds 1.7 litres [1].").lm()
+    with dspy.context(lm=lm):
+        answer = rag(QUESTION)
+        assert rag.get_lm() is lm
+    assert (
+        answer.text == "It holds 1.7 litres [1]." and "scripted/lm writes, as DSPy is configured" in answer.trace.path
+    )
+    assert rag.get_lm().model == rag.get_lm("decide").model == "local/reader"
+    toml = (own_shop / "ragc.toml").read_text()
+    (own_shop / "ragc.toml").write_text(toml.replace("[knowledge", '[models]\nwrite = "local/reader"\n[knowledge', 1))
+    named = open_program(own_shop)
+    with dspy.context(lm=lm):
+        assert named.get_lm().model == "local/reader" and named(QUESTION).text != answer.text
+
+
+def test_set_lm_gives_a_model_to_a_role_and_no_saved_state_holds_it(rag, tmp_path):
+    copied, models = (
+        rag.deepcopy(),
+        ScriptedModels("scripted/lm", answer="It holds 1.7 litres [1].", relevant=0.9, responsive=0.9),
+    )
+    copied.set_lm(models.lm())
+    copied.set_lm(models, role="judge")
+    answer = copied(QUESTION)
+    by = {step.name: step.model for step in answer.trace.steps}
+    assert answer.text == "It holds 1.7 litres [1]."
+    assert (by["generator.answer"], by["judge.relevance"]) == ("scripted/lm", "scripted/lm")
+    assert by["classifier.route"] == "local/reader" == rag.get_lm("judge").model
+    assert copied.dump_state() == rag.dump_state()
+    assert all(part.get("lm") is None for part in copied.dump_state().values())
+
+
+class Seen(BaseCallback):
+    """Every module that was called, with its outputs."""
+
+    def __init__(self):
+        self.open, self.calls = {}, []
+
+    def on_module_start(self, call_id, instance, inputs):
+        self.open[call_id] = (instance, inputs)
+
+    def on_module_end(self, call_id, outputs, exception=None):
+        self.calls.append((*self.open.pop(call_id), outputs))
+
+
+@pytest.mark.parametrize("asked", ["rag(QUESTION)", "asyncio.run(rag.aask(QUESTION))"])
+def test_callbacks_see_every_module_decision_and_search_once_with_the_real_values(shop, asked):
+    rag, seen = open_program(shop), Seen()
+    unwatched = rag(QUESTION)
+    rag.requests = type(rag.requests)()  # as of a program that was never asked
+    with dspy.context(callbacks=[seen]):
+        answer = eval(asked)
+    assert answer.text == unwatched.text and answer.trace.path == unwatched.trace.path
+    names = {id(predictor): name for name, predictor in rag.named_predictors()}
+    told = Counter(
+        names.get(id(one), "search" if isinstance(one, dspy.Retrieve) else "rag") for one, _, _ in seen.calls
+    )
+    assert told == Counter(step.name for step in answer.trace.steps) + Counter(["rag"])
+    shown = [
+        (names[id(one)], name, d.probability)
+        for one, _, out in seen.calls
+        if id(one) in names
+        for name, d in out.items()
+    ]
+    steps = [(step.name, name, p) for step in answer.trace.steps for name, p in step.scores.items()]
+    assert sorted(shown) == sorted(steps)
+    assert {"question": QUESTION} in [inputs["kwargs"] for one, inputs, _ in seen.calls if one is rag]
+    (found,) = [out for one, _, out in seen.calls if isinstance(one, dspy.Retrieve)]
+    assert set(answer.found) <= {passage.id for passage in found}
+
+
+def test_openinference_shows_every_search_decision_and_text_once(shop, spans, monkeypatch):
+    instrumentor = pytest.importorskip("openinference.instrumentation.dspy").DSPyInstrumentor()
+    for kind in (dspy.Module, dspy.Predict, dspy.LM, dspy.utils.DummyLM, dspy.Adapter, dspy.Retrieve):
+        for name in {"__call__", "acall", "forward", "aforward"} & vars(kind).keys():
+            monkeypatch.setattr(kind, name, vars(kind)[name])  # it takes DSPy's own wrapper along when it goes
+    instrumentor.instrument()
+    try:
+        answers = [open_program(shop)(QUESTION), Scripted().rag("How big is it?")]
+    finally:
+        instrumentor.uninstrument()
+    told = Counter(span.attributes["openinference.span.kind"] for span in spans())
+    steps = [step for answer in answers for step in answer.trace.steps]
+    assert told["DECISION"] == sum(bool(step.scores) for step in steps)
+    assert told["RETRIEVER"] == sum(step.name == "search" for step in steps)
+    assert told["LLM"] == sum(step.tokens_out > 0 for step in steps) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_streamify_streams_the_answer_with_its_final_citation_numbers_and_ends(is_async):
+    program = Scripted(replies={"answer": "Text 1 [2]. Text 0 [1]. Text 1 [2]."}, fast_above=0.5, ground=0).rag
+    stream = dspy.streamify(program, is_async_program=is_async)
+    *pieces, answer = [event async for event in stream(question="How big is it?")]
+    words = [piece.chunk for piece in pieces if isinstance(piece, dspy.streaming.StreamResponse)]
+    assert len(words) > 3 and "".join(words).strip() == answer.text == "Text 1 [1]. Text 0 [2]. Text 1 [1]."
+
+
+async def test_streamify_honours_listeners_and_status_messages(rag):
+    class Said(dspy.streaming.StatusMessageProvider):
+        def module_start_status_message(self, instance, inputs):
+            return type(instance).__name__
+
+    listener = dspy.streaming.StreamListener("answer", predict=rag.generator.answer, predict_name="writer")
+    heard = dspy.streamify(rag, stream_listeners=[listener], status_message_provider=Said())
+    events = [event async for event in heard(question=QUESTION)]
+    said = [event.message for event in events if isinstance(event, dspy.streaming.StatusMessage)]
+    assert {"AgenticRAG", "Search", "Predict"} <= set(said) and len(said) > 10
+    assert [e.predict_name for e in events if isinstance(e, dspy.streaming.StreamResponse)] == ["writer"]
+    assert isinstance(events[-1], Answer)
+    deaf = dspy.streamify(rag, stream_listeners=[dspy.streaming.StreamListener("query")])
+    assert [type(event) async for event in deaf(question=QUESTION)] == [Answer]
+
+
+def test_a_number_that_was_streamed_stays_when_a_claim_before_it_is_withdrawn():
+    withdrawn = lambda inputs: 0.1 if "Text 1" in inputs["claim"] else 0.9  # noqa: E731
+    program = Scripted(replies={"answer": "Text 1 [2]. Text 0 [1].", "supported": withdrawn}).rag
+
+    async def streamed():
+        return [event async for event in program.stream("How big is it?")]
+
+    *events, answer = asyncio.run(streamed())
+    assert "Text 0 [2]." in "".join(getattr(event, "text", "") for event in events)
+    assert answer.text == "Text 0 [2]." and [c.n for c in answer.citations] == [2]
+
+
+def test_nothing_goes_to_the_production_log_while_evaluate_or_an_optimizer_asks(own_shop, examples):
+    rag = open_program(own_shop)
+    dspy.Evaluate(devset=examples, metric=states_fact, num_threads=2)(rag)
+    dspy.BootstrapFewShot(states_fact, max_bootstrapped_demos=1).compile(rag, trainset=examples)
+    assert list(TraceLog(own_shop / ".ragc").traces.entries()) == []
+    rag(QUESTION)
+    dspy.BestOfN(rag, N=1, reward_fn=lambda *_: 1.0, threshold=1.0)(question=QUESTION)
+    assert len(list(TraceLog(own_shop / ".ragc").traces.entries())) == 2
+
+
+def test_a_whole_program_is_saved_and_loaded_and_its_state_alone_too(own_shop, tmp_path):
+    rag = open_program(own_shop)
+    rag.policy.turn(k=3)
+    rag.judge.relevance.fields["relevant"] = {"threshold": 0.2}
+    rag.generator.answer.demos = [dspy.Example(question="q", answer="a")]
+    rag.save(tmp_path / "whole", save_program=True)
+    loaded = dspy.load(str(tmp_path / "whole"), allow_pickle=True)
+    assert loaded.dump_state() == rag.dump_state() and loaded(QUESTION).text == rag(QUESTION).text
+    rag.save(tmp_path / "state.json")
+    other = open_program(own_shop)
+    other.load(tmp_path / "state.json")
+    assert other.dump_state() == rag.dump_state() and other.tuning().k == 3
+
+
+def test_reanchor_fits_thresholds_as_its_documentation_says(own_shop, examples):
+    from dspy.experimental import ReAnchor
+
+    rag = open_program(own_shop)
+    rag.policy.turn(**{"judge": 0, "ground": 0, "max_rounds": 1, "decompose": 0})
+    fitted = ReAnchor(states_fact, num_threads=1).compile(rag, trainset=examples)
+    assert states_fact(examples[0], fitted(QUESTION))
+    assert rag.classifier.route.fields == {}
