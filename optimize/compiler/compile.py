@@ -94,9 +94,9 @@ def compile_project(
         BudgetError: a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
-    _require_sense(project, trials, seed, caps)
+    require_sense(project, trials, seed, caps)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
-    begun = _resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
+    begun = resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
     if begun is not None:
         seed, origin = begun.notes[Note.IDENTITY]["seed"], begun.notes[Note.IDENTITY]["from"]
         caps = caps.fill_from(begun.notes[Note.CAPS])
@@ -196,7 +196,7 @@ def choose(
     """Return the setting of each operating point, chosen among the finalists."""
     session.begin_stage("choosing on dev")
     session.limit(Share.CHOICE)
-    begun, fitted, plain = (one and search.fit_ranges(one) for one in (begun, fitted, plain))
+    begun, fitted = search.fit_ranges(begun), search.fit_ranges(fitted)
     finalists: list[Setting] = []
     with suppress(BudgetStop):
         finalists = [trial.setting for trial in search.pick_finalists(FINALISTS)]
@@ -216,7 +216,7 @@ def choose(
         finalists=finalists,
         as_it_is=begun,
         fitted=fitted,
-        plain=plain,
+        plain=None if plain is None else search.fit_ranges(plain),
         progress=scored,
     )
 
@@ -307,7 +307,7 @@ def seal(
     )
 
 
-def _require_sense(project: Project, trials: int | None, seed: int | None, caps: Caps) -> None:
+def require_sense(project: Project, trials: int | None, seed: int | None, caps: Caps) -> None:
     """Raise for numbers beyond all use, and for a cap on money that could not stop what has no price."""
     for name, count, least, most in (
         ("trials", trials, 1, MOST_TRIALS),
@@ -323,7 +323,7 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, caps:
         require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
 
 
-def _resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Study:
+def resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Study:
     """Return the study to go on with. Raises `StudyError` when there is none, or it is finished or not as `given`."""
     begun = open_study(project, study)
     if begun.finished:

@@ -82,7 +82,7 @@ def import_function(name: str) -> Callable[..., Any]:
 
 def list_inputs(program: dspy.Module) -> tuple[str, ...]:
     """Return the names of a program's inputs: its parameters, else the inputs that no predictor makes."""
-    named = [p for p in inspect.signature(program.forward).parameters.values() if p.kind is not p.VAR_POSITIONAL]
+    named = list(inspect.signature(type(program).forward).parameters.values())[1:]
     if not any(p.kind is p.VAR_KEYWORD for p in named):
         return tuple(p.name for p in named if p.default is p.empty)
     predictors = [one for _, one in program.named_predictors()]

@@ -7,12 +7,10 @@ does not do the same twice under the same replies is run anew for every setting.
 
 from __future__ import annotations
 
-import contextvars
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,7 +22,6 @@ from dspy.utils.callback import BaseCallback
 
 from optimize.compiler.study import Spending
 from program.answer import Usage
-from program.errors import BudgetError
 from program.loop.decisions import RequestCache, is_direct, is_embedded, to_jsonable
 from program.loop.policy import Knob
 from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
@@ -143,7 +140,7 @@ class ModuleReplay:
             self._decide_ahead(texts)
             return [self._run(text) for text in texts]
         with ThreadPoolExecutor(PARALLEL_RUNS) as pool:
-            return [one.result() for one in [pool.submit(contextvars.copy_context().run, self._run, t) for t in texts]]
+            return [one.result() for one in [pool.submit(copy_context().run, self._run, t) for t in texts]]
 
     def _decide_ahead(self, texts: Sequence[str]) -> None:
         """Ask for the decisions on the examples' own inputs in one batch."""
@@ -159,7 +156,8 @@ class ModuleReplay:
 
     def _run(self, text: str) -> Answered:
         paid: list[float] = []
-        token, began, trace, prediction, error = _paid.set(paid), time.perf_counter(), [], None, ""
+        trace: list[Any] = []
+        token, began, prediction, error = _paid.set(paid), time.perf_counter(), None, ""
         try:
             with (
                 record_evidence() as log,
@@ -192,7 +190,7 @@ class ModuleReplay:
         if new := {key: one for key, one in zip(keys, sent, strict=True) if key not in self._told}:
             self._held += [predictor.demos, predictor.signature]
             requests = self._requests[name]
-            if not requests.kept({name: predictor}) if known in self._told else True:
+            if known not in self._told or not requests.kept({name: predictor}):
                 requests.ask(name, predictor, client, inputs[0])
                 self._told[known] = None
             ((state, questions),) = requests.kept({name: predictor})
@@ -242,7 +240,7 @@ class _Recorder:
         return getattr(self._inner, name)
 
 
-class CallMeter(BaseCallback):  # type: ignore[misc]
+class CallMeter(BaseCallback):
     """Counts every request to a language model, whoever makes it, and stops what would pass a cap.
 
     Money is by LiteLLM's list prices. A reply that DSPy's cache gives counts as a request.
@@ -250,26 +248,22 @@ class CallMeter(BaseCallback):  # type: ignore[misc]
 
     def __init__(self, spending: Spending) -> None:
         self._spending = spending
-        self._under_way: dict[str, tuple[Any, int, float]] = {}
+        self._under_way: dict[str, tuple[str, int, float]] = {}
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Reserve what the request may cost at most. Raises `BudgetStop` past a cap."""
-        sent = estimate_prompt_tokens([inputs])
         settings = {**(getattr(instance, "kwargs", None) or {}), **(inputs.get("kwargs") or {}), **inputs}
         longest = settings.get("max_tokens") or settings.get("max_completion_tokens") or MAX_REPLY_TOKENS
-        most = price_tokens(instance, sent, int(longest))
-        if self._spending.money and most is None:
-            what = f"What {instance.model} costs is not known, so that --max-usd could not stop it."
-            raise _StoppedCall(BudgetError(what, "Cap --max-calls instead."))
-        self._spending.before_call(most or 0.0)
-        self._under_way[call_id] = instance, sent, most or 0.0
+        sent = estimate_prompt_tokens([inputs])
+        most = listed_price(instance.model, sent, int(longest)) or 0.0
+        self._spending.before_call(most)
+        self._under_way[call_id] = instance.model, sent, most
 
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         """Book what the request did cost."""
-        if (known := self._under_way.pop(call_id, None)) is None:
-            return
-        instance, sent, most = known
-        usd = min(most, price_tokens(instance, sent, estimate_prompt_tokens([outputs], 0)) or 0.0)
-        self._spending.after_call(most, usd)
-        if (paid := _paid.get()) is not None:
-            paid.append(usd)
+        if (known := self._under_way.pop(call_id, None)) is not None:
+            model, sent, most = known
+            usd = min(most, listed_price(model, sent, estimate_prompt_tokens([outputs], 0)) or 0.0)
+            self._spending.after_call(most, usd)
+            if (paid := _paid.get()) is not None:
+                paid.append(usd)
