@@ -92,14 +92,15 @@ def compare_offline(
     margins: Sequence[Margin] = (),
     root: Folder = None,
     project: Folder = None,
+    ask_anew: Callable[[], Sequence[Sequence[Row]]] | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> OfflineTest:
     """Compare every version with the first of `refs`, the control.
 
     Sealed scores are compared where they will do. All versions are asked anew for another labelled file (`data`), for
-    another operating point, or for `repeats` above 1; over the folder `project` when theirs moved. `margins` replace
-    the default guardrails. Raises `DataError` for fewer than two versions, different questions, an unknown metric or
-    guardrail, and a `project` where nothing is asked.
+    another operating point, or for `repeats` above 1; over the folder `project` when theirs moved, or by `ask_anew`
+    where they are no project's. `margins` replace the default guardrails. Raises `DataError` for fewer than two
+    versions, different questions, an unknown metric or guardrail, and a `project` where nothing is asked.
     """
     if len(refs) < 2:
         raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
@@ -107,7 +108,9 @@ def compare_offline(
     sealed = [manifest.verify_folder(one.path, one.digest) for one in found]
     names = _name_versions(sealed)
     rows: Sequence[Sequence[Row]]
-    if data is not None or point != SEALED_POINT or repeats > 1:
+    if ask_anew is not None:
+        rows = ask_anew()
+    elif data is not None or point != SEALED_POINT or repeats > 1:
         from program.serve.opening import find_project, load
 
         opened = find_project(refs[0], root, project)

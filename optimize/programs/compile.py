@@ -2,52 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import dspy
-import numpy as np
 import orjson
-from dspy.adapters.types.decision import Choice, Noul, Score
 
 from optimize.compiler.candidates import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation
 from optimize.compiler.compile import RECORD, choose, require_sense, resume_study, search_settings
 from optimize.compiler.demonstrations import WORKED, Demonstration, thin_out, to_json
 from optimize.compiler.plan import SEARCHED, begin_study, lead_study, propose_instructions
-from optimize.compiler.publish import Contents, Publisher, compare_grades, read_ancestors
-from optimize.compiler.record import Entry, Record, compiler_digest, digest_json
-from optimize.compiler.replay import Arm, Replay
-from optimize.compiler.scoring import Scoring, split_topics
+from optimize.compiler.publish import Publisher, compare_grades
+from optimize.compiler.record import Entry, Record, digest_json
+from optimize.compiler.scoring import split_topics
 from optimize.compiler.search import Live, Search, Session, Watch
 from optimize.compiler.study import Caps, Note, Share, Spending, Study
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
-from optimize.evaluation.metrics import Grade
 from optimize.evaluation.stats import PairedResult
-from optimize.labelled.dataset import LabelledQuestion, digest_questions
-from optimize.labelled.split import find_previous_splits, sample_stratified
-from optimize.programs.examples import Examples, Metric, check_metric, read_examples, score_prediction
+from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.split import sample_stratified
+from optimize.programs.examples import Metric, score_prediction
 from optimize.programs.optimizers import run_optimizer
-from optimize.programs.recording import Answered, CallMeter, ModuleReplay
+from optimize.programs.recording import Answered
+from optimize.programs.task import (
+    GOOD,
+    ModuleScoring,
+    Task,
+    asking,
+    check_program,
+    evaluate_program,
+    open_project,
+    open_task,
+    plain_outputs,
+)
 from optimize.programs.thresholds import fit_decisions, widen_weights
-from program.errors import BudgetError, BudgetStop, DataError
-from program.knowledge.project import Project
+from program.errors import BudgetError, BudgetStop
 from program.loop.policy import apply_setting, find_dimensions, read_setting
 from program.models.embedded.decider import LocalDecider
-from program.models.language.transport import listed_price
-from program.serve.factory import Factory, describe_module, export_module, find_undecided, make_program, restore_module
-from program.serve.manifest import digest_of
+from program.serve.factory import Factory
 from program.serve.reference import resolve
-from program.settings import Settings, artifacts_root
 
 RAGC = "ragc"
-GOOD = 1.0  # score from which a run is worth showing
 MOST = 4_000  # demonstrations of a predictor that the embedded decider answers
-LONGEST = 2_000  # characters of an answer in `scores.jsonl`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,87 +78,6 @@ class CompiledProgram:
         return self.verdict == "better"
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A program with its examples divided, and the metric."""
-
-    project: Project  # its name, and the folders it works in
-    base: dspy.Module  # what is compiled from
-    undecided: list[str]  # predictors that the embedded decider answers
-    examples: Examples
-    parts: Mapping[str, Sequence[LabelledQuestion]]
-    metric: Metric
-    seed: int = 0
-    origin: str = ""
-
-    def describe_conditions(self) -> dict[str, Any]:
-        """Return all that a study's trials depend on."""
-        return {
-            **describe_module(self.base, self.undecided),
-            "compiler": compiler_digest(),
-            "start": digest_of(orjson.dumps(self.base.dump_state(), default=str)),
-            "questions": {name: digest_questions(part) for name, part in self.parts.items()},
-            "metric": getattr(self.metric, "__qualname__", repr(self.metric)),
-            "seed": self.seed,
-            "from": self.origin,
-        }
-
-    def replay(self, program: dspy.Module) -> ModuleReplay:
-        """Return the program's runs on the examples."""
-        return ModuleReplay(program, self.examples.by_inputs)
-
-    def arm(self, program: dspy.Module, questions: Sequence[LabelledQuestion]) -> Arm:
-        """Return a program and questions as a search takes them."""
-        return Arm(cast(Replay, self.replay(program)), questions)
-
-    def grade(self, question: LabelledQuestion, answer: Answered) -> Grade:
-        """Grade an answer by the metric: correct at 1, wrong at 0; a program that raised is worth 0."""
-        score = (
-            0.0
-            if answer.error
-            else score_prediction(self.metric, self.examples.known[question.id], answer.prediction)[0]
-        )
-        said = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
-        return Grade(
-            id=question.id,
-            topic=question.cluster,
-            tags=question.tags,
-            question=question.question[:LONGEST],
-            outcome="",
-            correct=int(score >= GOOD),
-            partial=int(0 < score < GOOD),
-            wrong=int(score <= 0),
-            utility=score,
-            answer=said[:LONGEST],
-            path=(),
-            metrics={"model_calls": float(answer.usage.calls), "usd": answer.usage.usd},
-        )
-
-    def contents(self, program: dspy.Module, embedded: LocalDecider) -> Contents:
-        """Return what a version holds of a program."""
-        files = export_module(program, self.undecided, embedded)
-        return Contents(files, describe_module(program, self.undecided), read_setting(program))
-
-
-class ModuleScoring(Scoring):
-    """Settings of anybody's program, scored by its metric."""
-
-    weights: Task
-
-    def grade_answer(self, question: LabelledQuestion, answer: Answered) -> tuple[float, ...]:
-        """Return score, NaN for routing, calls and US dollars."""
-        key = (question.id, id(answer))
-        if key not in self._grades:
-            if answer.error:
-                self.broken[question.id] = answer.error
-            try:
-                score = self.weights.grade(question, answer).utility
-            except Exception as error:
-                self.broken[question.id], score = f"{type(error).__name__}: {error}", np.nan
-            self._grades[key] = score, np.nan, float(answer.usage.calls), answer.usage.usd
-        return self._grades[key]
-
-
 def compile_program(
     make: Factory,
     data: Path | str,
@@ -182,7 +102,7 @@ def compile_program(
     an `optimizer` of DSPy's learns in its way. The study is kept in `.ragc` of the working folder. Raises as
     `compile_project`, `SettingsError` and `ModelError` for a program that cannot be made or asked.
     """
-    project, caps = _open_project(name, artifacts), Caps(max_calls, max_usd, max_seconds)
+    project, caps = open_project(name, artifacts), Caps(max_calls, max_usd, max_seconds)
     require_sense(project, trials, seed, caps)
     origin = str(resolve(origin, project.artifacts)) if origin else ""
     begun = resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
@@ -200,7 +120,7 @@ def compile_program(
         held.enter_context(lead_study(project, current.name))
         try:
             session.begin_stage("asking the program as it is")
-            _check_program(task)
+            check_program(task)
             if optimizer == RAGC:
                 final, points, search = _search(session, task, current, embedded)
             else:
@@ -274,10 +194,10 @@ def seal_program(
         part._compiled = False  # else its parent's state leaves it out
     for _, predictor in learned.named_predictors():
         predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
-    project = _open_project(name, artifacts)
+    project = open_project(name, artifacts)
     task = open_task(project, lambda: learned, data, metric)
     with asking(task, Spending()) as embedded:
-        _check_program(task)
+        check_program(task)
         publisher = Publisher(project, task.parts)
         looks = publisher.note_look("")
         scores = evaluate_program(task, learned, task.parts["test"])
@@ -288,71 +208,6 @@ def seal_program(
             parent=str(resolve(parent, project.artifacts)) if parent else "",
             optimizer={"name": "sealed", "test_looks": looks},
         )
-
-
-def evaluate_program(
-    task: Task,
-    program: dspy.Module,
-    questions: Sequence[LabelledQuestion],
-    progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Evaluation:
-    """Ask a program and grade the answers."""
-    replay = task.replay(program.deepcopy())
-    return evaluate_side_by_side([(task.grade, replay.answer_all)], questions, GOOD, progress)[0]
-
-
-def open_task(
-    project: Project, make: Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
-) -> Task:
-    """Return the program made, with the state of the version `origin` if any, and its examples divided."""
-    ancestors = read_ancestors(origin, project.artifacts) if origin else []
-    base = restore_module(ancestors[0], make) if ancestors else make_program(make)
-    for _, predictor in base.named_predictors():
-        predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
-    examples = read_examples(Path(data), base)
-    parts = examples.split(find_previous_splits(ancestors))
-    return Task(project, base, find_undecided(base), examples, parts, metric, seed, origin)
-
-
-@contextmanager
-def asking(task: Task, spending: Spending) -> Iterator[LocalDecider]:
-    """Have the embedded decider answer what has no model, and every other request counted and capped.
-
-    Raises `BudgetError` when money is capped and a model's price is not known.
-    """
-    from program.serve.factory import open_decider
-
-    models = {one.lm or dspy.settings.lm for _, one in task.base.named_predictors()} - {None}
-    if spending.money and (unknown := [m.model for m in models if listed_price(m.model, 1, 1) is None]):
-        what = f"What {unknown[0]} costs is not known, so that --max-usd could not stop it."
-        raise BudgetError(what, "Cap --max-calls instead.")
-    embedded = open_decider()
-    embedded.embedder.remember_in(task.project.private)
-    callbacks = [*(dspy.settings.callbacks or []), CallMeter(spending)]
-    with dspy.context(lm=dspy.settings.lm or embedded, callbacks=callbacks):
-        yield embedded
-
-
-def plain_outputs(prediction: Any) -> dict[str, Any]:
-    """Return a prediction's outputs, decisions as their values."""
-    decided = Choice | Noul | Score
-    return {name: value.value if isinstance(value, decided) else value for name, value in dict(prediction).items()}
-
-
-def _open_project(name: str, artifacts: Path | str | None) -> Project:
-    """Return the working folder as the place of a program's studies."""
-    return Project(Path.cwd(), Settings(name=name, knowledge={}, artifacts=str(artifacts_root(artifacts))))
-
-
-def _check_program(task: Task) -> None:
-    """Raise `DataError` when the program or the metric fails on the first example."""
-    first = task.parts["train"][0]
-    answer = task.replay(task.base.deepcopy())(first.question)
-    if answer.error:
-        raise DataError(
-            f"The program failed on the example {first.id}: {answer.error}.", "Mend the program, or the example."
-        )
-    check_metric(task.metric, task.examples.known[first.id], answer.prediction)
 
 
 def _search(

@@ -13,9 +13,7 @@ from program.errors import ModelError, SettingsError
 Examples = Sequence[dspy.Example]
 
 
-def run_optimizer(
-    name: str, program: dspy.Module, parts: Sequence[Examples], metric: Metric, seed: int
-) -> dspy.Module:
+def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], metric: Metric, seed: int) -> dspy.Module:
     """Return a program as one of DSPy's optimizers compiled it on train and dev.
 
     Raises `SettingsError` for an unknown name, `ModelError` when it writes and there is no language model.

@@ -29,6 +29,7 @@ from program.models.language.transport import listed_price
 
 PARALLEL_RUNS = 8  # examples under way at once where a language model is asked
 CHECKED = 3  # examples that are run twice to see whether a program can be replayed
+LONGEST_TRACE = 10_000  # calls of a run that are kept
 _paid: ContextVar[list[float] | None] = ContextVar("ragc_paid", default=None)  # US dollars of each call of a run
 
 
@@ -63,7 +64,6 @@ class ModuleReplay:
         self.replays = True
         self._examples = by_inputs
         self._predictors = dict(program.named_predictors())
-        self._names = {id(predictor): name for name, predictor in self._predictors.items()}
         self._requests = {name: RequestCache() for name in self._predictors}
         self._kept: dict[Any, _Branch | Answered] = {}
         self._told: dict[Any, Any] = {}
@@ -146,41 +146,22 @@ class ModuleReplay:
         """Ask for the decisions on the examples' own inputs in one batch."""
         for name, predictor in self._predictors.items():
             wanted = predictor.signature.input_fields
-            given = [
-                {n: one[n] for n in wanted}
-                for t in texts
-                if all(n in (one := self._examples[t].inputs()) for n in wanted)
-            ]
+            asked = [self._examples[text].inputs() for text in texts]
+            given = [{n: one[n] for n in wanted} for one in asked if all(n in one for n in wanted)]
             if given:
                 self._ask(name, predictor, predictor.lm or dspy.settings.lm, given)
 
     def _run(self, text: str) -> Answered:
-        paid: list[float] = []
-        trace: list[Any] = []
-        token, began, prediction, error = _paid.set(paid), time.perf_counter(), None, ""
-        try:
-            with (
-                record_evidence() as log,
-                dspy.context(trace=trace, adapter=_Recorder(self._told), max_trace_size=10_000),
-            ):
-                prediction = self.program(**self._examples[text].inputs())
-        except Exception as raised:
-            error = f"{type(raised).__name__}: {raised}"
-        finally:
-            _paid.reset(token)
-        usage = Usage(calls=len(paid), usd=sum(paid), decisions=len(log), seconds=time.perf_counter() - began)
-        path = [(self._names[id(caller)], output, found) for caller, output, found in log if id(caller) in self._names]
-        told = [(self._names[id(one)], asked, dict(said)) for one, asked, said in trace if id(one) in self._names]
-        return Answered(prediction, usage, path, told, error)
+        with dspy.context(adapter=_Recorder(self._told)):
+            return run_example(self.program, self._examples[text])
 
     def _forward(self, name: str, predictor: dspy.Predict, **inputs: Any) -> Any:
         """Answer as the predictor does; what a decision client is asked is recorded."""
         client = inputs.get("lm") or predictor.lm or dspy.settings.lm
         if not is_direct(client):
             return type(predictor).forward(predictor, **inputs)
-        (answers,) = self._ask(
-            name, predictor, client, [{n: v for n, v in inputs.items() if n in predictor.signature.input_fields}]
-        )
+        asked = {n: value for n, value in inputs.items() if n in predictor.signature.input_fields}
+        (answers,) = self._ask(name, predictor, client, [asked])
         return type(predictor).forward(predictor, **{**inputs, "lm": _Told(client, answers), "demos": []})
 
     def _ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -200,6 +181,25 @@ class ModuleReplay:
                 answers = [client(state={**state, "inputs": one}, questions=questions) for one in new.values()]
             self._told.update(zip(new, answers, strict=True))
         return [self._told[key] for key in keys]
+
+
+def run_example(program: dspy.Module, example: dspy.Example) -> Answered:
+    """Return what a program says of an example; an exception of its is noted."""
+    names = {id(predictor): name for name, predictor in program.named_predictors()}
+    paid: list[float] = []
+    trace: list[Any] = []
+    token, began, prediction, error = _paid.set(paid), time.perf_counter(), None, ""
+    try:
+        with record_evidence() as log, dspy.context(trace=trace, max_trace_size=LONGEST_TRACE):
+            prediction = program(**example.inputs())
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    finally:
+        _paid.reset(token)
+    usage = Usage(calls=len(paid), usd=sum(paid), decisions=len(log), seconds=time.perf_counter() - began)
+    path = [(names[id(caller)], output, found) for caller, output, found in log if id(caller) in names]
+    told = [(names[id(one)], asked, dict(said)) for one, asked, said in trace if id(one) in names]
+    return Answered(prediction, usage, path, told, error)
 
 
 class _Told:
