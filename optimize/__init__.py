@@ -9,14 +9,18 @@ if TYPE_CHECKING:
     from optimize.evaluation.comparison import compare_versions as compare
     from optimize.evaluation.evaluate import evaluate
     from optimize.metrics import graded
+    from optimize.programs.compile import compile_program
+    from optimize.programs.compile import seal_program as seal
 
 _HOME = {
     "compare": ("optimize.evaluation.comparison", "compare_versions"),
     "compile": ("optimize.compiler.compile", "compile_project"),
+    "compile_program": ("optimize.programs.compile", "compile_program"),
     "evaluate": ("optimize.evaluation.evaluate", "evaluate"),
     "graded": ("optimize.metrics", "graded"),
+    "seal": ("optimize.programs.compile", "seal_program"),
 }
-__all__ = ["compare", "compile", "evaluate", "graded"]
+__all__ = ["compare", "compile", "compile_program", "evaluate", "graded", "seal"]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,14 +19,14 @@ from optimize.evaluation.comparison import (
     read_scores,
 )
 from optimize.evaluation.evaluate import Evaluation, Grader
+from optimize.evaluation.metrics import Grade
 from optimize.evaluation.stats import correct_holm
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import warn_of_overlap
 from optimize.registry.versions import note_test_use
 from program.errors import DataError
-from program.loop.rag import AgenticRAG
 from program.serve import manifest, reference
-from program.settings import UtilitySettings, artifacts_root
+from program.settings import artifacts_root
 
 SEALED_POINT = "balanced"
 """The operating point that `scores.jsonl` was scored at."""
@@ -92,14 +92,15 @@ def compare_offline(
     margins: Sequence[Margin] = (),
     root: Folder = None,
     project: Folder = None,
+    ask_anew: Callable[[], Sequence[Sequence[Row]]] | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> OfflineTest:
     """Compare every version with the first of `refs`, the control.
 
     Sealed scores are compared where they will do. All versions are asked anew for another labelled file (`data`), for
-    another operating point, or for `repeats` above 1; over the folder `project` when theirs moved. `margins` replace
-    the default guardrails. Raises `DataError` for fewer than two versions, different questions, an unknown metric or
-    guardrail, and a `project` where nothing is asked.
+    another operating point, or for `repeats` above 1; over the folder `project` when theirs moved, or by `ask_anew`
+    where they are no project's. `margins` replace the default guardrails. Raises `DataError` for fewer than two
+    versions, different questions, an unknown metric or guardrail, and a `project` where nothing is asked.
     """
     if len(refs) < 2:
         raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
@@ -107,7 +108,9 @@ def compare_offline(
     sealed = [manifest.verify_folder(one.path, one.digest) for one in found]
     names = _name_versions(sealed)
     rows: Sequence[Sequence[Row]]
-    if data is not None or point != SEALED_POINT or repeats > 1:
+    if ask_anew is not None:
+        rows = ask_anew()
+    elif data is not None or point != SEALED_POINT or repeats > 1:
         from program.serve.opening import find_project, load
 
         opened = find_project(refs[0], root, project)
@@ -115,7 +118,8 @@ def compare_offline(
             read_labelled(data) if data else _read_scored_questions(refs[0], opened.labelled, opened.folder, root)
         )
         programs = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
-        rows = score_side_by_side(programs, questions, opened.settings.utility, repeats, progress)
+        asked = [(Grader(one, opened.settings.utility), one) for one in programs]
+        rows = score_side_by_side(asked, questions, repeats, progress)
     elif project is not None:
         mend = "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats."
         raise DataError("The sealed scores are compared, for which no project is opened.", mend)
@@ -137,27 +141,26 @@ def compare_offline(
 
 
 def score_side_by_side(
-    programs: Sequence[AgenticRAG],
+    programs: Sequence[tuple[Callable[[LabelledQuestion, Any], Grade], Callable[[str], Any]]],
     questions: Sequence[LabelledQuestion],
-    weights: UtilitySettings,
     repeats: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[list[dict[str, Any]]]:
-    """Ask all programs each question and return the rows of each program.
+    """Ask all programs, each beside its grader, every question; return the rows of each.
 
     A question goes to all programs before the next is asked, each first in its turn, so that a busy minute of the
     machine hits all alike. Nothing comes from DSPy's cache: such an answer takes no time, and its repeats are equal.
     """
-    graders = [Grader(program, weights) for program in programs]
     rows: list[list[dict[str, Any]]] = [[] for _ in programs]
     asked = [(repeat, question) for repeat in range(repeats) for question in questions]
     with _disable_cache():
-        for program in programs:
-            program(questions[0].question)  # what is loaded once is not the first question's time
+        for _, ask in programs:
+            ask(questions[0].question)  # what is loaded once is not the first question's time
         for turn, (repeat, question) in enumerate(asked):
             for n in ((turn + k) % len(programs) for k in range(len(programs))):
-                answer = programs[n](question.question)
-                graded = Evaluation((graders[n](question, answer),), (answer.usage.seconds,))
+                grade, ask = programs[n]
+                answer = ask(question.question)
+                graded = Evaluation((grade(question, answer),), (answer.usage.seconds,))
                 rows[n] += [{**row, REPEAT: repeat} for row in graded.rows()]
             progress(turn + 1, len(asked))
     return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from program.errors import DataError, ExperimentError
 if TYPE_CHECKING:
     from optimize.abtest.offline import ArmComparison, OfflineTest
     from optimize.abtest.online import OnlineReport
+    from program.knowledge.index.build import Advance
 
 ExperimentName = Annotated[
     str, typer.Argument(metavar="NAME", help="The experiment, such as exp-2026-11-refunds; exp- may be left out.")
@@ -34,7 +35,9 @@ def add_ab_verbs(app: typer.Typer) -> None:
 def run_offline(
     a: Annotated[str, typer.Argument(help="The version in use: the control.")],
     b: Annotated[list[str], typer.Argument(help="The version that is to be better; or several.")],
-    metric: Annotated[str, typer.Option(help="The one metric the verdict is on.")] = "utility",
+    metric: Annotated[
+        str, typer.Option(help="The one metric the verdict is on; beside --program, MODULE:FUNCTION that scores.")
+    ] = "utility",
     data: Annotated[Path | None, typer.Option(help="Ask all versions anew, on this labelled file.")] = None,
     point: Annotated[str, typer.Option(help="Operating point; other than balanced is asked anew.")] = "balanced",
     repeats: Annotated[int, typer.Option(min=1, help="Ask anew, each question so often, and average.")] = 1,
@@ -46,6 +49,7 @@ def run_offline(
     project: Annotated[
         Path | None, typer.Option(help="To ask anew: the versions' project folder, when it moved since.")
     ] = None,
+    program: show.Program = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
@@ -58,9 +62,11 @@ def run_offline(
 
     margins = [parse_margin(text) for text in guard or ()]
     with show.show_progress("asking", json) as advance:
+        anew = _prepare_asking([a, *b], program, data, metric, repeats, artifacts, advance) if program else None
         found = compare_offline(
             [a, *b],
-            metric,
+            "utility" if program else metric,
+            ask_anew=anew,
             data=data,
             point=point,
             repeats=repeats,
@@ -79,6 +85,18 @@ def run_offline(
         for warning in found.warnings:
             typer.echo(f"warning: {warning}", err=True)
     raise typer.Exit(found.exit_code)
+
+
+def _prepare_asking(
+    refs: list[str], program: str, data: Path | None, metric: str, repeats: int, root: Path, advance: Advance
+) -> Callable[[], Any]:
+    from optimize.programs.examples import import_function
+    from optimize.programs.task import compare_anew
+
+    if data is None:
+        raise DataError("What the versions are asked is not said.", "Add --data FILE --metric MODULE:FUNCTION.")
+    make, scored = import_function(program), import_function(metric)
+    return lambda: compare_anew(refs, make, data, scored, repeats, root, advance)
 
 
 def run_start(

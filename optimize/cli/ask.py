@@ -133,10 +133,15 @@ def run_eval(
     questions: Annotated[Path | None, typer.Option(help="Another file of labelled questions, all of it used.")] = None,
     point: Point = "",
     moved: Moved = None,
+    program: show.Program = "",
+    metric: Annotated[str, typer.Option(help="Beside --program: MODULE:FUNCTION, which scores.")] = "",
     artifacts: Root = "",
     json: show.Json = False,
 ) -> None:
     """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
+    if program:
+        _evaluate_program(target, program, questions, metric, split, artifacts, json)
+        return
     from optimize.compiler.publish import read_ancestors
     from optimize.evaluation.evaluate import evaluate
     from optimize.evaluation.metrics import PROPORTIONS
@@ -173,6 +178,27 @@ def run_eval(
     )
     show.print_table(title, ["metric", "this program", "plain RAG", "n"], rows)
     typer.echo(f"These questions, or some of them, were looked at {show.count_noun(looks, 'time')}.")
+
+
+def _evaluate_program(
+    ref: str, program: str, data: Path | None, metric: str, split: str, artifacts: str, json: bool
+) -> None:
+    from optimize.programs.examples import import_function
+    from optimize.programs.task import evaluate_version
+
+    if data is None or not metric:
+        raise DataError(f"What {ref} is measured on is not said.", "Add --questions FILE --metric MODULE:FUNCTION.")
+    make, scored = import_function(program), import_function(metric)
+    with show.show_progress("asking", json) as advance:
+        found, looks = evaluate_version(ref, make, data, scored, split, artifacts or None, advance)
+    metrics, n = found.metrics(), len(found.grades)
+    if json:
+        shape = {"version": ref, "split": split, "n": n, "metrics": metrics, "by_tag": found.by_tag(), "looks": looks}
+        show.print_json(shape)
+        return
+    rows = [[name, show.format_number(one), str(one["n"])] for name, one in metrics.items()]
+    show.print_table(f"{ref} on {split}: {show.count_noun(n, 'example')}", ["metric", "this program", "n"], rows)
+    typer.echo(f"These examples, or some of them, were looked at {show.count_noun(looks, 'time')}.")
 
 
 def run_search(

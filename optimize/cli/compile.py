@@ -5,32 +5,35 @@ from __future__ import annotations
 import math
 import os
 import shlex
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optimize.cli.interruption import INTERRUPTED, interruptible, leave, say
-from optimize.cli.show import Json, count_noun, format_number, format_percent, print_json, print_table
+from optimize.cli.interruption import INTERRUPTED
+from optimize.cli.show import (
+    DEFAULT_ARTIFACTS,
+    Artifacts,
+    Json,
+    count_noun,
+    format_number,
+    format_percent,
+    print_json,
+    print_table,
+    show_compile,
+)
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
+from program.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from optimize.compiler.publish import Compiled
-    from optimize.compiler.search import Live, Watch
+    from optimize.compiler.search import Live
     from optimize.evaluation.stats import PairedResult
+    from optimize.programs.compile import CompiledProgram
     from program.knowledge.project import Project
 
-SEARCHING = "searching"
-WORTH = "utility + routing credit"  # may be more than the best utility there is
-BEST = f"best so far ({WORTH})"
-EVERY = 10.0  # seconds between two lines of a stage's progress
-STOPPING = (
-    "Stopping: calls on their way are waited for, so that nothing paid is lost. Press Ctrl-C again to leave at once."
-)
-SHOW_CURSOR = "\r\n\x1b[?25h"  # on a line of its own, after the view
 SHOWN = (
     *("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "strategy_accuracy", "source_f1"),
     *("retrieval_recall", "context_recall", "context_precision", "fact_recall", "answer_precision", "supported"),
@@ -38,9 +41,14 @@ SHOWN = (
 )
 
 
+Data = Annotated[Path, typer.Option(help="Labelled examples, JSON Lines.")]
+MetricName = Annotated[str, typer.Option(help="MODULE:FUNCTION, a metric in DSPy's form.")]
+
+
 def add_compile_verbs(app: typer.Typer) -> None:
-    """Add the verbs `compile` and `worker`."""
+    """Add the verbs `compile`, `seal` and `worker`."""
     app.command("compile")(compile_)
+    app.command()(seal)
     app.command()(worker)
 
 
@@ -57,7 +65,7 @@ def _named(value: str | None) -> str | None:
 
 
 def compile_(
-    project: Annotated[Path, typer.Argument(help="The project folder.")],
+    project: Annotated[Path, typer.Argument(help="The project folder, or MODULE:FUNCTION of a program of your own.")],
     trials: Annotated[
         int | None,
         typer.Option(
@@ -83,16 +91,33 @@ def compile_(
     promote: Annotated[
         str | None, typer.Option(callback=_named, help="Move this alias to the version, if it is detectably better.")
     ] = None,
+    data: Annotated[Path | None, typer.Option(help="Of a program of your own: its examples, JSON Lines.")] = None,
+    metric: Annotated[str, typer.Option(help="Of a program of your own: MODULE:FUNCTION, in DSPy's form.")] = "",
+    name: Annotated[str, typer.Option(help="Of a program of your own: the name of its versions.")] = "",
+    optimizer: Annotated[str, typer.Option(help="ragc, or DSPy's: gepa, mipro, bootstrap, reanchor.")] = "ragc",
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Compile a project into a new version, against its labelled questions."""
+    """Compile a project, or a program of your own, into a new version."""
     from optimize.compiler.compile import compile_project
+    from optimize.programs.examples import is_named
     from optimize.registry.aliases import promote_version, require_alias
     from program.knowledge.project import Project
 
-    opened = Project.open(project)
     if promote:
         require_alias(promote)
+    options: dict[str, Any] = {"trials": trials, "seed": seed, "max_calls": max_calls, "max_usd": max_usd}
+    options |= {"max_seconds": max_seconds, "resume": resume, "study": study or "", "origin": origin or ""}
+    if named := is_named(str(project)) and not project.exists():
+        run = _prepare_program(str(project), data, metric, name, optimizer, artifacts)
+        root = artifacts
+    else:
+        if data or metric or name:
+            raise SettingsError(
+                "--data, --metric and --name are for a program of your own code.", "Name it as MODULE:FUNCTION."
+            )
+        opened = Project.open(project)
+        run, root = partial(compile_project, opened), opened.artifacts
     begun: set[str] = set()
 
     def go_on() -> str:
@@ -101,38 +126,58 @@ def compile_(
 
     try:
         left = "stopped at once; calls on their way are lost."
-        with _live(json, lambda: f"{left} {go_on()}") as show:
+        with show_compile(json, lambda: f"{left} {go_on()}") as show:
 
             def watched(live: Live) -> None:
                 begun.add(live.study)
                 show(live)
 
-            done = compile_project(
-                opened,
-                trials=trials,
-                seed=seed,
-                max_calls=max_calls,
-                max_usd=max_usd,
-                max_seconds=max_seconds,
-                resume=resume,
-                study=study or "",
-                origin=origin or "",
-                watch=watched,
-            )
+            done = run(**options, watch=watched)
     except KeyboardInterrupt:
         typer.echo(f"stopped; nothing is lost. {go_on()}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if promote and done.improved:
-        promote_version(done.reference, promote, reason="compiled: better", root=opened.artifacts)
+        promote_version(done.reference, promote, reason="compiled: better", root=root)
     if json:
-        print_json(_shape(done) | ({"promoted": done.improved} if promote else {}))
+        shape = _shape_program(done) if named else _shape(done)
+        print_json(shape | ({"promoted": done.improved} if promote else {}))
     else:
-        _table(done, opened)
+        _table_program(done) if named else _table(done, opened)
         if promote:
             told_of = f"is {done.reference} now" if done.improved else "was not moved: there is no detectable gain"
             typer.echo(f"The alias {promote} {told_of}.")
     if not done.improved:
         raise typer.Exit(3)
+
+
+def seal(
+    program: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="What makes the program.")],
+    state: Annotated[Path, typer.Argument(help="The JSON that DSPy's program.save wrote.")],
+    data: Data,
+    metric: MetricName,
+    name: Annotated[str, typer.Option(help="The name of the program and its versions.")],
+    parent: Annotated[str, typer.Option(help="The version that it came from.")] = "",
+    artifacts: Artifacts = DEFAULT_ARTIFACTS,
+    json: Json = False,
+) -> None:
+    """Publish what another optimizer learned as a version, scored on test."""
+    from optimize.programs.compile import seal_program
+    from optimize.programs.examples import import_function
+    from program.serve.factory import make_program
+
+    learned = make_program(import_function(program))
+    try:
+        learned.load(state)
+    except Exception as error:  # DSPy raises what it likes
+        what = f"{state} is no state of {program}: {type(error).__name__}: {error}."
+        raise DataError(what, "Name the JSON that program.save(...) wrote.") from error
+    reference = seal_program(
+        learned, name=name, data=data, metric=import_function(metric), parent=parent, artifacts=artifacts
+    )
+    if json:
+        print_json({"version": reference})
+    else:
+        typer.echo(f'{reference} is sealed. Load it: load("{reference}", {program.partition(":")[2]})')
 
 
 def worker(
@@ -147,7 +192,7 @@ def worker(
     from optimize.compiler.compile import join_study
     from program.knowledge.project import Project
 
-    with _live(json, lambda: "interrupted") as watch:
+    with show_compile(json, lambda: "interrupted") as watch:
         added = join_study(Project.open(project), study or "", watch=watch, wait=wait)
     if json:
         print_json({"trials": added})
@@ -254,95 +299,47 @@ def _table(done: Compiled, project: Project) -> None:
         typer.echo(f"not graded: {name} ({why})", err=True)
 
 
-@contextmanager
-def _live(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
-    """Show stage, trial, best so far, calls and seconds left on stderr; as lines where there is no terminal.
+def _prepare_program(
+    program: str, data: Path | None, metric: str, name: str, optimizer: str, artifacts: Path
+) -> Callable[..., Any]:
+    from optimize.programs.compile import compile_program
+    from optimize.programs.examples import import_function
 
-    Ctrl-C stops the compile in order; a second one ends the process at once, with what `left` says.
-    """
-    from rich.console import Console, Group
-    from rich.live import Live as Screen
-
-    console = Console(stderr=True)
-    lines = _Lines()
-    on_screen = console.is_terminal and not quiet
-    view: Any = ""
-    stage = ""
-    stopping = False
-
-    def seen() -> Any:
-        return Group(view, STOPPING) if stopping else view
-
-    def show(live: Live) -> None:
-        nonlocal view, stage
-        check()
-        if on_screen:
-            view = _view(live)
-            if stage != (stage := live.stage):  # one that is over in no time is shown, too
-                screen.refresh()
-        elif not quiet:
-            lines(live)
-
-    def stop() -> None:
-        nonlocal stopping
-        stopping = True
-        if not on_screen:  # else the view has it the next time that it is drawn
-            say(STOPPING)
-
-    def end() -> None:
-        leave(f"{SHOW_CURSOR if on_screen else ''}{left()}")
-
-    screen = Screen(console=console, get_renderable=seen, refresh_per_second=4, transient=True)
-    with interruptible(stop, end) as check, screen if on_screen else nullcontext():
-        yield show
+    if data is None or not metric or not name:
+        raise SettingsError(
+            f"What {program} is compiled on is not said.", "Add --data FILE --metric MODULE:FUNCTION --name NAME."
+        )
+    make, scored = import_function(program), import_function(metric)
+    return partial(compile_program, make, data, scored, name=name, optimizer=optimizer, artifacts=artifacts)
 
 
-class _Lines:
-    """The same view as lines, for a log.
-
-    One line for each stage, ten while a search goes on, and how far a stage is every EVERY seconds.
-    """
-
-    def __init__(self) -> None:
-        self._told: tuple[str, int] = ("", 0)
-        self._line = ""
-        self._at = 0.0
-        self._expected = ""
-
-    def __call__(self, live: Live) -> None:
-        if self._expected != (expected := live.expected):
-            self._expected = expected
-            typer.echo(f"expected: {expected}", err=True)
-        tenth = 10 * live.done // live.of if live.of and live.stage == SEARCHING else 0
-        new, now = live.stage != self._told[0], time.monotonic()
-        if (live.stage, tenth) == self._told and now - self._at < EVERY:
-            return
-        line = live.stage if new or not live.done else f"{live.stage}: {_done(live)}{_best(live)}"
-        self._told = (live.stage, tenth)
-        if line != self._line:
-            self._line, self._at = line, now
-            typer.echo(line, err=True)
+def _shape_program(done: CompiledProgram) -> dict[str, Any]:
+    told = ("parent", "verdict", "optimizer", "study", "trials", "calls", "stopped_by", "replayed")
+    return {
+        "version": done.reference,
+        **{name: getattr(done, name) for name in told},
+        "gain": _gain(done.gain),
+        "metrics": done.after.metrics(),
+        "before": done.before.metrics(),
+        **{"seconds": round(done.seconds, 1), "usd": round(done.usd, 6), "test_looks": done.looks},
+        "not_graded": dict(done.broken),
+    }
 
 
-def _done(live: Live) -> str:
-    return f"{live.done}/{live.of}" if live.of else f"{live.done} done"
-
-
-def _best(live: Live) -> str:
-    return f", {BEST} {live.best:.3f}" if live.stage == SEARCHING and live.best is not None else ""
-
-
-def _view(live: Live) -> Any:
-    from rich.table import Table
-
-    view = Table.grid(padding=(0, 2))
-    left = live.seconds_left
-    view.add_row("stage", live.stage)
-    view.add_row("done", _done(live) if live.of or live.done else "")
-    view.add_row(f"as it was, at most ({WORTH})", "" if live.baseline is None else f"{live.baseline:.3f}")
-    view.add_row(BEST, "" if live.best is None else f"{live.best:.3f}")
-    view.add_row("model calls", f"{live.calls}")
-    if live.expected:
-        view.add_row("expected", live.expected)
-    view.add_row("seconds left", "" if left is None else f"{left:.0f}")
-    return view
+def _table_program(done: CompiledProgram) -> None:
+    before, after = done.before.metrics(), done.after.metrics()
+    rows = [[name, format_number(before.get(name)), format_number(one), str(one["n"])] for name, one in after.items()]
+    title = f"{done.reference} on {count_noun(len(done.after.grades), 'test example')}: mean [95 % interval]"
+    print_table(title, ["metric", "parent", "compiled", "n"], rows)
+    typer.echo(
+        f"score, example by example: {_over(done.gain, done.parent)}: {done.verdict}\n"
+        f"{done.optimizer}: {count_noun(done.trials, 'setting')} tried in {done.seconds:.0f} s,"
+        f" {count_noun(done.calls, 'model call')}, ${done.usd:.2f}. This test split was looked at"
+        f" {count_noun(done.looks, 'time')}."
+    )
+    if not done.replayed:
+        typer.echo("The program does not do the same twice, so each setting was run anew.", err=True)
+    if done.stopped_by:
+        typer.echo(f"The cap on {done.stopped_by} was reached.", err=True)
+    for name, why in done.broken.items():
+        typer.echo(f"not graded: {name} ({why})", err=True)

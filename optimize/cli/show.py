@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optimize.cli.interruption import interruptible, say
+from optimize.cli.interruption import interruptible, leave, say
 
 if TYPE_CHECKING:
+    from optimize.compiler.search import Live, Watch
     from program.errors import RagcError
     from program.knowledge.index.build import Advance
 
+SEARCHING = "searching"
+WORTH = "utility + routing credit"  # may be more than the best utility there is
+BEST = f"best so far ({WORTH})"
+EVERY = 10.0  # seconds between two lines of a stage's progress
+STOPPING_CALLS = (
+    "Stopping: calls on their way are waited for, so that nothing paid is lost. Press Ctrl-C again to leave at once."
+)
+SHOW_CURSOR = "\r\n\x1b[?25h"  # on a line of its own, after the view
 WIDEST = 10_000  # characters of a line in a file or a pipe
 STOPPING = "Stopping after this step. Press Ctrl-C again to leave at once."
 DEFAULT_ARTIFACTS = Path("artifacts")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 Artifacts = Annotated[Path, typer.Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
+Program = Annotated[str, typer.Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
 ProjectFolder = Annotated[Path, typer.Argument(metavar="PROJECT", help="The project folder.")]
 
 
@@ -116,3 +127,97 @@ def format_number(measure: Mapping[str, Any] | None, digits: int = 2, scale: flo
 def format_interval(ends: Sequence[float]) -> str:
     """Return `[-0.02, +0.41]` with the signs of both ends."""
     return f"[{ends[0]:+.4g}, {ends[1]:+.4g}]"
+
+
+@contextmanager
+def show_compile(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
+    """Show stage, trial, best so far, calls and seconds left on stderr; as lines where there is no terminal.
+
+    Ctrl-C stops the compile in order; a second one ends the process at once, with what `left` says.
+    """
+    from rich.console import Console, Group
+    from rich.live import Live as Screen
+
+    console = Console(stderr=True)
+    lines = _Lines()
+    on_screen = console.is_terminal and not quiet
+    view: Any = ""
+    stage = ""
+    stopping = False
+
+    def seen() -> Any:
+        return Group(view, STOPPING_CALLS) if stopping else view
+
+    def show(live: Live) -> None:
+        nonlocal view, stage
+        check()
+        if on_screen:
+            view = _view(live)
+            if stage != (stage := live.stage):  # one that is over in no time is shown, too
+                screen.refresh()
+        elif not quiet:
+            lines(live)
+
+    def stop() -> None:
+        nonlocal stopping
+        stopping = True
+        if not on_screen:  # else the view has it the next time that it is drawn
+            say(STOPPING_CALLS)
+
+    def end() -> None:
+        leave(f"{SHOW_CURSOR if on_screen else ''}{left()}")
+
+    screen = Screen(console=console, get_renderable=seen, refresh_per_second=4, transient=True)
+    with interruptible(stop, end) as check, screen if on_screen else nullcontext():
+        yield show
+
+
+class _Lines:
+    """The same view as lines, for a log.
+
+    One line for each stage, ten while a search goes on, and how far a stage is every EVERY seconds.
+    """
+
+    def __init__(self) -> None:
+        self._told: tuple[str, int] = ("", 0)
+        self._line = ""
+        self._at = 0.0
+        self._expected = ""
+
+    def __call__(self, live: Live) -> None:
+        if self._expected != (expected := live.expected):
+            self._expected = expected
+            typer.echo(f"expected: {expected}", err=True)
+        tenth = 10 * live.done // live.of if live.of and live.stage == SEARCHING else 0
+        new, now = live.stage != self._told[0], time.monotonic()
+        if (live.stage, tenth) == self._told and now - self._at < EVERY:
+            return
+        line = live.stage if new or not live.done else f"{live.stage}: {_done(live)}{_best(live)}"
+        self._told = (live.stage, tenth)
+        if line != self._line:
+            self._line, self._at = line, now
+            typer.echo(line, err=True)
+
+
+def _done(live: Live) -> str:
+    return f"{live.done}/{live.of}" if live.of else f"{live.done} done"
+
+
+def _best(live: Live) -> str:
+    return f", {BEST} {live.best:.3f}" if live.stage == SEARCHING and live.best is not None else ""
+
+
+def _view(live: Live) -> Any:
+    from rich.table import Table
+
+    view = Table.grid(padding=(0, 2))
+    left = live.seconds_left
+    view.add_row("stage", live.stage)
+    view.add_row("done", _done(live) if live.of or live.done else "")
+    view.add_row(f"as it was, at most ({WORTH})", "" if live.baseline is None else f"{live.baseline:.3f}")
+    view.add_row(BEST, "" if live.best is None else f"{live.best:.3f}")
+    view.add_row("model calls", f"{live.calls}")
+    if live.expected:
+        view.add_row("expected", live.expected)
+    view.add_row("seconds left", "" if left is None else f"{left:.0f}")
+    return view

@@ -73,10 +73,12 @@ def run_verify(
     ref: Annotated[str, typer.Argument(help="A version; or give --all.")] = "",
     all_: Annotated[bool, typer.Option("--all", help="Every version and every alias; bytes only.")] = False,
     project: Annotated[Path | None, typer.Option(help="The project folder, when it moved since.")] = None,
+    program: show.Program = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
     """Check that all bytes are as sealed and the version loads; 4 if not."""
+    from optimize.programs.examples import import_function
     from optimize.registry import versions as registry
 
     if bool(ref) == all_:
@@ -85,7 +87,8 @@ def run_verify(
         checked = registry.verify_all(artifacts)
     else:
         with show.show_progress("indexing", json) as advance:
-            checked = [registry.verify_by_loading(ref, artifacts, project, advance)]
+            make = import_function(program) if program else None
+            checked = [registry.verify_by_loading(ref, artifacts, project, advance, make)]
     if json:
         show.print_json([{**asdict(c), "ok": c.sound} for c in checked])
     else:

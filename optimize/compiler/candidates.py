@@ -82,10 +82,11 @@ class CandidateSets:
         laid = (name + LAYOUTS for name, layouts in self.layouts.items() if layouts)
         return dict.fromkeys([*(name + DEMONSTRATIONS for name in begun), *laid], 1.0)
 
-    def equip_program(self, program: AgenticRAG, without: frozenset[str] = frozenset()) -> None:
+    def equip_program(self, program: dspy.Module, without: frozenset[str] = frozenset()) -> None:
         """Give each predictor its candidates, without those of some topics."""
+        predictors = dict(program.named_predictors())
         for name, own in self.sets.items():
-            predictor, offer = program.predictor(name), self.offers.get(name, Offer())
+            predictor, offer = predictors[name], self.offers.get(name, Offer())
             before: Choices | None = getattr(predictor, "candidates", None)
             base = predictor.signature if before is None else before.signatures[0]
             shown = [

@@ -77,7 +77,7 @@ class Validation:
         self.train = train
         self.price = price
         self._whole = dev
-        self.dev = Scoring([dev], train.weights)
+        self.dev = train.over([dev])
 
     def __call__(self, setting: Setting) -> Scores:
         """Return the scores of every question. Raises `BudgetStop` when a cap is reached on what is not known."""
@@ -98,7 +98,7 @@ class Validation:
         if count < len(topics):
             kept = sorted(reached) if count >= LEAST_TOPICS else []
             questions = [self.dev.questions[place] for place in kept]
-            self.dev = Scoring([Arm(self._whole.replay, questions)], self.train.weights)
+            self.dev = self.train.over([Arm(self._whole.replay, questions)])
 
     @property
     def topics(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -26,19 +26,26 @@ from optimize.compiler.plan import (
     plan_search,
     prepare_sealing,
 )
-from optimize.compiler.publish import Calibration, Compiled, Publisher, calibrate_decisions, compare_grades
+from optimize.compiler.publish import (
+    Calibration,
+    Compiled,
+    Publisher,
+    calibrate_decisions,
+    compare_grades,
+    describe_contents,
+)
 from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.replay import PARALLEL_CALLS, Arm
-from optimize.compiler.scoring import Scoring, sweep_knobs
+from optimize.compiler.scoring import Scoring, Sweeps, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, open_study
 from optimize.evaluation.comparison import judge_difference
-from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
+from optimize.evaluation.evaluate import Evaluation, Grader, evaluate_side_by_side
 from optimize.report.estimate import estimate_cost, list_asked, measure_model
 from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
-from program.loop.policy import PRESETS, Setting, apply_setting
+from program.loop.policy import PRESETS, Dimension, Setting, apply_setting
 from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
 from program.models.language.pace import Pace, note_pace, read_paces
@@ -47,6 +54,7 @@ from program.serve.reference import resolve
 FINALISTS = 5  # settings scored on dev
 STAGES = (SWEEP, STUDY)  # stages of the search past the first settings, which a benchmark may leave out
 RECORD = "record.sqlite"
+Sweep = Callable[[Scoring, Sequence[Dimension], Setting, Callable[[int, int], None]], Sweeps]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +94,9 @@ def compile_project(
         BudgetError: a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
-    _require_sense(project, trials, seed, caps)
+    require_sense(project, trials, seed, caps)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
-    begun = _resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
+    begun = resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
     if begun is not None:
         seed, origin = begun.notes[Note.IDENTITY]["seed"], begun.notes[Note.IDENTITY]["from"]
         caps = caps.fill_from(begun.notes[Note.CAPS])
@@ -103,14 +111,18 @@ def compile_project(
             opened = _take_pace(session, opened)
             demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
-            search = search_settings(session, opened, plan, current, stages)
+            weights = project.settings.utility
+            search = Search(current, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed)
+            search_settings(session, search, stages)
         except BudgetStop as stop:
             raise _explain_too_little(stop, session, project) from None
         final = copy_program(opened.base)
         plan.candidates.equip_program(final)
         dev = Arm(session.replay(final), opened.parts["dev"])
         validation = Validation(search.scoring, dev, search.price, wary=bool(opened.origin))
-        points = choose(session, opened, plan, search, validation)
+        _, begun_with, fitted, *designs = plan.firsts
+        plain = None if opened.origin else designs[list(PRESETS).index("plain")]
+        points = choose(session, search, validation, begun_with, fitted, plain)
         apply_setting(final, points.points[BALANCED])
         tested = test(session, opened, current, final)
         decisions = calibrate_decisions(plan.arms, demonstrations, points.points[BALANCED], session.spending)
@@ -148,26 +160,25 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None, w
 
 
 def search_settings(
-    session: Session, opened: Opened, plan: SearchPlan, study: Study, stages: Collection[str] = STAGES
-) -> Search:
-    """Return the search after first settings, sweeps and study.
+    session: Session, search: Search, stages: Collection[str] = STAGES, sweep: Sweep = sweep_knobs
+) -> None:
+    """Try first settings, the one that sweeps find, and those that the study proposes.
 
     A cap ends all of it; with nothing tried yet the share of the choice is used. Raises `BudgetStop` when even that
     does not reach to the first setting.
     """
     session.limit(Share.SEARCH)
     session.spending.tripped = ""
-    weights = opened.project.settings.utility
-    search = Search(study, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed)
+    study = search.study
     session.begin_stage("trying the first settings")
     with suppress(BudgetStop):
-        search.run(len(plan.firsts), session)
+        search.run(len(search.firsts), session)
         if SWEEP in stages:
             if Note.SWEPT not in study.notes:
                 session.begin_stage("sweeping one knob at a time")
                 session.limit(Share.SWEEP)
                 start = search.rank_trials()[0].setting
-                study.note(Note.SWEPT, asdict(sweep_knobs(search.scoring, search.space, start, session.advance)))
+                study.note(Note.SWEPT, asdict(sweep(search.scoring, search.space, start, session.advance)))
                 session.limit(Share.SEARCH)
             search.follow_sweeps(study.notes[Note.SWEPT])
         session.begin_stage("searching")
@@ -177,17 +188,15 @@ def search_settings(
     if not search.rank_trials():
         session.limit(Share.CHOICE)
         search.run(1, session)
-    return search
 
 
 def choose(
-    session: Session, opened: Opened, plan: SearchPlan, search: Search, validation: Validation
+    session: Session, search: Search, validation: Validation, begun: Setting, fitted: Setting, plain: Setting | None
 ) -> OperatingPoints:
     """Return the setting of each operating point, chosen among the finalists."""
     session.begin_stage("choosing on dev")
     session.limit(Share.CHOICE)
-    _, begun, fitted, *designs = (setting for _, setting in search.firsts[: len(plan.firsts)])
-    plain = designs[list(PRESETS).index("plain")]
+    begun, fitted = search.fit_ranges(begun), search.fit_ranges(fitted)
     finalists: list[Setting] = []
     with suppress(BudgetStop):
         finalists = [trial.setting for trial in search.pick_finalists(FINALISTS)]
@@ -207,7 +216,7 @@ def choose(
         finalists=finalists,
         as_it_is=begun,
         fitted=fitted,
-        plain=None if opened.origin else plain,
+        plain=None if plain is None else search.fit_ranges(plain),
         progress=scored,
     )
 
@@ -218,10 +227,9 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> T
     looks = Publisher(opened.project, opened.parts).note_look(study.key)  # first, so that one cut short counts
     session.limit(1.0)
     programs = [opened.first.plain(), opened.parent, final]
-    asked = [(program, session.replay(program).answer_all) for program in programs]
-    plain, before, after = evaluate_side_by_side(
-        asked, opened.parts["test"], opened.project.settings.utility, session.advance
-    )
+    weights = opened.project.settings.utility
+    asked = [(Grader(program, weights), session.replay(program).answer_all) for program in programs]
+    plain, before, after = evaluate_side_by_side(asked, opened.parts["test"], weights.best, session.advance)
     return TestReport(plain, before, after, looks)
 
 
@@ -243,7 +251,8 @@ def seal(
     untold = dict.fromkeys(tested.after.failed, "in the test")
     report = CompileReport(
         name=opened.project.name,
-        parent=opened.origin or publisher.publish_uncompiled(opened.first, tested.before, tested.plain),
+        parent=opened.origin
+        or publisher.publish_uncompiled(describe_contents(opened.first, opened.project), tested.before, tested.plain),
         verdict=judge_difference("utility", gain),
         gain=gain,
         over_plain=compare_grades(tested.plain.grades, tested.after.grades),
@@ -274,10 +283,10 @@ def seal(
     )
     optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
     reference = publisher.find_sealed(study.key) or publisher.publish(
-        prepare_sealing(session, opened, plan, points),
+        describe_contents(prepare_sealing(session, opened, plan, points), opened.project),
         tested.after,
-        tested.plain,
         points.seal(),
+        plain=tested.plain,
         parent=report.parent,
         optimizer=optimizer,
         cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
@@ -298,7 +307,7 @@ def seal(
     )
 
 
-def _require_sense(project: Project, trials: int | None, seed: int | None, caps: Caps) -> None:
+def require_sense(project: Project, trials: int | None, seed: int | None, caps: Caps) -> None:
     """Raise for numbers beyond all use, and for a cap on money that could not stop what has no price."""
     for name, count, least, most in (
         ("trials", trials, 1, MOST_TRIALS),
@@ -314,7 +323,7 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, caps:
         require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
 
 
-def _resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Study:
+def resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Study:
     """Return the study to go on with. Raises `StudyError` when there is none, or it is finished or not as `given`."""
     begun = open_study(project, study)
     if begun.finished:

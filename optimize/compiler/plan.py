@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 import dspy
 from dspy.lm15 import Request, Response, TextPart
@@ -127,7 +127,17 @@ def open_compile(
     return Opened(project, parts, seed, origin, first, parent, inherit_learned(first, parent), doubts)
 
 
-def begin_study(session: Session, opened: Opened, begun: Study | None, trials: int | None) -> Study:
+class Conditions(Protocol):
+    """What a study is of."""
+
+    @property
+    def project(self) -> Project: ...
+
+    def describe_conditions(self) -> dict[str, Any]:
+        """Return all that a study's trials depend on."""
+
+
+def begin_study(session: Session, opened: Conditions, begun: Study | None, trials: int | None) -> Study:
     """Return the study to go on with, or a new one."""
     identity = opened.describe_conditions()
     if begun is not None:
@@ -279,11 +289,11 @@ SHOWN, CHARACTERS = 5, 3000  # failures in a reflection at most, and characters 
 _log = logging.getLogger(__name__)
 
 
-def propose_instructions(lm: dspy.LM, program: AgenticRAG, name: str, failures: Sequence[Failure]) -> list[str]:
+def propose_instructions(lm: dspy.LM, program: dspy.Module, name: str, failures: Sequence[Failure]) -> list[str]:
     """Return new instructions of a predictor by GEPA's reflection, if any."""
     from dspy.teleprompt.gepa import InstructionProposer
 
-    now = program.predictor(name).signature.instructions
+    now = dict(program.named_predictors())[name].signature.instructions
     shown = [_shorten_texts(failure) for failure in failures[:SHOWN]]
     try:
         with dspy.context(lm=lm):

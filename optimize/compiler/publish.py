@@ -37,7 +37,7 @@ from program.loop.decisions import is_undecided
 from program.loop.policy import Setting, read_setting
 from program.loop.rag import AgenticRAG
 from program.serve import reference
-from program.serve.artifact import FRONTIER, describe_structure, export_files
+from program.serve.artifact import FRONTIER, STATE, describe_structure, export_files
 from program.serve.manifest import Manifest, read_manifest
 
 SCORES, REPORT = "scores.jsonl", "report.html"
@@ -62,51 +62,74 @@ class Compiled(CompileReport):
 
 
 @dataclass(frozen=True, slots=True)
+class Contents:
+    """What a version holds of a program: its files, the manifest's tables about it, and the setting it has."""
+
+    files: Mapping[str, bytes]
+    tables: Mapping[str, Any]
+    setting: Setting
+
+
+def describe_contents(program: AgenticRAG, project: Project) -> Contents:
+    """Return what a version holds of a project's program."""
+    library = program.runtime.library
+    tables = {
+        "program": {
+            "structure": describe_structure(program),
+            "source_digest": source_digest(),
+            "preset": project.settings.loop.preset,
+        },
+        "knowledge": {
+            "project": os.path.relpath(project.folder, project.artifacts),
+            "corpus_digest": library.corpus_digest,
+            "index_digest": library.index_digest,
+            "passages": len(library.passages()),
+        },
+        "models": {**program.runtime.models.names.model_dump(), **program.runtime.models.weights},
+    }
+    return Contents(export_files(program), tables, read_setting(program))
+
+
+@dataclass(frozen=True, slots=True)
 class Publisher:
     """Publishes versions of one project that were scored on the same splits."""
 
     project: Project
     parts: Mapping[str, Sequence[LabelledQuestion]]
 
-    def publish_uncompiled(self, program: AgenticRAG, scores: Evaluation, plain: Evaluation) -> str:
+    def publish_uncompiled(self, contents: Contents, scores: Evaluation, plain: Evaluation | None = None) -> str:
         """Return the version that holds the uncompiled program, new if need be."""
         with registry.hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
-            found = self._find_equal(program, len(scores.grades))
-            points = OperatingPoints({BALANCED: read_setting(program)})
-            return found or self.publish(program, scores, plain, points, optimizer={"name": "none"})
+            found = self._find_equal(contents, len(scores.grades))
+            points = OperatingPoints({BALANCED: contents.setting})
+            return found or self.publish(contents, scores, points, plain=plain, optimizer={"name": "none"})
 
     def publish(
         self,
-        program: AgenticRAG,
+        contents: Contents,
         scores: Evaluation,
-        plain: Evaluation,
         points: OperatingPoints,
         *,
         optimizer: Mapping[str, Any],
+        plain: Evaluation | None = None,
         parent: str = "",
         cost: Mapping[str, Any] | None = None,
         report: bytes = b"",
     ) -> str:
         """Return the reference of the new version."""
         fields = {
+            **contents.tables,
             "parent": parent or None,
-            "program": {
-                "structure": describe_structure(program),
-                "source_digest": source_digest(),
-                "preset": self.project.settings.loop.preset,
-            },
             "data": self._describe_data(),
-            "knowledge": self._describe_knowledge(program),
-            "models": {**program.runtime.models.names.model_dump(), **program.runtime.models.weights},
             "optimizer": dict(optimizer),
             "points": {name: dict(point) for name, point in points.points.items()},
-            "scores": {**scores.metrics(), "plain": plain.metrics()},
+            "scores": {**scores.metrics(), **({"plain": plain.metrics()} if plain else {})},
             "cost": dict(cost or {}),
             "env": {"python": platform.python_version(), **{name: _version_of(name) for name in PACKAGES}},
             "git": _describe_commit(self.project.folder),
         }
         rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
-        files = {**export_files(program), SCORES: rows}
+        files = {**contents.files, SCORES: rows}
         if points.frontier:
             files[FRONTIER] = orjson.dumps(points.dump_frontier(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
         if report:
@@ -127,15 +150,15 @@ class Publisher:
         ]
         return f"{self.project.name}@{found[-1].version}" if found else ""
 
-    def _find_equal(self, program: AgenticRAG, scored: int) -> str:
+    def _find_equal(self, contents: Contents, scored: int) -> str:
         """Return a version with this uncompiled program, scored on as many questions of the same test, or empty."""
-        state = f"sha256:{hashlib.sha256(export_files(program)['program.json']).hexdigest()}"
+        state = f"sha256:{hashlib.sha256(contents.files[STATE]).hexdigest()}"
         for one in read_manifests(self.project.artifacts, self.project.name):
             if (
-                any(file.path == "program.json" and file.digest == state for file in one.files)
+                any(file.path == STATE and file.digest == state for file in one.files)
                 and one.section("scores").get("utility", {}).get("n", 0) >= scored
                 and _sizes_of(one.section("data")) == _sizes_of(self._describe_data())
-                and one.section("knowledge") == self._describe_knowledge(program)
+                and one.section("knowledge") == contents.tables.get("knowledge", {})
             ):
                 return f"{self.project.name}@{one.version}"
         return ""
@@ -148,15 +171,6 @@ class Publisher:
                 "questions": sorted({question_digest(question.question) for question in part}),
             }
             for name, part in self.parts.items()
-        }
-
-    def _describe_knowledge(self, program: AgenticRAG) -> dict[str, Any]:
-        library = program.runtime.library
-        return {
-            "project": os.path.relpath(self.project.folder, self.project.artifacts),
-            "corpus_digest": library.corpus_digest,
-            "index_digest": library.index_digest,
-            "passages": len(library.passages()),
         }
 
 

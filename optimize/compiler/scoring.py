@@ -20,13 +20,11 @@ from optimize.compiler.replay import Arm
 from optimize.evaluation.metrics import judge_answer, score_routing, score_support, score_utility
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import LabelledQuestion
-from program.answer import Answer
 from program.errors import BudgetStop
 from program.loop.decisions import Decision, is_decision, is_undecided
 from program.loop.evidence import preview_pool
 from program.loop.policy import HEAVIEST, LEAST, LIGHTEST, MOST, Dimension, ProgramParameters, Setting, apply_setting
 from program.loop.state import Ask, Find
-from program.settings import UtilitySettings
 from program.signatures import BASE_PREFIX
 
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
@@ -75,7 +73,7 @@ class Scores(NamedTuple):
 class Scoring:
     """Settings scored on the questions of several arms, once each; `broken` says what could not be graded."""
 
-    def __init__(self, arms: Sequence[Arm], weights: UtilitySettings) -> None:
+    def __init__(self, arms: Sequence[Arm], weights: Any) -> None:
         self.arms = arms
         self.questions = [question for arm in arms for question in arm.questions]
         self.broken: dict[str, str] = {}
@@ -97,11 +95,15 @@ class Scoring:
                 turning.apply(setting)
                 answers = arm.replay.answer_all([self.questions[n].question for n in open_])
                 for n, answer in zip(open_, answers, strict=True):
-                    known[:, n] = self._grade_answer(self.questions[n], answer)
+                    known[:, n] = self.grade_answer(self.questions[n], answer)
             first = upto
         return Scores(*known.copy())
 
-    def _grade_answer(self, question: LabelledQuestion, answer: Answer) -> tuple[float, ...]:
+    def over(self, arms: Sequence[Arm]) -> Scoring:
+        """Return the same scoring over other arms."""
+        return type(self)(arms, self.weights)
+
+    def grade_answer(self, question: LabelledQuestion, answer: Any) -> tuple[float, ...]:
         """Return utility, routing, calls and US dollars; the first two are NaN when grading raises."""
         calls, usd = float(answer.usage.calls), answer.usage.usd
         key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, answer.citations, calls, usd)
@@ -126,8 +128,11 @@ def split_topics(topics: Sequence[str], most: int = FOLDS) -> list[list[int]]:
     """Return the places of questions in parts by topic, of about one size."""
     sizes = Counter(topics)
     parts: list[set[str]] = [set() for _ in range(min(most, len(sizes)))]
+    held = [0] * len(parts)
     for topic in sorted(sizes, key=lambda t: (-sizes[t], t)):
-        min(parts, key=lambda part: sum(sizes[t] for t in part)).add(topic)
+        smallest = held.index(min(held))
+        parts[smallest].add(topic)
+        held[smallest] += sizes[topic]
     return [[n for n, topic in enumerate(topics) if topic in part] for part in parts]
 
 

@@ -135,13 +135,20 @@ class Search:
     """
 
     def __init__(
-        self, study: Study, scoring: Scoring, firsts: Sequence[Setting], price: float, seed: int, worker: int = 0
+        self,
+        study: Study,
+        scoring: Scoring,
+        firsts: Sequence[Setting],
+        price: float,
+        seed: int,
+        worker: int = 0,
+        space: Sequence[Dimension] = (),
     ) -> None:
         self.study = study
         self.scoring = scoring
         self.price = price
-        self.space = find_dimensions(scoring.arms[0].replay.program)
-        self.firsts = [(FIRST, self._fit_ranges(setting)) for setting in firsts]
+        self.space = list(space) or find_dimensions(scoring.arms[0].replay.program)
+        self.firsts = [(FIRST, self.fit_ranges(setting)) for setting in firsts]
         self._searched = [dimension.name for dimension in self.space]
         self._distributions = {d.name: _make_distribution(d) for d in self.space}
         self._seed = seed
@@ -157,7 +164,7 @@ class Search:
 
     def follow_sweeps(self, swept: Mapping[str, Any]) -> None:
         """Try the swept setting, too, and search the knobs that had an effect."""
-        self.firsts.append((SWEEP, self._fit_ranges(swept["setting"])))
+        self.firsts.append((SWEEP, self.fit_ranges(swept["setting"])))
         self._searched = list(swept["effective"]) or self._searched
 
     def run(self, target: int, session: Session) -> None:
@@ -239,7 +246,7 @@ class Search:
             {**base, **{d.name: _coarsen_value(d, found[d.name]) for d in self.space if d.name in found}},
         )
 
-    def _fit_ranges(self, setting: Setting) -> Setting:
+    def fit_ranges(self, setting: Setting) -> Setting:
         """Return the setting with each value in its range."""
         return {d.name: _round_to_range(d, setting[d.name]) for d in self.space}
 

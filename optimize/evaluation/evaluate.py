@@ -13,7 +13,6 @@ import numpy as np
 from optimize.evaluation.metrics import METRICS, PROPORTIONS, Grade, grade_answer
 from optimize.evaluation.stats import ANY, Interval, mean_interval
 from optimize.labelled.dataset import LabelledQuestion
-from program.answer import Answer
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import Advance
 from program.loop.rag import AgenticRAG
@@ -76,43 +75,47 @@ def evaluate(
     progress: Advance = lambda done, of: None,
 ) -> Evaluation:
     """Ask every question and grade the answers."""
-    asking = lambda asked: [program(question) for question in asked]  # noqa: E731
-    return evaluate_side_by_side([(program, asking)], questions, weights, progress, together=1)[0]
+    weights = weights or UtilitySettings()
+    arm = Grader(program, weights), lambda asked: [program(question) for question in asked]
+    return evaluate_side_by_side([arm], questions, weights.best, progress, together=1)[0]
+
+
+Grading = Callable[[LabelledQuestion, Any], Grade]
+Asking = Callable[[Sequence[str]], Sequence[Any]]
 
 
 def evaluate_side_by_side(
-    programs: Sequence[tuple[AgenticRAG, Callable[[Sequence[str]], Sequence[Answer]]]],
+    arms: Sequence[tuple[Grading, Asking]],
     questions: Sequence[LabelledQuestion],
-    weights: UtilitySettings | None = None,
+    best: float = math.inf,
     progress: Advance = lambda done, of: None,
     together: int = TOGETHER,
 ) -> list[Evaluation]:
     """Ask several programs the same questions; return one evaluation each.
 
-    Beside each program stands what answers as it does, `together` questions at a time: itself, or a replay of it.
+    Each arm is a grader and what answers, `together` questions at a time: a program or a replay of it. `best` is the
+    highest utility there can be.
     A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
     questions not answered by all. No model's reply is remembered from one program for the next: each pays for its own.
     Raises `DataError` when there is no question.
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
-    weights = weights or UtilitySettings()
-    graders = [Grader(program, weights) for program, _ in programs]
     graded: list[list[tuple[Grade, float]]] = []
     failed = []
     with suppress(BudgetStop):
         for first in range(0, len(questions), together):
             asked = questions[first : first + together]
-            answered = [ask([question.question for question in asked]) for _, ask in programs]
+            answered = [ask([question.question for question in asked]) for _, ask in arms]
             for question, *answers in zip(asked, *answered, strict=True):
                 try:
-                    graded.append([(g(question, a), a.usage.seconds) for g, a in zip(graders, answers, strict=True)])
+                    graded.append([(g(question, a), a.usage.seconds) for (g, _), a in zip(arms, answers, strict=True)])
                 except Exception as error:
                     failed.append(f"{question.id} ({type(error).__name__}: {error})")
             progress(first + len(asked), len(questions))
     return [
-        Evaluation(tuple(row[n][0] for row in graded), tuple(row[n][1] for row in graded), tuple(failed), weights.best)
-        for n in range(len(programs))
+        Evaluation(tuple(row[n][0] for row in graded), tuple(row[n][1] for row in graded), tuple(failed), best)
+        for n in range(len(arms))
     ]
 
 

@@ -186,6 +186,7 @@ def verify_by_loading(
     root: Path | str | None = None,
     project: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
+    make: Callable[[], Any] | None = None,
 ) -> Checked:
     """Check every byte of a version, and whether it loads here.
 
@@ -198,7 +199,10 @@ def verify_by_loading(
     from program.serve.opening import load
 
     try:
-        load(ref, artifacts=root, project=project, progress=progress)
+        if make is not None:
+            load(ref, make, artifacts=root)
+        else:
+            load(ref, artifacts=root, project=project, progress=progress)
     except SettingsError as error:
         return replace(checked, note=f"not loaded: {error}")
     except RagcError as error:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import dspy
 import orjson
 from dspy.adapters.types.decision import decision_type
 from safetensors.numpy import load_file, save
@@ -19,6 +20,7 @@ from program.knowledge.project import Project
 from program.loop.policy import LEVEL, Knob, apply_setting, find_dimensions
 from program.loop.rag import AgenticRAG
 from program.models.catalog import list_names, missing_keys
+from program.models.embedded.decider import LocalDecider
 from program.models.language.layout import Layout
 from program.serve.manifest import Manifest
 
@@ -33,17 +35,24 @@ _log = logging.getLogger(__name__)
 
 def export_files(program: AgenticRAG) -> dict[str, bytes]:
     """Return the files that hold what was learned: state and fitted heads."""
+    asked = program.requests.kept(dict(program.named_predictors()))
+    return export_state(program, program.runtime.models.embedded.export_heads(asked))
+
+
+def export_state(program: dspy.Module, heads: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the files that hold a program's state, and heads if there are any."""
     if frozen := [n for n, m in program.named_sub_modules() if getattr(m, "_compiled", False)]:
         what = f"{', '.join(frozen)} is marked as compiled, and DSPy would leave its state out."
         raise IntegrityError(what, "Set _compiled to False on it before saving.")
     state: dict[str, Any] = program.dump_state()
+    state = {"self": state} if isinstance(program, dspy.Predict) else state
     for part in state.values():
         if isinstance(part, dict) and "signature" in part:  # what is not learned stays out: model, trace
             part.pop("metadata", None)
             part.update(lm=None, traces=[], train=[])
     files = {STATE: orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
-    if heads := program.runtime.models.embedded.export_heads(program.requests.kept(dict(program.named_predictors()))):
-        files[HEADS] = save(heads)
+    if heads:
+        files[HEADS] = save(dict(heads))
     return files
 
 
@@ -57,12 +66,24 @@ def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = N
     if then not in (None, now):
         changed = "%s was compiled over other documents than there are now: measure it again with `ragc eval`."
         _log.warning(changed, manifest.label)
+    models = program.runtime.models
+    restore_program(program, manifest, models.embedded, models.weights, point)
+
+
+def restore_program(
+    program: dspy.Module,
+    manifest: Manifest,
+    embedded: LocalDecider | None,
+    weights: Mapping[str, str],
+    point: str | None = None,
+) -> None:
+    """Load sealed state and heads into a program of the same structure, set to an operating point."""
     state = orjson.loads((manifest.folder / STATE).read_bytes())
-    check_fit(manifest, program, state)
-    program.load_state(state)
+    check_fit(manifest, program, state, weights)
+    program.load_state(state["self"] if isinstance(program, dspy.Predict) else state)
     heads = manifest.folder / HEADS
-    if heads.is_file():
-        program.runtime.models.embedded.import_heads(load_file(heads))
+    if embedded is not None and heads.is_file():
+        embedded.import_heads(load_file(heads))
     points: Mapping[str, Mapping[str, float]] = manifest.section("points")
     if (named := point or DEFAULT_POINT) not in points:
         what, mend = f"{manifest.label} has no operating point {named!r}.", f"Use one of: {', '.join(sorted(points))}."
@@ -70,7 +91,7 @@ def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = N
     apply_setting(program, points[named])
 
 
-def describe_structure(program: AgenticRAG) -> list[dict[str, Any]]:
+def describe_structure(program: dspy.Module) -> list[dict[str, Any]]:
     """Return predictors with fields, layouts, and knobs with ranges, in order."""
     structure: list[dict[str, Any]] = []
     for name, parameter in program.named_parameters():
@@ -117,7 +138,7 @@ def check_models(manifest: Manifest, project: Project) -> None:
             _log.warning("%s was compiled with %s = %s and runs with %s.", manifest.label, role, before, after)
 
 
-def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> None:
+def check_fit(manifest: Manifest, program: dspy.Module, state: Mapping[str, Any], weights: Mapping[str, str]) -> None:
     """Raise `IntegrityError` with every difference from another program.
 
     Predictors and their fields must be the same in name, order and type, and so must the digests of the embedded
@@ -136,7 +157,7 @@ def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any])
     there = manifest.section("models")
     differences += [
         f"{role} {there.get(role)} there, {digest} here"
-        for role, digest in program.runtime.models.weights.items()
+        for role, digest in weights.items()
         if there.get(role) != digest
     ]
     if differences:
@@ -144,7 +165,7 @@ def check_fit(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any])
         raise IntegrityError(what, COMPILE_ANEW, differences=differences)
 
 
-def _find_out_of_range(manifest: Manifest, program: AgenticRAG, state: Mapping[str, Any]) -> Iterator[str]:
+def _find_out_of_range(manifest: Manifest, program: dspy.Module, state: Mapping[str, Any]) -> Iterator[str]:
     settings = {"": {name: part["value"] for name, part in state.items() if "value" in part}}
     settings |= {f" at {point}": dict(values) for point, values in manifest.section("points").items()}
     knobs = ((name, knob) for name, knob in program.named_parameters() if isinstance(knob, Knob))

@@ -11,15 +11,18 @@ import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from program.errors import BudgetError, SettingsError, VersionError
 
 if TYPE_CHECKING:
+    import dspy
+
     from program.knowledge.library import Library
     from program.knowledge.project import Project
     from program.loop.rag import AgenticRAG
     from program.models.catalog import Models
+    from program.serve.factory import Factory
     from program.serve.follow import Followed
     from program.serve.manifest import Manifest
 
@@ -45,18 +48,25 @@ def load(reference: str | Path, *, follow: Literal[False] = False, **options: Un
 def load(reference: str | Path, *, follow: Literal[True], **options: Unpack[LoadOptions]) -> Followed: ...
 
 
-def load(reference: str | Path, *, follow: bool = False, **options: Unpack[LoadOptions]) -> AgenticRAG | Followed:
+@overload
+def load(reference: str | Path, make: Factory, *, artifacts: str | Path | None = None) -> dspy.Module: ...
+
+
+def load(
+    reference: str | Path, make: Factory | None = None, *, follow: bool = False, **options: Unpack[LoadOptions]
+) -> AgenticRAG | Followed | dspy.Module:
     """Load the compiled program that a reference, or a version's folder, names.
 
     It answers over its project's knowledge as that is now. With `follow`, an alias is followed: what is returned
-    answers with whatever version it names by then. Raises `VersionError` for an unknown reference or point,
+    answers with whatever version it names by then. A program of one's own code is what `make()` returns, its state
+    restored; no version names the function. Raises `VersionError` for an unknown reference or point,
     `IntegrityError` when a byte of the artifact changed or it does not fit this code and project, `ModelError` when a
     model it needs cannot be reached, `BudgetError` when the project caps money and a model has no price.
     """
     if unknown := options.keys() - LoadOptions.__annotations__.keys():
         raise TypeError(f"load() has no option {', '.join(unknown)}")
     if not follow:
-        return _load_version(reference, options)
+        return _load_version(reference, options, make)
     from program.serve.follow import Followed
     from program.settings import artifacts_root
 
@@ -148,13 +158,18 @@ def find_project(target: str, artifacts: str | Path | None = None, project: str 
     return _open_noted_project(verify_folder(version.path, version.digest), project)
 
 
-def _load_version(reference: str | Path, options: LoadOptions) -> AgenticRAG:
+def _load_version(reference: str | Path, options: LoadOptions, make: Factory | None = None) -> Any:
     from program.serve import artifact
     from program.serve.manifest import refuse_unreadable, verify_folder
     from program.serve.reference import resolve
 
     version = resolve(reference, options.get("artifacts"))
     manifest = verify_folder(version.path, version.digest)
+    if make is not None or manifest.section("program").get("kind"):
+        from program.serve.factory import restore_module
+
+        with refuse_unreadable(manifest.folder):
+            return restore_module(manifest, make)
     with refuse_unreadable(manifest.folder):
         project = _open_noted_project(manifest, options.get("project"))
         artifact.check_models(manifest, project)

@@ -52,6 +52,9 @@ class LocalDecider:
     def __deepcopy__(self, memo: dict[int, Any]) -> LocalDecider:
         return self  # copies of a program share what was fitted
 
+    def dump_state(self) -> None:
+        """Return nothing: a saved predictor that is answered here names no model."""
+
     def __call__(self, state: State, questions: Questions) -> dict[str, dict[str, Any]]:
         """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": the largest}`."""
         return self.batch(state, questions, [state["inputs"]])[0]

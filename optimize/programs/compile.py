@@ -1,0 +1,307 @@
+"""`ragc compile MODULE:FACTORY`: anybody's DSPy program and labelled examples in, a sealed version out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import dspy
+import orjson
+
+from optimize.compiler.candidates import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
+from optimize.compiler.choice import BALANCED, OperatingPoints, Validation
+from optimize.compiler.compile import RECORD, choose, require_sense, resume_study, search_settings
+from optimize.compiler.demonstrations import WORKED, Demonstration, thin_out, to_json
+from optimize.compiler.plan import SEARCHED, begin_study, lead_study, propose_instructions
+from optimize.compiler.publish import Publisher, compare_grades
+from optimize.compiler.record import Entry, Record, digest_json
+from optimize.compiler.scoring import split_topics
+from optimize.compiler.search import Live, Search, Session, Watch
+from optimize.compiler.study import Caps, Note, Share, Spending, Study
+from optimize.evaluation.comparison import judge_difference
+from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
+from optimize.evaluation.stats import PairedResult
+from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.split import sample_stratified
+from optimize.programs.examples import Metric, score_prediction
+from optimize.programs.optimizers import run_optimizer
+from optimize.programs.recording import Answered
+from optimize.programs.task import (
+    GOOD,
+    ModuleScoring,
+    Task,
+    asking,
+    check_program,
+    evaluate_program,
+    open_project,
+    open_task,
+    plain_outputs,
+)
+from optimize.programs.thresholds import fit_decisions, widen_weights
+from program.errors import BudgetError, BudgetStop
+from program.loop.policy import apply_setting, find_dimensions, read_setting
+from program.models.embedded.decider import LocalDecider
+from program.serve.factory import Factory
+from program.serve.reference import resolve
+
+RAGC = "ragc"
+MOST = 4_000  # demonstrations of a predictor that the embedded decider answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledProgram:
+    """A finished compile of anybody's program."""
+
+    reference: str
+    parent: str
+    verdict: str
+    gain: PairedResult  # in score, example by example on test
+    before: Evaluation
+    after: Evaluation
+    optimizer: str
+    study: str
+    trials: int
+    calls: int
+    usd: float
+    seconds: float
+    looks: int
+    stopped_by: str
+    replayed: bool  # False when the program was run anew for every setting
+    broken: Mapping[str, str]
+
+    @property
+    def improved(self) -> bool:
+        """True when it is better than its parent."""
+        return self.verdict == "better"
+
+
+def compile_program(
+    make: Factory,
+    data: Path | str,
+    metric: Metric,
+    *,
+    name: str,
+    optimizer: str = RAGC,
+    trials: int | None = None,
+    seed: int | None = None,
+    max_calls: int | None = None,
+    max_usd: float | None = None,
+    max_seconds: float | None = None,
+    resume: bool = False,
+    study: str = "",
+    origin: str = "",
+    artifacts: Path | str | None = None,
+    watch: Watch = lambda live: None,
+) -> CompiledProgram:
+    """Compile the program that a function makes against labelled examples, and publish it.
+
+    Searched are the thresholds of its decisions, its knobs and, of each predictor, demonstrations and instructions; or
+    an `optimizer` of DSPy's learns in its way. The study is kept in `.ragc` of the working folder. Raises as
+    `compile_project`, `SettingsError` and `ModelError` for a program that cannot be made or asked.
+    """
+    project, caps = open_project(name, artifacts), Caps(max_calls, max_usd, max_seconds)
+    require_sense(project, trials, seed, caps)
+    origin = str(resolve(origin, project.artifacts)) if origin else ""
+    begun = resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
+    if begun is not None:
+        seed, origin = begun.notes[Note.IDENTITY]["seed"], begun.notes[Note.IDENTITY]["from"]
+        caps = caps.fill_from(begun.notes[Note.CAPS])
+    task = open_task(project, make, data, metric, seed or 0, origin)
+    record = Record(project.private / RECORD)
+    session = Session(record, Spending(), caps, Live(), watch)
+    if begun is not None and record.store is not None:
+        session.spending.join_study(record.store, begun.key, leads=True)
+    session.limit(Share.CHOICE)
+    with closing(record), ExitStack() as held, asking(task, session.spending) as embedded:
+        current = begin_study(session, task, begun, trials)
+        held.enter_context(lead_study(project, current.name))
+        try:
+            session.begin_stage("asking the program as it is")
+            check_program(task)
+            if optimizer == RAGC:
+                final, points, search = _search(session, task, current, embedded)
+            else:
+                session.begin_stage(f"running {optimizer}")
+                shown = [task.examples.of(task.parts[part]) for part in ("train", "dev")]
+                final, points, search = run_optimizer(optimizer, task.base, shown, metric, seed or 0), None, None
+        except BudgetStop as stop:
+            what = f"The cap on {stop.tripped} was reached before anything could be learned."
+            raise BudgetError(what, f"Give more: --max-{stop.tripped} N, with --resume.") from None
+        session.begin_stage("testing")
+        publisher = Publisher(project, task.parts)
+        looks = publisher.note_look(current.key)
+        session.limit(1.0)
+        pair = [(task.grade, task.replay(one.deepcopy()).answer_all) for one in (task.base, final)]
+        before, after = evaluate_side_by_side(pair, task.parts["test"], GOOD, session.advance)
+        session.begin_stage("sealing")
+        parent = origin or publisher.publish_uncompiled(task.contents(task.base, embedded), before)
+        sealed = task.contents(final, embedded)
+        gain, spending = compare_grades(before.grades, after.grades), session.spending
+        tried = len(search.trials()) if search else 0
+        reference = publisher.find_sealed(current.key) or publisher.publish(
+            sealed,
+            after,
+            points or OperatingPoints({BALANCED: sealed.setting}),
+            parent=parent,
+            optimizer={
+                "name": optimizer,
+                "seed": seed or 0,
+                "trials": tried,
+                "study": current.key,
+                "test_looks": looks,
+            },
+            cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
+        )
+        current.note(Note.FINISHED, reference)
+    return CompiledProgram(
+        reference=reference,
+        parent=parent,
+        verdict=judge_difference("utility", gain),
+        gain=gain,
+        before=before,
+        after=after,
+        optimizer=optimizer,
+        study=current.name,
+        trials=tried,
+        calls=spending.calls,
+        usd=spending.usd,
+        seconds=spending.seconds,
+        looks=looks,
+        stopped_by=spending.tripped,
+        replayed=all(cast(Any, arm.replay).replays for arm in search.scoring.arms) if search else True,
+        broken={**(search.scoring.broken if search else {}), **dict.fromkeys(after.failed, "in the test")},
+    )
+
+
+def seal_program(
+    program: dspy.Module,
+    *,
+    name: str,
+    data: Path | str,
+    metric: Metric,
+    parent: str = "",
+    artifacts: Path | str | None = None,
+) -> str:
+    """Publish a program as it is, whatever taught it, scored on the test split of its examples.
+
+    Raises as `compile_program`.
+    """
+    learned = program.deepcopy()
+    for _, part in learned.named_sub_modules():
+        part._compiled = False  # else its parent's state leaves it out
+    for _, predictor in learned.named_predictors():
+        predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
+    project = open_project(name, artifacts)
+    task = open_task(project, lambda: learned, data, metric)
+    with asking(task, Spending()) as embedded:
+        check_program(task)
+        publisher = Publisher(project, task.parts)
+        looks = publisher.note_look("")
+        scores = evaluate_program(task, learned, task.parts["test"])
+        return publisher.publish(
+            task.contents(learned, embedded),
+            scores,
+            OperatingPoints({BALANCED: read_setting(learned)}),
+            parent=str(resolve(parent, project.artifacts)) if parent else "",
+            optimizer={"name": "sealed", "test_looks": looks},
+        )
+
+
+def _search(
+    session: Session, task: Task, study: Study, embedded: LocalDecider
+) -> tuple[dspy.Module, OperatingPoints, Search]:
+    """Return the compiled program, its setting, and the search that found it."""
+    asks_models = len(task.undecided) < len(task.base.named_predictors())
+    questions = sample_stratified(task.parts["train"], SEARCHED) if asks_models else task.parts["train"]
+    folds = split_topics([question.cluster for question in questions])
+    arms = [task.arm(task.base.deepcopy(), [questions[n] for n in fold]) for fold in folds]
+    candidates = _plan(session, task, study)
+    candidates.equip_arms(arms)
+    as_it_is = read_setting(arms[0].replay.program)
+    begun = {**as_it_is, **candidates.begun_choices}
+    shown = {d.name: 1.0 for d in find_dimensions(arms[0].replay.program) if d.nominal}
+    space = widen_weights(find_dimensions(arms[0].replay.program))
+    scoring = ModuleScoring(arms, task)
+    search = Search(study, scoring, [as_it_is, begun, {**begun, **shown}], 0.0, task.seed, space=space)
+    search_settings(session, search, sweep=fit_decisions)
+    final = task.base.deepcopy()
+    candidates.equip_program(final)
+    trial = task.base.deepcopy()
+    candidates.equip_program(trial)
+    validation = Validation(scoring, task.arm(trial, task.parts["dev"]), 0.0, wary=bool(task.origin))
+    points = choose(session, search, validation, begun, begun, None)
+    apply_setting(final, points.points[BALANCED])
+    setting = {BALANCED: points.seal().points[BALANCED]}
+    return final, replace(points, points=setting, frontier=()), search
+
+
+def _plan(session: Session, task: Task, study: Study) -> CandidateSets:
+    """Return the demonstrations and instructions that are searched: as they were noted, else made now and noted."""
+    if noted := study.notes.get(Note.PLANNED):
+        found = session.record.read([bytes.fromhex(noted)]).get(bytes.fromhex(noted))
+        if found is not None:
+            return CandidateSets.load(found.value)
+    session.begin_stage("making demonstrations")
+    session.limit(Share.CANDIDATES)
+    sets, offers = {}, {}
+    replay = task.replay(task.base.deepcopy())
+    worked = sample_stratified(task.parts["train"], WORKED)
+    try:
+        runs = list(zip(worked, replay.answer_all([question.question for question in worked]), strict=True))
+    except BudgetStop:
+        runs = []
+    for name, predictor in task.base.named_predictors():
+        made = [to_json(one) for one in label_demonstrations(task, name, predictor, runs)]
+        own = {AS_IT_IS: [Demonstration(name, "", dict(demo)) for demo in predictor.demos]}
+        texts: list[str] = []
+        if name in task.undecided:
+            own |= {LABELLED: thin_out(made, MOST)} if made else {}
+        else:
+            own |= {f"{LABELLED}-{size}": thin_out(made, size) for size in FEW if made}
+            lm = predictor.lm or dspy.settings.lm
+            if isinstance(lm, dspy.BaseLM) and (failures := _collect_failures(task, name, runs)):
+                texts = propose_instructions(lm, task.base, name, failures)
+        sets[name], offers[name] = own, Offer(tuple(texts), tuple(own)[1:])
+    candidates = CandidateSets(sets, {name: offer for name, offer in offers.items() if offer != Offer()})
+    digest = digest_json(["plan", study.key])
+    session.record.write({digest: Entry(candidates.dump())})
+    study.note(Note.PLANNED, digest.hex())
+    session.limit(Share.CHOICE)
+    return candidates
+
+
+Runs = Sequence[tuple[LabelledQuestion, Answered]]
+
+
+def label_demonstrations(task: Task, name: str, predictor: dspy.Predict, runs: Runs) -> list[Demonstration]:
+    """Return a predictor's demonstrations: by the examples' labels, else from runs that ended well."""
+    inputs, outputs = predictor.signature.input_fields, predictor.signature.output_fields
+    made = []
+    for question in task.parts["train"]:
+        known = dict(task.examples.known[question.id])
+        labels = {field: known[field] for field in outputs if known.get(field) is not None}
+        if labels and all(field in known for field in inputs):
+            made.append(Demonstration(name, question.cluster, {**{field: known[field] for field in inputs}, **labels}))
+    for question, answer in () if made else runs:
+        if not answer.error and task.grade(question, answer).utility >= GOOD:
+            said = [(asked, plain_outputs(told)) for one, asked, told in answer.trace if one == name]
+            made += [Demonstration(name, question.cluster, {**asked, **told}) for asked, told in said]
+    return made
+
+
+def _collect_failures(task: Task, name: str, runs: Runs) -> list[Mapping[str, Any]]:
+    """Return a predictor's part in runs that ended badly, in GEPA's form."""
+    failures: list[Mapping[str, Any]] = []
+    for question, answer in runs:
+        example = task.examples.known[question.id]
+        score, said = (0.0, answer.error) if answer.error else score_prediction(task.metric, example, answer.prediction)
+        labels = f"The score was {score:g}. Labels: {orjson.dumps(dict(example.labels()), default=str).decode()}"
+        failures += [
+            {"Inputs": dict(asked), "Generated Outputs": plain_outputs(told), "Feedback": said or labels}
+            for one, asked, told in answer.trace
+            if one == name and score < GOOD
+        ]
+    return failures

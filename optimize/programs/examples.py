@@ -1,0 +1,166 @@
+"""What a compile of anybody's program is given: a factory and a metric by name, and labelled examples."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import dspy
+import orjson
+
+from optimize.labelled.dataset import LabelledQuestion, Split
+from optimize.labelled.split import LEARNT_FROM, question_digest, split_questions
+from program.errors import DataError, SettingsError
+
+Metric = Callable[..., Any]
+NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+LEAST = 12  # examples under which no split leaves anything to learn from, to choose on and to test on
+LONGEST_TAG = 60  # characters of a label by whose value examples are divided alike
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Labelled examples: as a registry and statistics know them, and as DSPy does."""
+
+    questions: Sequence[LabelledQuestion]  # of each its id and topic; `question` has the inputs as JSON
+    known: Mapping[str, dspy.Example]  # by id
+    by_inputs: Mapping[str, dspy.Example]  # by `question`
+
+    def split(self, before: Mapping[str, str] | None = None) -> dict[str, list[LabelledQuestion]]:
+        """Return train, dev and test. Raises `DataError` when train or test has nothing."""
+        parts = split_questions(self.questions, before=before)
+        if len(self.questions) < LEAST or not parts["train"] or not parts["test"]:
+            what = f"{len(self.questions)} examples are too few to learn from and to test on."
+            raise DataError(what, f"Label {LEAST} at least, or give each a split: {', '.join(get_args(Split))}.")
+        return parts
+
+    def of(self, questions: Sequence[LabelledQuestion]) -> list[dspy.Example]:
+        """Return the examples of some questions."""
+        return [self.known[question.id] for question in questions]
+
+    def unlearnt(self, before: Mapping[str, str]) -> list[LabelledQuestion]:
+        """Return what no version of those splits learnt from."""
+        return [q for q in self.questions if before.get(question_digest(q.question)) not in LEARNT_FROM]
+
+
+def is_named(text: str) -> bool:
+    """Tell whether a text names something in a module: `my_pkg.triage:make`."""
+    return NAMED.fullmatch(text) is not None
+
+
+def import_function(name: str) -> Callable[..., Any]:
+    """Import a function that is named as `my_pkg.triage:make`, from the working folder too.
+
+    Whoever names it trusts its module. Raises `SettingsError` when there is none.
+    """
+    module, _, attribute = name.partition(":")
+    if not is_named(name):
+        raise SettingsError(f"{name!r} names no function.", "Write MODULE:FUNCTION, such as my_pkg.triage:make.")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except AttributeError as error:
+        raise SettingsError(f"{module} has no {attribute}.", "Name a function that it defines.") from error
+    except ModuleNotFoundError as error:
+        what = f"There is no module {error.name} to import {name} from."
+        raise SettingsError(what, "Run ragc in the folder that holds it, or install it.") from error
+    except Exception as error:
+        what = f"Importing {module} raised {type(error).__name__}: {error}."
+        raise SettingsError(what, "Mend it: python -c 'import " + module + "'") from error
+    if not callable(found):
+        raise SettingsError(f"{name} is not a function.", "Name a function.")
+    return found  # type: ignore[no-any-return]
+
+
+def list_inputs(program: dspy.Module) -> tuple[str, ...]:
+    """Return the names of a program's inputs: its parameters, else the inputs that no predictor makes."""
+    named = list(inspect.signature(type(program).forward).parameters.values())[1:]
+    if not any(p.kind is p.VAR_KEYWORD for p in named):
+        return tuple(p.name for p in named if p.default is p.empty)
+    predictors = [one for _, one in program.named_predictors()]
+    made = {name for one in predictors for name in one.signature.output_fields}
+    wanted = (name for one in predictors for name in one.signature.input_fields)
+    return tuple(name for name in dict.fromkeys(wanted) if name not in made)
+
+
+def read_examples(path: Path, program: dspy.Module) -> Examples:
+    """Return the examples of a JSON Lines file: objects that hold a program's inputs and labels.
+
+    `id`, `split` and, unless a predictor makes it, `topic` (which groups examples that succeed and fail together) mean
+    what they do in labelled questions. Raises `DataError` for the first line that is no example.
+    """
+    try:
+        lines = [(n, line) for n, line in enumerate(path.read_bytes().splitlines(), 1) if line.strip()]
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.", "Name a file of JSON Lines.") from error
+    inputs, outputs = (
+        list_inputs(program),
+        {n for _, p in program.named_predictors() for n in p.signature.output_fields},
+    )
+    rows = [_read_line(f"{path} line {n}", line, inputs) for n, line in lines]
+    questions, known, by_inputs = [], {}, {}
+    for n, row in enumerate(rows):
+        id_, split = str(row.get("id") or f"e{n + 1:06}"), row.get("split")
+        if id_ in known or split not in (None, *get_args(Split)):
+            what = f"{path} line {lines[n][0]}: " + (
+                f"the id {id_} is there twice" if id_ in known else f"{split!r} is no split"
+            )
+            raise DataError(f"{what}.", f"Give each its own id, and of splits only {', '.join(get_args(Split))}.")
+        labels = {name: value for name, value in row.items() if name in outputs}
+        tags = (f"{k}={v}" for k, v in labels.items() if len(str(v)) <= LONGEST_TAG)
+        topic = "" if "topic" in outputs else str(row.get("topic") or "")
+        text = orjson.dumps({name: row[name] for name in inputs}, option=orjson.OPT_SORT_KEYS).decode()
+        questions.append(
+            LabelledQuestion(id=id_, question=text, topic=topic, tags=tuple(tags), split=split, answer="as labelled")
+        )
+        known[id_] = by_inputs[text] = dspy.Example(**row).with_inputs(*inputs)
+    return Examples(questions, known, by_inputs)
+
+
+def _read_line(where: str, line: bytes, inputs: Sequence[str]) -> dict[str, Any]:
+    try:
+        row = orjson.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where} is not JSON: {error}.", "Write one JSON object a line.") from error
+    if not isinstance(row, dict):
+        raise DataError(f"{where} is not a JSON object.", "Write one JSON object a line.")
+    if lost := [name for name in inputs if row.get(name) is None]:
+        what = f"{where} has no {', '.join(lost)}, which the program takes."
+        raise DataError(what, f"Give every example the inputs {', '.join(inputs)}.")
+    return row
+
+
+def score_prediction(metric: Metric, example: dspy.Example, prediction: Any) -> tuple[float, str]:
+    """Return what a metric of DSPy's form gives: its score, and its feedback if any.
+
+    Raises `DataError` for what is no finite number.
+    """
+    wanted = [
+        p for p in inspect.signature(metric).parameters.values() if p.default is p.empty and p.kind < p.VAR_POSITIONAL
+    ]
+    found = metric(example, prediction, *[None] * max(0, len(wanted) - 2))
+    score = found.get("score") if isinstance(found, dict) else getattr(found, "score", found)
+    feedback = found.get("feedback") if isinstance(found, dict) else getattr(found, "feedback", "")
+    if not isinstance(score, int | float) or not math.isfinite(score):
+        raise DataError(f"The metric gave {found!r}, which is no number.", "Have it return a number or a bool.")
+    return float(score), str(feedback or "")
+
+
+def check_metric(metric: Metric, example: dspy.Example, prediction: Any) -> None:
+    """Raise `DataError` when a metric cannot score a prediction."""
+    try:
+        score_prediction(metric, example, prediction)
+    except DataError:
+        raise
+    except Exception as error:
+        name = getattr(metric, "__qualname__", repr(metric))
+        what = f"The metric {name} raised {type(error).__name__}: {error}."
+        raise DataError(what, "Mend it: it is called as metric(example, prediction, trace).") from error

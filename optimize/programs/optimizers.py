@@ -1,0 +1,65 @@
+"""DSPy's own optimizers, by the names that `ragc compile --optimizer` has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dspy
+
+from optimize.programs.examples import Metric, score_prediction
+from program.errors import ModelError, SettingsError
+
+Examples = Sequence[dspy.Example]
+
+
+def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], metric: Metric, seed: int) -> dspy.Module:
+    """Return a program as one of DSPy's optimizers compiled it on train and dev.
+
+    Raises `SettingsError` for an unknown name, `ModelError` when it writes and there is no language model.
+    """
+    if name not in OPTIMIZERS:
+        raise SettingsError(f"There is no optimizer {name!r}.", f"Use one of: ragc, {', '.join(OPTIMIZERS)}.")
+    if name in WRITERS and not isinstance(dspy.settings.lm, dspy.BaseLM):
+        what = f"{name} writes instructions, and no language model is set."
+        raise ModelError(what, "Call dspy.configure(lm=...) where the program is made, or take bootstrap or reanchor.")
+
+    def scored(example: Any, prediction: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None) -> Any:
+        score, feedback = score_prediction(metric, example, prediction)
+        return (
+            dspy.Prediction(score=score, feedback=feedback or f"The score was {score:g}.") if name == "gepa" else score
+        )
+
+    train, dev = parts
+    learned: dspy.Module = OPTIMIZERS[name](program.deepcopy(), list(train), list(dev or train), scored, seed)
+    for _, part in learned.named_sub_modules():
+        part._compiled = False
+    return learned
+
+
+def _bootstrap(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int) -> Any:
+    return dspy.BootstrapFewShot(metric=metric).compile(program, trainset=train)
+
+
+def _reanchor(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int) -> Any:
+    from dspy.experimental import ReAnchor
+
+    return ReAnchor(metric, require_cache=False).compile(program, trainset=train)
+
+
+def _mipro(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int) -> Any:
+    return dspy.MIPROv2(metric=metric, auto="light", seed=seed).compile(program, trainset=train, valset=dev)
+
+
+def _gepa(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int) -> Any:
+    optimizer = dspy.GEPA(metric=metric, auto="light", reflection_lm=dspy.settings.lm, seed=seed)
+    return optimizer.compile(program, trainset=train, valset=dev)
+
+
+WRITERS = ("mipro", "gepa")
+OPTIMIZERS: Mapping[str, Callable[[dspy.Module, Any, Any, Any, int], Any]] = {
+    "gepa": _gepa,
+    "mipro": _mipro,
+    "bootstrap": _bootstrap,
+    "reanchor": _reanchor,
+}

@@ -1,0 +1,269 @@
+"""A DSPy program run on examples from a record of its calls, so that another threshold is arithmetic.
+
+Each call is known by its content: a decision is recorded as its probabilities, a text as itself. Of each example the
+decisions on the way are kept, so that a setting under which all of them fall as before needs no run. A program that
+does not do the same twice under the same replies is run anew for every setting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import dspy
+import orjson
+from dspy.adapters.decision import record_evidence
+from dspy.utils.callback import BaseCallback
+
+from optimize.compiler.study import Spending
+from program.answer import Usage
+from program.loop.decisions import RequestCache, is_direct, is_embedded, to_jsonable
+from program.loop.policy import Knob
+from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
+from program.models.language.transport import listed_price
+
+PARALLEL_RUNS = 8  # examples under way at once where a language model is asked
+CHECKED = 3  # examples that are run twice to see whether a program can be replayed
+LONGEST_TRACE = 10_000  # calls of a run that are kept
+_paid: ContextVar[list[float] | None] = ContextVar("ragc_paid", default=None)  # US dollars of each call of a run
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A prediction, or why there is none, with its cost when it was made and the decisions on the way."""
+
+    prediction: Any
+    usage: Usage
+    path: Sequence[tuple[str, str, Any]] = ()  # predictor, output and evidence of each decision
+    trace: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = ()  # predictor, inputs, outputs
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A decision that was met, and what followed by the value it was decoded to."""
+
+    at: tuple[str, str, Any]
+    after: dict[Any, _Branch | Answered] = field(default_factory=dict)
+
+
+class ModuleReplay:
+    """Answers examples as `program` would, from its record where it can; use within `meter_calls`.
+
+    Reads thresholds, knobs and demonstrations anew for each batch. `replays` is False once the program was seen to do
+    something else under the same replies.
+    """
+
+    def __init__(self, program: dspy.Module, by_inputs: Mapping[str, dspy.Example]) -> None:
+        self.program = program
+        self.replays = True
+        self._examples = by_inputs
+        self._predictors = dict(program.named_predictors())
+        self._requests = {name: RequestCache() for name in self._predictors}
+        self._kept: dict[Any, _Branch | Answered] = {}
+        self._told: dict[Any, Any] = {}
+        self._held: list[Any] = []  # signatures and demonstrations, so that no others take their ids
+        self._unchecked = CHECKED
+        for name, predictor in self._predictors.items():
+            predictor.forward = partial(self._forward, name, predictor)
+
+    def __call__(self, text: str) -> Answered:
+        """Return the answer to one example, named by its inputs."""
+        return self.answer_all([text])[0]
+
+    def answer_all(self, texts: Sequence[str]) -> list[Answered]:
+        """Return the answers to examples, in order. Raises `BudgetStop` at a cap."""
+        state = self._read_state()
+        lacking = list(dict.fromkeys(text for text in texts if self._look_up(state, text) is None))
+        made = self._run_all(lacking)
+        for text, answer in zip(lacking, made, strict=True):
+            if self._unchecked and not answer.error:
+                self._unchecked -= 1
+                again = self._run(text)
+                self.replays &= again.path == answer.path and str(again.prediction) == str(answer.prediction)
+            self._keep(state, text, answer)
+        fresh = dict(zip(lacking, made, strict=True))
+        return [fresh.get(text) or self._look_up(state, text) or self._run(text) for text in texts]
+
+    def _read_state(self) -> Any:
+        """Return what, decisions aside, the program has: knobs, instructions, demonstrations."""
+        knobs = tuple(one.value for _, one in self.program.named_parameters() if isinstance(one, Knob))
+        parts = [part for one in self._predictors.values() for part in (one.signature, one.demos)]
+        self._held += parts
+        decided = () if self.replays else orjson.dumps([one.fields for one in self._predictors.values()])
+        return knobs, tuple(map(id, parts)), decided
+
+    def _look_up(self, state: Any, text: str) -> Answered | None:
+        found = self._kept.get((state, text))
+        while isinstance(found, _Branch):
+            found = found.after.get(self._decode(found.at))
+        return found
+
+    def _keep(self, state: Any, text: str, answer: Answered) -> None:
+        path = answer.path if self.replays else ()
+        at, key = self._kept, (state, text)
+        for step in path:
+            branch = at.setdefault(key, _Branch(step))
+            if not isinstance(branch, _Branch) or branch.at[:2] != step[:2]:  # another way by the same decisions
+                self.replays = False
+                return
+            at, key = branch.after, self._decode(step)
+        at[key] = answer
+
+    def _decode(self, step: tuple[str, str, Any]) -> Any:
+        """Return the value of a decision under the predictor's thresholds now, as DSPy decodes it."""
+        name, output, found = step
+        config = self._predictors[name].fields.get(output, {})
+        if "noul" in found:
+            return found["noul"] >= config.get("threshold", 0.5)
+        p = found["probabilities"]
+        if isinstance(next(iter(p)), int):
+            mean = sum(level * share for level, share in p.items()) / sum(p.values())
+            cuts = config.get("cuts") or [n + 0.5 for n in range(len(p) - 1)]
+            return sum(mean >= cut for cut in cuts)
+        weights = config.get("weights")
+        if not weights:
+            return max(p, key=p.__getitem__)
+        scores = {label: share * weights.get(label, 1.0) for label, share in p.items()}
+        best = max(scores.values())
+        tied = [label for label, score in scores.items() if score == best]
+        return tied[0] if len(tied) == 1 else max(tied, key=lambda label: p[label] == max(p.values()))
+
+    def _run_all(self, texts: Sequence[str]) -> list[Answered]:
+        clients = [one.lm or dspy.settings.lm for one in self._predictors.values()]
+        if all(is_embedded(client) for client in clients):
+            self._decide_ahead(texts)
+            return [self._run(text) for text in texts]
+        with ThreadPoolExecutor(PARALLEL_RUNS) as pool:
+            return [one.result() for one in [pool.submit(copy_context().run, self._run, t) for t in texts]]
+
+    def _decide_ahead(self, texts: Sequence[str]) -> None:
+        """Ask for the decisions on the examples' own inputs in one batch."""
+        for name, predictor in self._predictors.items():
+            wanted = predictor.signature.input_fields
+            asked = [self._examples[text].inputs() for text in texts]
+            given = [{n: one[n] for n in wanted} for one in asked if all(n in one for n in wanted)]
+            if given:
+                self._ask(name, predictor, predictor.lm or dspy.settings.lm, given)
+
+    def _run(self, text: str) -> Answered:
+        with dspy.context(adapter=_Recorder(self._told)):
+            return run_example(self.program, self._examples[text])
+
+    def _forward(self, name: str, predictor: dspy.Predict, **inputs: Any) -> Any:
+        """Answer as the predictor does; what a decision client is asked is recorded."""
+        client = inputs.get("lm") or predictor.lm or dspy.settings.lm
+        if not is_direct(client):
+            return type(predictor).forward(predictor, **inputs)
+        asked = {n: value for n, value in inputs.items() if n in predictor.signature.input_fields}
+        (answers,) = self._ask(name, predictor, client, [asked])
+        return type(predictor).forward(predictor, **{**inputs, "lm": _Told(client, answers), "demos": []})
+
+    def _ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
+        sent = [{n: to_jsonable(value) for n, value in one.items()} for one in inputs]
+        known = (name, id(predictor.demos), id(predictor.signature))
+        keys = [(*known, orjson.dumps(one, option=orjson.OPT_SORT_KEYS, default=str)) for one in sent]
+        if new := {key: one for key, one in zip(keys, sent, strict=True) if key not in self._told}:
+            self._held += [predictor.demos, predictor.signature]
+            requests = self._requests[name]
+            if known not in self._told or not requests.kept({name: predictor}):
+                requests.ask(name, predictor, client, inputs[0])
+                self._told[known] = None
+            ((state, questions),) = requests.kept({name: predictor})
+            if hasattr(client, "batch"):
+                answers = client.batch(state, questions, list(new.values()))
+            else:
+                answers = [client(state={**state, "inputs": one}, questions=questions) for one in new.values()]
+            self._told.update(zip(new, answers, strict=True))
+        return [self._told[key] for key in keys]
+
+
+def run_example(program: dspy.Module, example: dspy.Example) -> Answered:
+    """Return what a program says of an example; an exception of its is noted."""
+    names = {id(predictor): name for name, predictor in program.named_predictors()}
+    paid: list[float] = []
+    trace: list[Any] = []
+    token, began, prediction, error = _paid.set(paid), time.perf_counter(), None, ""
+    try:
+        with record_evidence() as log, dspy.context(trace=trace, max_trace_size=LONGEST_TRACE):
+            prediction = program(**example.inputs())
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    finally:
+        _paid.reset(token)
+    usage = Usage(calls=len(paid), usd=sum(paid), decisions=len(log), seconds=time.perf_counter() - began)
+    path = [(names[id(caller)], output, found) for caller, output, found in log if id(caller) in names]
+    told = [(names[id(one)], asked, dict(said)) for one, asked, said in trace if id(one) in names]
+    return Answered(prediction, usage, path, told, error)
+
+
+class _Told:
+    """A decision client that says what was recorded."""
+
+    supports_decision_requests = True
+
+    def __init__(self, client: Any, answers: Mapping[str, Any]) -> None:
+        self.model, self.cache, self._answers = client.model, False, answers
+        self.callbacks: list[Any] = []
+        self.kwargs: dict[str, Any] = {}
+
+    def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
+        return self._answers
+
+
+class _Recorder:
+    """An adapter that asks a language model once for each content."""
+
+    def __init__(self, told: dict[Any, Any]) -> None:
+        self._inner = dspy.settings.adapter or dspy.ChatAdapter()
+        self._told = told
+
+    def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> Any:
+        asked = [lm.model, lm.kwargs, lm_kwargs, signature.dump_state(), signature.model_json_schema(), demos, inputs]
+        key = repr(asked)
+        paid = _paid.get()
+        paid = [] if paid is None else paid
+        if key not in self._told:
+            before = len(paid)
+            completions = self._inner(lm, lm_kwargs=lm_kwargs, signature=signature, demos=demos, inputs=inputs)
+            self._told[key] = completions, paid[before:]
+        else:
+            paid += self._told[key][1]
+        return self._told[key][0]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class CallMeter(BaseCallback):
+    """Counts every request to a language model, whoever makes it, and stops what would pass a cap.
+
+    Money is by LiteLLM's list prices. A reply that DSPy's cache gives counts as a request.
+    """
+
+    def __init__(self, spending: Spending) -> None:
+        self._spending = spending
+        self._under_way: dict[str, tuple[str, int, float]] = {}
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Reserve what the request may cost at most. Raises `BudgetStop` past a cap."""
+        settings = {**(getattr(instance, "kwargs", None) or {}), **(inputs.get("kwargs") or {}), **inputs}
+        longest = settings.get("max_tokens") or settings.get("max_completion_tokens") or MAX_REPLY_TOKENS
+        sent = estimate_prompt_tokens([inputs])
+        most = listed_price(instance.model, sent, int(longest)) or 0.0
+        self._spending.before_call(most)
+        self._under_way[call_id] = instance.model, sent, most
+
+    def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        """Book what the request did cost."""
+        if (known := self._under_way.pop(call_id, None)) is not None:
+            model, sent, most = known
+            usd = min(most, listed_price(model, sent, estimate_prompt_tokens([outputs], 0)) or 0.0)
+            self._spending.after_call(most, usd)
+            if (paid := _paid.get()) is not None:
+                paid.append(usd)

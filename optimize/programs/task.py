@@ -1,0 +1,242 @@
+"""A program of anybody's with its examples and metric: asked, graded, and scored setting by setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import dspy
+import numpy as np
+import orjson
+from dspy.adapters.types.decision import Choice, Noul, Score
+
+from optimize.abtest.offline import score_side_by_side
+from optimize.compiler.publish import Contents, read_ancestors
+from optimize.compiler.record import compiler_digest
+from optimize.compiler.replay import Arm, Replay
+from optimize.compiler.scoring import Scoring
+from optimize.compiler.study import Spending
+from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
+from optimize.evaluation.metrics import Grade
+from optimize.labelled.dataset import LabelledQuestion, digest_questions
+from optimize.labelled.split import find_previous_splits, question_digest
+from optimize.programs.examples import Examples, Metric, check_metric, read_examples, score_prediction
+from optimize.programs.recording import Answered, CallMeter, ModuleReplay, run_example
+from optimize.registry.versions import note_test_use
+from program.errors import BudgetError, DataError
+from program.knowledge.project import Project
+from program.loop.policy import read_setting
+from program.models.embedded.decider import LocalDecider
+from program.models.language.transport import listed_price
+from program.serve.factory import (
+    Factory,
+    describe_module,
+    export_module,
+    find_undecided,
+    make_program,
+    open_decider,
+    restore_module,
+)
+from program.serve.manifest import digest_of, read_manifest
+from program.serve.opening import load
+from program.serve.reference import resolve
+from program.settings import Settings, artifacts_root
+
+GOOD = 1.0  # score from which a run is worth showing
+LONGEST = 2_000  # characters of an answer in `scores.jsonl`
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A program with its examples divided, and the metric."""
+
+    project: Project  # its name, and the folders it works in
+    base: dspy.Module  # what is compiled from
+    undecided: list[str]  # predictors that the embedded decider answers
+    examples: Examples
+    parts: Mapping[str, Sequence[LabelledQuestion]]
+    metric: Metric
+    seed: int = 0
+    origin: str = ""
+
+    def describe_conditions(self) -> dict[str, Any]:
+        """Return all that a study's trials depend on."""
+        return {
+            **describe_module(self.base, self.undecided),
+            "compiler": compiler_digest(),
+            "start": digest_of(orjson.dumps(self.base.dump_state(), default=str)),
+            "questions": {name: digest_questions(part) for name, part in self.parts.items()},
+            "metric": getattr(self.metric, "__qualname__", repr(self.metric)),
+            "seed": self.seed,
+            "from": self.origin,
+        }
+
+    def replay(self, program: dspy.Module) -> ModuleReplay:
+        """Return the program's runs on the examples."""
+        return ModuleReplay(program, self.examples.by_inputs)
+
+    def arm(self, program: dspy.Module, questions: Sequence[LabelledQuestion]) -> Arm:
+        """Return a program and questions as a search takes them."""
+        return Arm(cast(Replay, self.replay(program)), questions)
+
+    def grade(self, question: LabelledQuestion, answer: Answered) -> Grade:
+        """Grade an answer by the metric: correct at 1, wrong at 0; a program that raised is worth 0."""
+        score = (
+            0.0
+            if answer.error
+            else score_prediction(self.metric, self.examples.known[question.id], answer.prediction)[0]
+        )
+        said = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
+        return Grade(
+            id=question.id,
+            topic=question.cluster,
+            tags=question.tags,
+            question=question.question,
+            outcome="",
+            correct=int(score >= GOOD),
+            partial=int(0 < score < GOOD),
+            wrong=int(score <= 0),
+            utility=score,
+            answer=said[:LONGEST],
+            path=(),
+            metrics={"model_calls": float(answer.usage.calls), "usd": answer.usage.usd},
+        )
+
+    def contents(self, program: dspy.Module, embedded: LocalDecider) -> Contents:
+        """Return what a version holds of a program."""
+        files = export_module(program, self.undecided, embedded)
+        return Contents(files, describe_module(program, self.undecided), read_setting(program))
+
+
+class ModuleScoring(Scoring):
+    """Settings of anybody's program, scored by its metric."""
+
+    weights: Task
+
+    def grade_answer(self, question: LabelledQuestion, answer: Answered) -> tuple[float, ...]:
+        """Return score, NaN for routing, calls and US dollars."""
+        key = (question.id, id(answer))
+        if key not in self._grades:
+            if answer.error:
+                self.broken[question.id] = answer.error
+            try:
+                score = self.weights.grade(question, answer).utility
+            except Exception as error:
+                self.broken[question.id], score = f"{type(error).__name__}: {error}", np.nan
+            self._grades[key] = score, np.nan, float(answer.usage.calls), answer.usage.usd
+        return self._grades[key]
+
+
+def evaluate_program(
+    task: Task,
+    program: dspy.Module,
+    questions: Sequence[LabelledQuestion],
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Evaluation:
+    """Ask a program and grade the answers."""
+    replay = task.replay(program.deepcopy())
+    return evaluate_side_by_side([(task.grade, replay.answer_all)], questions, GOOD, progress)[0]
+
+
+def open_task(
+    project: Project, make: Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
+) -> Task:
+    """Return the program made, with the state of the version `origin` if any, and its examples divided."""
+    ancestors = read_ancestors(origin, project.artifacts) if origin else []
+    base = restore_module(ancestors[0], make) if ancestors else make_program(make)
+    for _, predictor in base.named_predictors():
+        predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
+    examples = read_examples(Path(data), base)
+    parts = examples.split(find_previous_splits(ancestors))
+    return Task(project, base, find_undecided(base), examples, parts, metric, seed, origin)
+
+
+@contextmanager
+def asking(task: Task, spending: Spending) -> Iterator[LocalDecider]:
+    """Have the embedded decider answer what has no model, and every other request counted and capped.
+
+    Raises `BudgetError` when money is capped and a model's price is not known.
+    """
+    models = {one.lm or dspy.settings.lm for _, one in task.base.named_predictors()} - {None}
+    if spending.money and (unknown := [m.model for m in models if listed_price(m.model, 1, 1) is None]):
+        what = f"What {unknown[0]} costs is not known, so that --max-usd could not stop it."
+        raise BudgetError(what, "Cap --max-calls instead.")
+    embedded = open_decider()
+    embedded.embedder.remember_in(task.project.private)
+    callbacks = [*(dspy.settings.callbacks or []), CallMeter(spending)]
+    with dspy.context(lm=dspy.settings.lm or embedded, callbacks=callbacks):
+        yield embedded
+
+
+def plain_outputs(prediction: Any) -> dict[str, Any]:
+    """Return a prediction's outputs, decisions as their values."""
+    decided = Choice | Noul | Score
+    return {name: value.value if isinstance(value, decided) else value for name, value in dict(prediction).items()}
+
+
+def open_version(
+    ref: str, make: Factory, data: Path | str, metric: Metric, artifacts: Path | str | None = None
+) -> tuple[Task, dspy.Module]:
+    """Return a version's program, and the task of measuring it on examples."""
+    program = load(ref, make, artifacts=artifacts)
+    name = read_manifest(resolve(ref, artifacts).path).name
+    return Task(open_project(name, artifacts), program, [], read_examples(Path(data), program), {}, metric), program
+
+
+def evaluate_version(
+    ref: str,
+    make: Factory,
+    data: Path,
+    metric: Metric,
+    split: str = "test",
+    artifacts: Path | str | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> tuple[Evaluation, int]:
+    """Measure a version on what it did not learn from, or on train or dev; return how often that was looked at, too."""
+    task, program = open_version(ref, make, data, metric, artifacts)
+    before = find_previous_splits(read_ancestors(ref, artifacts))
+    asked = [q for q in task.examples.questions if before.get(question_digest(q.question)) == split]
+    asked = task.examples.unlearnt(before) if split == "test" else asked
+    project = task.project
+    looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
+    with asking(task, Spending()):
+        return evaluate_program(task, program, asked, progress), looks
+
+
+def compare_anew(
+    refs: Sequence[str],
+    make: Factory,
+    data: Path,
+    metric: Metric,
+    repeats: int = 1,
+    artifacts: Path | str | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> list[list[dict[str, Any]]]:
+    """Ask versions of one program every example of a file, and return the rows of each."""
+    opened = [open_version(ref, make, data, metric, artifacts) for ref in refs]
+    task = opened[0][0]
+    with asking(task, Spending()):
+        arms = [
+            (task.grade, lambda text, of=program: run_example(of, task.examples.by_inputs[text]))
+            for _, program in opened
+        ]
+        return score_side_by_side(arms, task.examples.questions, repeats, progress)
+
+
+def open_project(name: str, artifacts: Path | str | None) -> Project:
+    """Return the working folder as the place of a program's studies."""
+    return Project(Path.cwd(), Settings(name=name, knowledge={}, artifacts=str(artifacts_root(artifacts))))
+
+
+def check_program(task: Task) -> None:
+    """Raise `DataError` when the program or the metric fails on the first example."""
+    first = task.parts["train"][0]
+    answer = task.replay(task.base.deepcopy())(first.question)
+    if answer.error:
+        raise DataError(
+            f"The program failed on the example {first.id}: {answer.error}.", "Mend the program, or the example."
+        )
+    check_metric(task.metric, task.examples.known[first.id], answer.prediction)

@@ -1,0 +1,132 @@
+"""Anybody's DSPy program: made by a function that the caller names, its learned state restored from a version.
+
+The function is never named by an artifact, so that no sealed folder has code imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from program.errors import DataError, ModelError, SettingsError
+from program.loop.decisions import RequestCache, is_decision
+from program.models.embedded.decider import LocalDecider
+from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.reader import READER, shared_reader
+from program.serve.artifact import DEFAULT_POINT, describe_structure, export_state, restore_program
+from program.serve.manifest import Manifest, digest_of
+
+MODULE = "module"  # kind of program in a manifest; one without a kind is a project's
+Factory = Callable[[], dspy.Module]
+_log = logging.getLogger(__name__)
+
+
+def make_program(make: Factory) -> dspy.Module:
+    """Return a program that a function makes. Raises `SettingsError` when it makes none."""
+    name = getattr(make, "__qualname__", repr(make))
+    try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        what = f"{name} cannot be called without arguments ({error})."
+        raise SettingsError(what, "Name a function that takes none and returns a dspy.Module.") from error
+    try:
+        made = make()
+    except Exception as error:
+        raise SettingsError(
+            f"{name} raised {type(error).__name__}: {error}.", "Mend it: it makes the program."
+        ) from error
+    if not isinstance(made, dspy.Module):
+        what = f"{name} returned {type(made).__name__}, not a dspy.Module."
+        raise SettingsError(what, "Name a function that returns the program.")
+    return made
+
+
+def open_decider() -> LocalDecider:
+    """Return an embedded decider of its own."""
+    return LocalDecider(shared_embedder(), shared_reader())
+
+
+def find_undecided(program: dspy.Module) -> list[str]:
+    """Return the predictors that decide and have no model, which the embedded decider answers.
+
+    Raises `ModelError` for one that writes and has no model.
+    """
+    alone = [(name, one) for name, one in program.named_predictors() if not (one.lm or dspy.settings.lm)]
+    if writers := [name for name, one in alone if not is_decision(one)]:
+        what = f"{writers[0]} has an output that is no decision, and no language model to write it."
+        mend = "Call dspy.configure(lm=...) where the program is made, or make the output a Literal, bool or Choice."
+        raise ModelError(what, mend)
+    for name, one in alone:
+        for field, info in one.signature.output_fields.items():
+            if (info.json_schema_extra or {}).get("desc") in (None, "", f"${{{field}}}"):
+                what, mend = f"The output {field} of {name} has no description.", "Give it one: OutputField(desc=...)."
+                raise DataError(what, mend)
+    return [name for name, _ in alone]
+
+
+def describe_module(program: dspy.Module, undecided: list[str]) -> dict[str, Any]:
+    """Return a manifest's tables about a program: its structure, the digest of its code, and its models."""
+    models: dict[str, Any] = {
+        "predictors": {
+            name: READER if name in undecided else str(getattr(one.lm or dspy.settings.lm, "model", ""))
+            for name, one in program.named_predictors()
+        }
+    }
+    if undecided:
+        models |= {"embedder": shared_embedder().digest, "reader": shared_reader().digest}
+    made = {"kind": MODULE, "class": type(program).__qualname__, "code_digest": digest_program_code(program)}
+    return {"program": {**made, "structure": describe_structure(program)}, "models": models}
+
+
+def export_module(program: dspy.Module, undecided: list[str], embedded: LocalDecider) -> dict[str, bytes]:
+    """Return the files that hold what a program learned: its state, and the heads of the embedded decider."""
+    requests, predictors = RequestCache(), dict(program.named_predictors())
+    for name in undecided:
+        if demos := predictors[name].demos:
+            requests.ask(
+                name, predictors[name], embedded, {n: demos[0][n] for n in predictors[name].signature.input_fields}
+            )
+    asked = requests.kept(predictors)
+    return export_state(program, embedded.export_heads(asked) if asked else {})
+
+
+def restore_module(manifest: Manifest, make: Factory | None) -> dspy.Module:
+    """Return the program that a function makes, with the state of a version.
+
+    Raises `SettingsError` without the function, `IntegrityError` when its program has another structure.
+    """
+    if manifest.section("program").get("kind") != MODULE:
+        raise SettingsError(f"{manifest.label} is a project's program.", "Load it without a function that makes it.")
+    if make is None:
+        raise SettingsError(
+            f"{manifest.label} is a program of your own code, which no version holds.",
+            f'Give the function that makes it: load("{manifest.label}", make), or --program MODULE:FUNCTION.',
+        )
+    program = make_program(make)
+    models: Mapping[str, Any] = manifest.section("models")
+    undecided = [name for name, model in models.get("predictors", {}).items() if model == READER]
+    embedded = open_decider() if undecided else None
+    weights = {"embedder": embedded.embedder.digest, "reader": embedded.reader.digest} if embedded else {}
+    restore_program(program, manifest, embedded, weights, DEFAULT_POINT)
+    for name, predictor in program.named_predictors():
+        if name in undecided:
+            predictor.lm = embedded
+    if manifest.section("program").get("code_digest") != digest_program_code(program):
+        _log.warning("The code of %s has changed since: measure it again with `ragc eval`.", manifest.label)
+    return program
+
+
+def digest_program_code(program: dspy.Module) -> str:
+    """Return the digest of the file that defines a program's class, or the name of a class of DSPy's own."""
+    kind = type(program)
+    if kind.__module__.startswith("dspy."):
+        return kind.__qualname__
+    try:
+        return digest_of(Path(inspect.getfile(kind)).read_bytes())
+    except (OSError, TypeError):  # defined in a notebook or a shell
+        return ""
