@@ -28,7 +28,7 @@ FILE = re.compile(r"`((?:program|optimize|tests|benchmarks|docs|data)/[\w./-]+\.
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MADE = re.compile(r"(<!-- made by tests/test_docs\.py: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 REFERENCE = re.compile(r'"[\w-]+@(?:latest|production|v\d)"')
-MOST_LINES = {"README.md": 120, "architecture.md": 110}
+MOST_LINES = {"README.md": 120, "architecture.md": 110, "dspy.md": 145}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
@@ -70,9 +70,12 @@ def test_every_labelled_question_of_a_page_can_be_read(page):
 
 @each_page
 def test_every_name_that_a_python_example_imports_exists(page):
+    own = re.findall(
+        r"^```python (\w+)\.py$", page.read_text(), re.MULTILINE
+    )  # files that the page has the reader write
     for block in list_blocks(page, "python"):
         for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom):
+            if isinstance(node, ast.ImportFrom) and node.module not in own:
                 assert [one.name for one in node.names if not hasattr(import_module(str(node.module)), one.name)] == []
 
 

@@ -131,7 +131,9 @@ def format_interval(ends: Sequence[float]) -> str:
 
 @contextmanager
 def show_compile(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
-    """Show stage, trial, best so far, calls and seconds left on stderr; as lines where there is no terminal.
+    """Show stage, trial, best so far, calls and seconds left on stderr.
+
+    As lines where there is no terminal.
 
     Ctrl-C stops the compile in order; a second one ends the process at once, with what `left` says.
     """

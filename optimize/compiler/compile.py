@@ -324,7 +324,10 @@ def require_sense(project: Project, trials: int | None, seed: int | None, caps: 
 
 
 def resume_study(project: Project, study: str, given: Mapping[str, Any]) -> Study:
-    """Return the study to go on with. Raises `StudyError` when there is none, or it is finished or not as `given`."""
+    """Return the study to go on with.
+
+    Raises `StudyError` when there is none, or it is finished or not as `given`.
+    """
     begun = open_study(project, study)
     if begun.finished:
         raise StudyError(f"The study {begun.name} is finished: {begun.finished}.", "Start anew: ragc compile PROJECT")

@@ -104,7 +104,10 @@ class Scoring:
         return type(self)(arms, self.weights)
 
     def grade_answer(self, question: LabelledQuestion, answer: Any) -> tuple[float, ...]:
-        """Return utility, routing, calls and US dollars; the first two are NaN when grading raises."""
+        """Return utility, routing, calls and US dollars.
+
+        The first two are NaN when grading raises.
+        """
         calls, usd = float(answer.usage.calls), answer.usage.usd
         key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, answer.citations, calls, usd)
         if key not in self._grades:

@@ -225,7 +225,10 @@ class Study:
         _run_patiently(lambda: self.optuna.set_user_attr(key, value))
 
     def wait_for(self, key: str, check: Callable[[], None], seconds: float = WAIT) -> Any:
-        """Return a note once it is there. Raises `StudyError` when it does not come in time."""
+        """Return a note once it is there.
+
+        Raises `StudyError` when it does not come in time.
+        """
         end = time.monotonic() + seconds
         while (noted := self.notes.get(key)) is None:
             check()

@@ -96,7 +96,7 @@ def compile_program(
     artifacts: Path | str | None = None,
     watch: Watch = lambda live: None,
 ) -> CompiledProgram:
-    """Compile the program that a function makes against labelled examples, and publish it.
+    """Compile a function's program against labelled examples, and publish it.
 
     Searched are the thresholds of its decisions, its knobs and, of each predictor, demonstrations and instructions; or
     an `optimizer` of DSPy's learns in its way. The study is kept in `.ragc` of the working folder. Raises as
@@ -185,7 +185,7 @@ def seal_program(
     parent: str = "",
     artifacts: Path | str | None = None,
 ) -> str:
-    """Publish a program as it is, whatever taught it, scored on the test split of its examples.
+    """Publish a program as it is, scored on the test split of its examples.
 
     Raises as `compile_program`.
     """
@@ -277,7 +277,7 @@ Runs = Sequence[tuple[LabelledQuestion, Answered]]
 
 
 def label_demonstrations(task: Task, name: str, predictor: dspy.Predict, runs: Runs) -> list[Demonstration]:
-    """Return a predictor's demonstrations: by the examples' labels, else from runs that ended well."""
+    """Return a predictor's demonstrations, from labels or runs that ended well."""
     inputs, outputs = predictor.signature.input_fields, predictor.signature.output_fields
     made = []
     for question in task.parts["train"]:

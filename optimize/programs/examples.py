@@ -56,7 +56,7 @@ def is_named(text: str) -> bool:
 
 
 def import_function(name: str) -> Callable[..., Any]:
-    """Import a function that is named as `my_pkg.triage:make`, from the working folder too.
+    """Import a function named as `my_pkg.triage:make`, from the working folder too.
 
     Whoever names it trusts its module. Raises `SettingsError` when there is none.
     """
@@ -81,7 +81,7 @@ def import_function(name: str) -> Callable[..., Any]:
 
 
 def list_inputs(program: dspy.Module) -> tuple[str, ...]:
-    """Return the names of a program's inputs: its parameters, else the inputs that no predictor makes."""
+    """Return the names of a program's inputs, which no predictor of it makes."""
     named = list(inspect.signature(type(program).forward).parameters.values())[1:]
     if not any(p.kind is p.VAR_KEYWORD for p in named):
         return tuple(p.name for p in named if p.default is p.empty)
@@ -92,7 +92,7 @@ def list_inputs(program: dspy.Module) -> tuple[str, ...]:
 
 
 def read_examples(path: Path, program: dspy.Module) -> Examples:
-    """Return the examples of a JSON Lines file: objects that hold a program's inputs and labels.
+    """Return the examples of a JSON Lines file, objects of inputs and labels.
 
     `id`, `split` and, unless a predictor makes it, `topic` (which groups examples that succeed and fail together) mean
     what they do in labelled questions. Raises `DataError` for the first line that is no example.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from typing import Any
 
 import dspy
@@ -31,7 +33,8 @@ def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], me
         )
 
     train, dev = parts
-    learned: dspy.Module = OPTIMIZERS[name](program.deepcopy(), list(train), list(dev or train), scored, seed)
+    with redirect_stdout(sys.stderr):  # they print
+        learned: dspy.Module = OPTIMIZERS[name](program.deepcopy(), list(train), list(dev or train), scored, seed)
     for _, part in learned.named_sub_modules():
         part._compiled = False
     return learned

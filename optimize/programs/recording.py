@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import dspy
+import numpy as np
 import orjson
 from dspy.adapters.decision import record_evidence
 from dspy.utils.callback import BaseCallback
@@ -67,6 +68,8 @@ class ModuleReplay:
         self._requests = {name: RequestCache() for name in self._predictors}
         self._kept: dict[Any, _Branch | Answered] = {}
         self._told: dict[Any, Any] = {}
+        self._shares: dict[int, tuple[Any, tuple[str, ...], Any]] = {}  # of each choice that was met
+        self._weights: dict[tuple[str, str, tuple[str, ...]], Any] = {}  # of its options, as they are now
         self._held: list[Any] = []  # signatures and demonstrations, so that no others take their ids
         self._unchecked = CHECKED
         for name, predictor in self._predictors.items():
@@ -79,7 +82,8 @@ class ModuleReplay:
     def answer_all(self, texts: Sequence[str]) -> list[Answered]:
         """Return the answers to examples, in order. Raises `BudgetStop` at a cap."""
         state = self._read_state()
-        lacking = list(dict.fromkeys(text for text in texts if self._look_up(state, text) is None))
+        known = {text: self._look_up(state, text) for text in texts}
+        lacking = [text for text, found in known.items() if found is None]
         made = self._run_all(lacking)
         for text, answer in zip(lacking, made, strict=True):
             if self._unchecked and not answer.error:
@@ -87,11 +91,12 @@ class ModuleReplay:
                 again = self._run(text)
                 self.replays &= again.path == answer.path and str(again.prediction) == str(answer.prediction)
             self._keep(state, text, answer)
-        fresh = dict(zip(lacking, made, strict=True))
-        return [fresh.get(text) or self._look_up(state, text) or self._run(text) for text in texts]
+        known.update(zip(lacking, made, strict=True))
+        return [found for text in texts if (found := known[text]) is not None]
 
     def _read_state(self) -> Any:
         """Return what, decisions aside, the program has: knobs, instructions, demonstrations."""
+        self._weights.clear()
         knobs = tuple(one.value for _, one in self.program.named_parameters() if isinstance(one, Knob))
         parts = [part for one in self._predictors.values() for part in (one.signature, one.demos)]
         self._held += parts
@@ -126,13 +131,14 @@ class ModuleReplay:
             mean = sum(level * share for level, share in p.items()) / sum(p.values())
             cuts = config.get("cuts") or [n + 0.5 for n in range(len(p) - 1)]
             return sum(mean >= cut for cut in cuts)
-        weights = config.get("weights")
-        if not weights:
-            return max(p, key=p.__getitem__)
-        scores = {label: share * weights.get(label, 1.0) for label, share in p.items()}
-        best = max(scores.values())
-        tied = [label for label, score in scores.items() if score == best]
-        return tied[0] if len(tied) == 1 else max(tied, key=lambda label: p[label] == max(p.values()))
+        if id(found) not in self._shares:
+            self._shares[id(found)] = found, tuple(p), np.array(list(p.values()))
+        _, labels, shares = self._shares[id(found)]
+        if (key := (name, output, labels)) not in self._weights:
+            self._weights[key] = np.array([config.get("weights", {}).get(label, 1.0) for label in labels])
+        scores = shares * self._weights[key]
+        tied = np.flatnonzero(scores == scores.max())
+        return labels[tied[int(np.argmax(shares[tied]))]]
 
     def _run_all(self, texts: Sequence[str]) -> list[Answered]:
         clients = [one.lm or dspy.settings.lm for one in self._predictors.values()]

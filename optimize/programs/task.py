@@ -31,6 +31,7 @@ from program.knowledge.project import Project
 from program.loop.policy import read_setting
 from program.models.embedded.decider import LocalDecider
 from program.models.language.transport import listed_price
+from program.serve.artifact import STATE
 from program.serve.factory import (
     Factory,
     describe_module,
@@ -67,7 +68,7 @@ class Task:
         return {
             **describe_module(self.base, self.undecided),
             "compiler": compiler_digest(),
-            "start": digest_of(orjson.dumps(self.base.dump_state(), default=str)),
+            "start": digest_of(export_module(self.base, [], open_decider())[STATE]),
             "questions": {name: digest_questions(part) for name, part in self.parts.items()},
             "metric": getattr(self.metric, "__qualname__", repr(self.metric)),
             "seed": self.seed,
@@ -83,7 +84,10 @@ class Task:
         return Arm(cast(Replay, self.replay(program)), questions)
 
     def grade(self, question: LabelledQuestion, answer: Answered) -> Grade:
-        """Grade an answer by the metric: correct at 1, wrong at 0; a program that raised is worth 0."""
+        """Grade an answer by the metric: correct at 1, wrong at 0.
+
+        A program that raised is worth 0.
+        """
         score = (
             0.0
             if answer.error
@@ -144,7 +148,7 @@ def evaluate_program(
 def open_task(
     project: Project, make: Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
 ) -> Task:
-    """Return the program made, with the state of the version `origin` if any, and its examples divided."""
+    """Return the program made, with an origin's state, and its examples divided."""
     ancestors = read_ancestors(origin, project.artifacts) if origin else []
     base = restore_module(ancestors[0], make) if ancestors else make_program(make)
     for _, predictor in base.named_predictors():
@@ -156,7 +160,7 @@ def open_task(
 
 @contextmanager
 def asking(task: Task, spending: Spending) -> Iterator[LocalDecider]:
-    """Have the embedded decider answer what has no model, and every other request counted and capped.
+    """Have the embedded decider answer what has no model, and count the rest.
 
     Raises `BudgetError` when money is capped and a model's price is not known.
     """
@@ -195,7 +199,10 @@ def evaluate_version(
     artifacts: Path | str | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[Evaluation, int]:
-    """Measure a version on what it did not learn from, or on train or dev; return how often that was looked at, too."""
+    """Measure a version on what it did not learn from, or on train or dev.
+
+    Return how often that was looked at, too.
+    """
     task, program = open_version(ref, make, data, metric, artifacts)
     before = find_previous_splits(read_ancestors(ref, artifacts))
     asked = [q for q in task.examples.questions if before.get(question_digest(q.question)) == split]
@@ -215,7 +222,7 @@ def compare_anew(
     artifacts: Path | str | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[list[dict[str, Any]]]:
-    """Ask versions of one program every example of a file, and return the rows of each."""
+    """Return the rows of each version of a program on every example of a file."""
     opened = [open_version(ref, make, data, metric, artifacts) for ref in refs]
     task = opened[0][0]
     with asking(task, Spending()):

@@ -6,7 +6,9 @@ settings, the parameter at either end of its range, give the worth of every valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,19 +21,18 @@ from program.loop.policy import LEVEL, Dimension, Setting, apply_setting
 
 LIGHTEST, HEAVIEST = 1e-3, 1e3  # of a choice's options
 TRIED = 40  # values of a parameter at most
-PASSES = 2  # over all parameters
 MARGIN = 4.0  # times that a weight may lie past the last turn
 
 
 def widen_weights(space: Sequence[Dimension]) -> list[Dimension]:
-    """Return the parameters, the weights of options in the range that is searched for any program."""
+    """Return the parameters, with the weights of options in a wider range."""
     return [replace(d, low=LIGHTEST, high=HEAVIEST) if ":" in d.name and d.log else d for d in space]
 
 
 def fit_decisions(
     scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Callable[[int, int], None]
 ) -> Sweeps:
-    """Return the start with each parameter at its value of most worth, where it wins on examples it was not fitted to.
+    """Return the start with each parameter at its best, where that holds elsewhere.
 
     Knobs and candidates are swept after the decisions, as those of any program.
     """
@@ -39,10 +40,14 @@ def fit_decisions(
     others = [d for d in space if ":" not in d.name]
     topics = [question.cluster for question in scoring.questions]
     setting, gains, effective = dict(start), dict[str, float](), dict[str, None]()
-    steps = [(n, d) for n in range(PASSES) for d in decisions]
+
+    def list_turns() -> Iterator[Dimension]:
+        yield from decisions
+        yield from [d for d in decisions if d.name in gains]  # once more, as others moved meanwhile
+
     with suppress(BudgetStop):
-        for done, (_, d) in enumerate(steps):
-            progress(done, len(steps) + len(others))
+        for done, d in enumerate(list_turns()):
+            progress(done, len(space) + len(gains))
             before = scoring(setting).utility
             low, high = (scoring({**setting, d.name: end}).utility for end in (d.low, d.high))
             if not np.any(np.nan_to_num(low) != np.nan_to_num(high)):
@@ -53,11 +58,19 @@ def fit_decisions(
             rows = [np.where(turns < value, high, low) for value in values]
             table = np.array([before, *rows])
             gain = gain_out_of_fold(table, topics, range(len(topics)))
-            if np.nansum(gain) > 0 and (best := best_row(table)):
+            if _is_sure(gain, topics) and (best := best_row(table)):
                 setting[d.name] = values[best - 1]
                 gains[d.name] = float(np.nanmean(gain))
     swept = sweep_knobs(scoring, others, setting, progress)
     return Sweeps(swept.setting, {**gains, **swept.gains}, (*effective, *swept.effective))
+
+
+def _is_sure(gain: Floats, topics: Sequence[str]) -> bool:
+    """Return True for a sum of gains past its standard error over topics."""
+    sums: dict[str, float] = defaultdict(float)
+    for topic, one in zip(topics, np.nan_to_num(gain).tolist(), strict=True):
+        sums[topic] += one
+    return bool(sum(sums.values()) > math.fsum(one**2 for one in sums.values()) ** 0.5)
 
 
 def _answer_under(scoring: Scoring, setting: Setting) -> list[Answered]:

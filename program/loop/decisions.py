@@ -169,7 +169,9 @@ def ask_client(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> li
 
 
 def ask_watched(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
-    """Return the same evidence; DSPy's callbacks are told of every decision, the first lasting as long as the batch.
+    """Return the same evidence.
+
+    DSPy's callbacks are told of every decision, the first lasting as long as the batch.
 
     To call each predictor would serialise its demonstrations for each decision: a second a question.
     """

@@ -48,7 +48,10 @@ WRITERS = ("generator.answer", "generator.direct")
 
 
 def run(question: str, program: RunnableProgram) -> Answer:
-    """Return the answer, each request performed in turn; in a worker thread of `dspy.streamify` it is streamed."""
+    """Return the answer, each request performed in turn.
+
+    In a worker thread of `dspy.streamify` it is streamed.
+    """
     if dspy.settings.send_stream is not None and _is_worker_thread():
         answer: Answer = anyio.from_thread.run(arun, question, program)
         return answer
@@ -58,7 +61,10 @@ def run(question: str, program: RunnableProgram) -> Answer:
 
 
 async def arun(question: str, program: RunnableProgram) -> Answer:
-    """Return the answer, performing the requests of a step in parallel; `stream` and `dspy.streamify` hear of it."""
+    """Return the answer, performing the requests of a step in parallel.
+
+    `stream` and `dspy.streamify` hear of it.
+    """
     tell, send_stream = _tell.get(), dspy.settings.send_stream
     if tell is None and send_stream is not None and (name := _find_streamed(program)):
         return await _send_tokens(send_stream, name, question, program)

@@ -248,7 +248,7 @@ def state_claims(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[
 
 
 def cite_passages(answer: str, passages: Sequence[Passage], draft: str = "") -> tuple[str, tuple[Citation, ...]]:
-    """Renumber an answer's marks in order of use, in its draft first, and list their citations.
+    """Renumber an answer's marks by use in its draft, and list their citations.
 
     Marks of no passage are taken out. Where a claim of the draft was withdrawn, its number may be missing.
     """

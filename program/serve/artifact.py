@@ -77,7 +77,7 @@ def restore_program(
     weights: Mapping[str, str],
     point: str | None = None,
 ) -> None:
-    """Load sealed state and heads into a program of the same structure, set to an operating point."""
+    """Load sealed state and heads into a program, set to an operating point."""
     state = orjson.loads((manifest.folder / STATE).read_bytes())
     check_fit(manifest, program, state, weights)
     program.load_state(state["self"] if isinstance(program, dspy.Predict) else state)

@@ -27,7 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 def make_program(make: Factory) -> dspy.Module:
-    """Return a program that a function makes. Raises `SettingsError` when it makes none."""
+    """Return a program that a function makes.
+
+    Raises `SettingsError` when it makes none.
+    """
     name = getattr(make, "__qualname__", repr(make))
     try:
         inspect.signature(make).bind()
@@ -52,7 +55,7 @@ def open_decider() -> LocalDecider:
 
 
 def find_undecided(program: dspy.Module) -> list[str]:
-    """Return the predictors that decide and have no model, which the embedded decider answers.
+    """Return the predictors that the embedded decider answers, having no model.
 
     Raises `ModelError` for one that writes and has no model.
     """
@@ -70,7 +73,7 @@ def find_undecided(program: dspy.Module) -> list[str]:
 
 
 def describe_module(program: dspy.Module, undecided: list[str]) -> dict[str, Any]:
-    """Return a manifest's tables about a program: its structure, the digest of its code, and its models."""
+    """Return a manifest's tables on a program's structure, code and models."""
     models: dict[str, Any] = {
         "predictors": {
             name: READER if name in undecided else str(getattr(one.lm or dspy.settings.lm, "model", ""))
@@ -84,8 +87,11 @@ def describe_module(program: dspy.Module, undecided: list[str]) -> dict[str, Any
 
 
 def export_module(program: dspy.Module, undecided: list[str], embedded: LocalDecider) -> dict[str, bytes]:
-    """Return the files that hold what a program learned: its state, and the heads of the embedded decider."""
+    """Return the files that hold what a program learned, its state and heads."""
+    program = program.deepcopy()
     requests, predictors = RequestCache(), dict(program.named_predictors())
+    for predictor in predictors.values():
+        predictor.lm = None  # no state holds a model, and some cannot be saved
     for name in undecided:
         if demos := predictors[name].demos:
             requests.ask(
@@ -122,7 +128,7 @@ def restore_module(manifest: Manifest, make: Factory | None) -> dspy.Module:
 
 
 def digest_program_code(program: dspy.Module) -> str:
-    """Return the digest of the file that defines a program's class, or the name of a class of DSPy's own."""
+    """Return the digest of the code of a program's class, or a DSPy class's name."""
     kind = type(program)
     if kind.__module__.startswith("dspy."):
         return kind.__qualname__

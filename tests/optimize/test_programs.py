@@ -1,0 +1,366 @@
+"""Anybody's DSPy program: the programs of docs/dspy.md, compiled, sealed, loaded and compared from the command line."""
+
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import dspy
+import pytest
+from dspy.lm15 import Message, Request, Response, TextPart, Usage
+
+from optimize import compile_program, seal
+from optimize.cli.main import main
+from optimize.programs.recording import ModuleReplay
+from program import RagcError, load
+from program.errors import BudgetError, DataError, IntegrityError, ModelError, SettingsError
+from program.loop.policy import Knob, apply_setting
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```python (\w+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WRITTEN = {
+    "billing": [
+        "The invoice of {} is wrong",
+        "I was charged twice in {}",
+        "How do I pay the bill of {}",
+        "Send the receipt of {}",
+    ],
+    "technical": [
+        "The app crashes since {}",
+        "I cannot log in after {}",
+        "The export of {} shows an error",
+        "Sync fails since {}",
+    ],
+    "delivery": [
+        "My parcel of {} has not come",
+        "The courier lost the box of {}",
+        "When is {} shipped",
+        "The package of {} is wet",
+    ],
+}
+SPLITS = ("train", "test", "train", "dev", "train")
+
+
+def write_tickets(path, field="ticket"):
+    rows = [
+        {field: text.format(month) + end, "team": team, "urgent": bool(end.strip(".")), "split": SPLITS[(i + j) % 5]}
+        for team, texts in WRITTEN.items()
+        for i, text in enumerate(texts)
+        for j, month in enumerate(("March", "April", "May", "June", "July"))
+        for end in [".", ". It is urgent, answer today."][(i + j) % 2 : (i + j) % 2 + 1]
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """A folder with the programs of the page, `triage` and `intake` compiled in it."""
+    folder = tmp_path_factory.mktemp("programs")
+    for name, block in BLOCK.findall((ROOT / "docs" / "dspy.md").read_text()):
+        (folder / name).write_text(block)
+    write_tickets(folder / "tickets.jsonl")
+    write_tickets(folder / "letters.jsonl", field="letter")
+    with pytest.MonkeyPatch.context() as patch:
+        enter(folder, patch)
+        for name, data in (("triage", "tickets"), ("intake", "letters")):
+            assert run("compile", f"{name}:make", *task(name, data), "--name", name, "--trials", "4") in (0, 3)
+    return folder
+
+
+@pytest.fixture
+def desk(compiled, tmp_path, monkeypatch):
+    """A copy of the folder, entered."""
+    shutil.copytree(compiled, tmp_path / "desk")
+    return enter(tmp_path / "desk", monkeypatch)
+
+
+def enter(folder, patch):
+    patch.chdir(folder)
+    patch.syspath_prepend(str(folder))
+    patch.setenv("RAGC_ARTIFACTS", str(folder / "artifacts"))
+    for name in ("triage", "intake"):
+        patch.delitem(sys.modules, name, raising=False)
+    return folder
+
+
+def task(name, data, option="--data"):
+    return option, f"{data}.jsonl", "--metric", f"{name}:metric"
+
+
+def run(*arguments):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "argv", ["ragc", *map(str, arguments)])
+        main()
+    return end.value.code
+
+
+def ask(capsys, *arguments):
+    capsys.readouterr()
+    code = run(*arguments, "--json")
+    return code, json.loads(capsys.readouterr().out)
+
+
+def read_module(name):
+    return __import__(name)
+
+
+@pytest.mark.parametrize(("name", "data"), [("triage", "tickets"), ("intake", "letters")])
+def test_a_strangers_classifier_learns_from_its_labels_with_no_key(desk, capsys, name, data):
+    code, found = ask(capsys, "eval", f"{name}@v2", "--program", f"{name}:make", *task(name, data, "--questions"))
+    before = ask(capsys, "ls", name)[1][0]["metrics"]["utility"]["value"]
+    assert code == 0
+    assert found["metrics"]["utility"]["value"] > before + 0.1
+    assert found["metrics"]["model_calls"]["value"] == 0
+
+
+@pytest.mark.parametrize(("name", "data"), [("triage", "tickets"), ("intake", "letters")])
+def test_a_version_answers_in_a_new_process_as_it_was_scored(desk, name, data):
+    script = (
+        f"import json; from program import load; from {name} import make\n"
+        f"rows = [json.loads(line) for line in open('{data}.jsonl')]; program = load('{name}@v2', make)\n"
+        "key = next(iter(rows[0]))\n"
+        "print(json.dumps({r[key]: dict(program(**{key: r[key]})) for r in rows if r['split'] == 'test'}))"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(desk)])}
+    told = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    answers = json.loads(told.stdout)
+    (folder,) = (desk / "artifacts" / name / "versions").glob("v2-*")
+    scored = [json.loads(line) for line in (folder / "scores.jsonl").read_text().splitlines()]
+    assert len(scored) == len(answers) > 8
+    for row in scored:
+        assert answers[next(iter(json.loads(row["question"]).values()))] == json.loads(row["answer"])
+
+
+def test_the_registry_and_the_ab_test_take_any_program(desk, capsys):
+    assert ask(capsys, "diff", "triage@v1", "triage@v2")[1]["demonstrations"][0]["came"]
+    assert ask(capsys, "ab", "offline", "triage@v1", "triage@v2")[1]["difference"] > 0
+    again = ("--program", "triage:make", *task("triage", "tickets"))
+    assert ask(capsys, "ab", "offline", "triage@v1", "triage@v2", *again)[1]["n"] == 60
+    assert ask(capsys, "verify", "triage@v2", "--program", "triage:make")[1][0]["ok"]
+    assert run("promote", "triage@v1", "--to", "production") == run("promote", "triage@v2", "--to", "production") == 0
+    assert load("triage@production", read_module("triage").make)(ticket="The courier lost it").team == "delivery"
+    assert ask(capsys, "rollback", "triage")[1]["to"].startswith("v1-")
+
+
+def test_what_another_optimizer_learned_becomes_a_version(desk, capsys):
+    capsys.readouterr()
+    exec((desk / "learn.py").read_text(), {})
+    assert capsys.readouterr().out.split() == ["triage@v3"]
+    read_module("triage").make().save(desk / "state.json")
+    assert ask(capsys, "seal", "triage:make", "state.json", *task("triage", "tickets"), "--name", "triage")[1] == {
+        "version": "triage@v4"
+    }
+    code, done = ask(
+        capsys,
+        "compile",
+        "triage:make",
+        *task("triage", "tickets"),
+        "--name",
+        "triage",
+        "--optimizer",
+        "reanchor",
+        "--from",
+        "triage@v3",
+    )
+    assert (code in (0, 3), done["version"], done["optimizer"]) == (True, "triage@v5", "reanchor")
+    learned = load("triage@v3", read_module("triage").make)
+    assert len(learned.demos) == 24
+    assert seal(learned, name="triage", data="tickets.jsonl", metric=read_module("triage").metric) == "triage@v6"
+    scores = [one["metrics"]["utility"]["value"] for one in ask(capsys, "ls", "triage")[1]]
+    assert scores[5] == scores[2] > scores[3]
+
+
+def test_a_sealed_folder_has_nothing_imported(desk, monkeypatch):
+    monkeypatch.setattr("builtins.__import__", lambda *a, real=__import__, **k: (_refuse(a[0]), real(*a, **k))[1])
+    with pytest.raises(SettingsError, match="Give the function"):
+        load("triage@v2")
+
+
+def _refuse(name):
+    assert name != "triage"
+
+
+def test_a_program_of_another_structure_is_refused_and_changed_code_is_told(desk, caplog):
+    with pytest.raises(IntegrityError, match="missing here"):
+        load("triage@v2", lambda: dspy.Predict("ticket -> team: bool"))
+    with (desk / "intake.py").open("a") as file:
+        file.write("# another line\n")
+    with caplog.at_level(logging.WARNING):
+        load("intake@v2", read_module("intake").make)
+    assert "changed since" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        ("def make(a): return dspy.Predict(Triage)", "without arguments"),
+        ("def make(): return 7", "not a dspy.Module"),
+        ("def make(): raise ValueError('no')", "raised ValueError"),
+        ("def make(): return dspy.Predict('ticket -> team')", "no language model"),
+        ("def make(): return dspy.Predict('ticket -> team: bool')", "no description"),
+        (
+            "def metric(example, prediction, trace=None): return prediction.colour",
+            "metric metric raised AttributeError",
+        ),
+        ("def metric(example, prediction, trace=None): return 'good'", "no number"),
+        ("import nowhere_to_be_found", "no module nowhere_to_be_found"),
+        ("make = 3", "not a function"),
+    ],
+)
+def test_what_is_wrong_with_a_program_is_said_in_a_sentence(desk, capsys, broken, told):
+    (desk / "triage.py").write_text((desk / "triage.py").read_text() + f"\n{broken}\n")
+    capsys.readouterr()
+    assert run("compile", "triage:make", *task("triage", "tickets"), "--name", "wrong", "--json") == 2
+    error = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert told in error["what"]
+    assert error["mend"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (['{"team": "billing"}'] * 12, "has no ticket"),
+        (["{"] * 12, "is not JSON"),
+        (['{"ticket": "a", "team": "billing"}'] * 3, "too few"),
+        (['{"id": "a", "ticket": "a", "team": "billing"}'] * 12, "is there twice"),
+        (['{"ticket": "a", "team": "billing", "split": "later"}'] * 12, "is no split"),
+    ],
+)
+def test_what_is_wrong_with_examples_is_said_in_a_sentence(desk, lines, told):
+    (desk / "few.jsonl").write_text("\n".join(lines))
+    triage = read_module("triage")
+    with pytest.raises(DataError, match=told):
+        compile_program(triage.make, "few.jsonl", triage.metric, name="few")
+
+
+def test_options_that_lack_their_fellows_are_refused(desk):
+    assert run("compile", "triage:make", "--name", "triage") == 2
+    assert run("eval", "triage@v2", "--program", "triage:make") == 2
+    assert run("compile", "triage:make", *task("triage", "tickets"), "--name", "x", "--optimizer", "gepa") == 2
+    assert run("compile", "triage:lost", *task("triage", "tickets"), "--name", "x") == 2
+
+
+class Engine:
+    """A language model that answers at random once it is shown no example, and is counted."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def complete(self, request: Request) -> Response:
+        self.calls += 1
+        text = "".join(
+            part.text for message in request.messages for part in message.parts if isinstance(part, TextPart)
+        )
+        shown = text.count("[[ ## ticket ## ]]")
+        team = "delivery" if shown > 2 and "parcel" in text.rpartition("[[ ## ticket ## ]]")[2] else "billing"
+        reply = f"[[ ## reasoning ## ]]\nso\n\n[[ ## team ## ]]\n{team}\n\n[[ ## completed ## ]]"
+        usage = Usage(input_tokens=9, output_tokens=9, total_tokens=18)
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant([TextPart(reply)]),
+            finish_reason="stop",
+            usage=usage,
+        )
+
+
+def make_writer(engine):
+    def make():
+        program = dspy.ChainOfThought("ticket -> team: str")
+        program.set_lm(dspy.LM("scripted/model", engine=engine, cache=False))
+        return program
+
+    return make
+
+
+def test_a_language_model_is_asked_once_for_each_content_and_never_past_a_cap(desk):
+    engine = Engine()
+    metric = lambda example, prediction, trace=None: prediction.team == example.team  # noqa: E731
+    options = {"data": "tickets.jsonl", "metric": metric, "name": "writer", "trials": 4}
+    done = compile_program(make_writer(engine), **options)
+    assert done.after.measure("utility").value > done.before.measure("utility").value
+    assert done.replayed
+    assert engine.calls == done.calls
+    capped = Engine()
+    with pytest.raises(BudgetError, match="cap on calls"):
+        compile_program(make_writer(capped), **options, max_calls=4)
+    assert capped.calls <= 4
+    with pytest.raises(BudgetError, match="is not known"):
+        compile_program(make_writer(capped), **options, max_usd=1.0)
+
+
+def test_a_study_that_was_cut_short_goes_on(desk):
+    triage = read_module("triage")
+    options = {"data": "tickets.jsonl", "metric": triage.metric, "name": "again", "trials": 3}
+
+    def stop(live):
+        if live.stage == "testing":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compile_program(triage.make, **options, watch=stop)
+    seen = []
+    done = compile_program(triage.make, **options, resume=True, watch=lambda live: seen.append(live.stage))
+    assert (done.reference, done.study) == ("again@v2", "again-1")
+    assert "making demonstrations" not in seen
+    with pytest.raises(RagcError, match="finished"):
+        compile_program(triage.make, **options, resume=True)
+
+
+class Doubting(dspy.Module):
+    """Answers by one decision and a knob, and counts its runs."""
+
+    def __init__(self, luck=None):
+        super().__init__()
+        self.decide = dspy.Predict("text -> sure: bool")
+        self.patience = Knob(1, 0, 2, meaning="how long it waits")
+        self.runs, self.luck = [], luck
+
+    def forward(self, text):
+        self.runs.append(text)
+        said = self.decide(text=text).sure
+        return dspy.Prediction(said=said, waited=self.patience.value, luck=self.luck and len(self.runs))
+
+
+class Chances:
+    """A decision client whose probability is the text's length."""
+
+    supports_decision_requests = True
+
+    def __init__(self):
+        self.model, self.cache, self.callbacks, self.kwargs = "local/chances", False, [], {}
+
+    def __call__(self, state, questions):
+        return {name: {"noul": len(state["inputs"]["text"]) / 10} for name in questions}
+
+
+@pytest.mark.parametrize("luck", [None, True])
+def test_a_threshold_is_tried_by_arithmetic_where_a_program_does_the_same_twice(luck):
+    examples = {text: dspy.Example(text=text).with_inputs("text") for text in ("a", "aaaa", "aaaaaaaa")}
+    program = Doubting(luck)
+    program.decide.signature = program.decide.signature.with_updated_fields("sure", desc="whether it is sure")
+    program.decide.lm = Chances()
+    replay = ModuleReplay(program, examples)
+    said = {}
+    for threshold in (0.5, 0.3, 0.9, 0.55, 0.35, 0.85):
+        apply_setting(program, {"decide:sure": threshold})
+        said[threshold] = [answer.prediction.said for answer in replay.answer_all(list(examples))]
+    assert said == {t: [p >= t for p in (0.1, 0.4, 0.8)] for t in said}
+    assert replay.replays is (luck is None)
+    assert len(program.runs) == (
+        3 + 3 + 2 if luck is None else len(program.runs)
+    )  # three checked twice; two fell otherwise
+    apply_setting(program, {"patience": 2})
+    assert [answer.prediction.waited for answer in replay.answer_all(list(examples))] == [2, 2, 2]
+
+
+def test_a_predictor_that_writes_needs_a_model(desk):
+    with pytest.raises(ModelError, match="no language model"):
+        compile_program(lambda: dspy.Predict("ticket -> team"), "tickets.jsonl", lambda e, p: 1, name="x")
