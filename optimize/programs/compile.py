@@ -41,7 +41,7 @@ from optimize.programs.task import (
     plain_outputs,
 )
 from optimize.programs.thresholds import fit_decisions, widen_weights
-from program.errors import BudgetError, BudgetStop
+from program.errors import BudgetError, BudgetStop, DataError
 from program.loop.policy import apply_setting, find_dimensions, read_setting
 from program.models.embedded.decider import LocalDecider
 from program.serve.factory import Factory
@@ -136,6 +136,9 @@ def compile_program(
         session.limit(1.0)
         pair = [(task.grade, task.replay(one.deepcopy()).answer_all) for one in (task.base, final)]
         before, after = evaluate_side_by_side(pair, task.parts["test"], GOOD, session.advance)
+        if after.failed and not after.grades:
+            what = f"No example of test could be graded: {after.failed[0]}."
+            raise DataError(what, "Mend the metric, or the labels that it reads.")
         session.begin_stage("sealing")
         parent = origin or publisher.publish_uncompiled(task.contents(task.base, embedded), before)
         sealed = task.contents(final, embedded)

@@ -80,15 +80,21 @@ def import_function(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def list_inputs(program: dspy.Module) -> tuple[str, ...]:
-    """Return the names of a program's inputs, which no predictor of it makes."""
+def list_inputs(program: dspy.Module) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of a program's inputs, needed and optional.
+
+    An optional one that a predictor makes is taken for a label. Raises `SettingsError` for a module without forward.
+    """
+    if not hasattr(type(program), "forward"):
+        raise SettingsError(f"{type(program).__qualname__} has no forward.", "Give it one; aforward may stand beside.")
     named = list(inspect.signature(type(program).forward).parameters.values())[1:]
-    if not any(p.kind is p.VAR_KEYWORD for p in named):
-        return tuple(p.name for p in named if p.default is p.empty)
     predictors = [one for _, one in program.named_predictors()]
     made = {name for one in predictors for name in one.signature.output_fields}
-    wanted = (name for one in predictors for name in one.signature.input_fields)
-    return tuple(name for name in dict.fromkeys(wanted) if name not in made)
+    if any(p.kind is p.VAR_KEYWORD for p in named):
+        wanted = (name for one in predictors for name in one.signature.input_fields)
+        return tuple(name for name in dict.fromkeys(wanted) if name not in made), ()
+    optional = tuple(p.name for p in named if p.default is not p.empty and p.name not in made)
+    return tuple(p.name for p in named if p.default is p.empty), optional
 
 
 def read_examples(path: Path, program: dspy.Module) -> Examples:
@@ -101,11 +107,9 @@ def read_examples(path: Path, program: dspy.Module) -> Examples:
         lines = [(n, line) for n, line in enumerate(path.read_bytes().splitlines(), 1) if line.strip()]
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.", "Name a file of JSON Lines.") from error
-    inputs, outputs = (
-        list_inputs(program),
-        {n for _, p in program.named_predictors() for n in p.signature.output_fields},
-    )
-    rows = [_read_line(f"{path} line {n}", line, inputs) for n, line in lines]
+    needed, optional = list_inputs(program)
+    outputs = {n for _, p in program.named_predictors() for n in p.signature.output_fields}
+    rows = [_read_line(f"{path} line {n}", line, needed) for n, line in lines]
     questions, known, by_inputs = [], {}, {}
     for n, row in enumerate(rows):
         id_, split = str(row.get("id") or f"e{n + 1:06}"), row.get("split")
@@ -117,6 +121,7 @@ def read_examples(path: Path, program: dspy.Module) -> Examples:
         labels = {name: value for name, value in row.items() if name in outputs}
         tags = (f"{k}={v}" for k, v in labels.items() if len(str(v)) <= LONGEST_TAG)
         topic = "" if "topic" in outputs else str(row.get("topic") or "")
+        inputs = [*needed, *(name for name in optional if row.get(name) is not None)]
         text = orjson.dumps({name: row[name] for name in inputs}, option=orjson.OPT_SORT_KEYS).decode()
         questions.append(
             LabelledQuestion(id=id_, question=text, topic=topic, tags=tuple(tags), split=split, answer="as labelled")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from optimize.labelled.split import find_previous_splits, question_digest
 from optimize.programs.examples import Examples, Metric, check_metric, read_examples, score_prediction
 from optimize.programs.recording import Answered, CallMeter, ModuleReplay, run_example
 from optimize.registry.versions import note_test_use
-from program.errors import BudgetError, DataError
+from program.errors import BudgetError, DataError, SettingsError
 from program.knowledge.project import Project
 from program.loop.policy import read_setting
 from program.models.embedded.decider import LocalDecider
@@ -44,7 +45,7 @@ from program.serve.factory import (
 from program.serve.manifest import digest_of, read_manifest
 from program.serve.opening import load
 from program.serve.reference import resolve
-from program.settings import Settings, artifacts_root
+from program.settings import NAME, Settings, artifacts_root
 
 GOOD = 1.0  # score from which a run is worth showing
 LONGEST = 2_000  # characters of an answer in `scores.jsonl`
@@ -176,9 +177,13 @@ def asking(task: Task, spending: Spending) -> Iterator[LocalDecider]:
 
 
 def plain_outputs(prediction: Any) -> dict[str, Any]:
-    """Return a prediction's outputs, decisions as their values."""
+    """Return a prediction's outputs, decisions as their values.
+
+    What is no prediction is one output.
+    """
     decided = Choice | Noul | Score
-    return {name: value.value if isinstance(value, decided) else value for name, value in dict(prediction).items()}
+    named = dict(prediction) if isinstance(prediction, dspy.Example | Mapping) else {"prediction": prediction}
+    return {name: value.value if isinstance(value, decided) else value for name, value in named.items()}
 
 
 def open_version(
@@ -234,7 +239,13 @@ def compare_anew(
 
 
 def open_project(name: str, artifacts: Path | str | None) -> Project:
-    """Return the working folder as the place of a program's studies."""
+    """Return the working folder as the place of a program's studies.
+
+    Raises `SettingsError` for what is no name.
+    """
+    if not re.fullmatch(NAME, name):
+        what = f"{name!r} is no name for versions."
+        raise SettingsError(what, "Write small letters, digits and -._ between them, 63 at most.")
     return Project(Path.cwd(), Settings(name=name, knowledge={}, artifacts=str(artifacts_root(artifacts))))
 
 

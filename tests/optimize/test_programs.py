@@ -200,6 +200,7 @@ def test_a_program_of_another_structure_is_refused_and_changed_code_is_told(desk
         ("def make(a): return dspy.Predict(Triage)", "without arguments"),
         ("def make(): return 7", "not a dspy.Module"),
         ("def make(): raise ValueError('no')", "raised ValueError"),
+        ("class Later(dspy.Module):\n async def aforward(self, ticket): pass\nmake = Later", "no forward"),
         ("def make(): return dspy.Predict('ticket -> team')", "no language model"),
         ("def make(): return dspy.Predict('ticket -> team: bool')", "no description"),
         (
@@ -207,6 +208,7 @@ def test_a_program_of_another_structure_is_refused_and_changed_code_is_told(desk
             "metric metric raised AttributeError",
         ),
         ("def metric(example, prediction, trace=None): return 'good'", "no number"),
+        ("def metric(example, prediction, trace=None): return 1 / (example.split != 'test')", "No example of test"),
         ("import nowhere_to_be_found", "no module nowhere_to_be_found"),
         ("make = 3", "not a function"),
     ],
@@ -242,6 +244,35 @@ def test_options_that_lack_their_fellows_are_refused(desk):
     assert run("eval", "triage@v2", "--program", "triage:make") == 2
     assert run("compile", "triage:make", *task("triage", "tickets"), "--name", "x", "--optimizer", "gepa") == 2
     assert run("compile", "triage:lost", *task("triage", "tickets"), "--name", "x") == 2
+    assert run("compile", "triage:make", *task("triage", "tickets"), "--name", "No Name") == 2
+
+
+class Polite(dspy.Module):
+    """Takes what a field of an example may say, and says one word."""
+
+    def __init__(self, decide):
+        super().__init__()
+        self.decide = decide
+
+    def forward(self, ticket, greeting="", team=""):
+        assert not team
+        return f"{greeting}{self.decide(ticket=ticket).team}"
+
+
+def test_a_program_that_takes_optional_inputs_and_returns_plain_text_is_compiled(desk):
+    rows = [json.loads(line) for line in Path("tickets.jsonl").read_text().splitlines()]
+    Path("greeted.jsonl").write_text(
+        "".join(json.dumps(row | {"greeting": "Dear "} if n % 2 else row) + "\n" for n, row in enumerate(rows))
+    )
+    done = compile_program(
+        lambda: Polite(read_module("triage").make()),
+        "greeted.jsonl",
+        lambda example, said: said == example.get("greeting", "") + example.team,
+        name="polite",
+        trials=2,
+    )
+    assert done.after.measure("utility").value > done.before.measure("utility").value + 0.1
+    assert {json.loads(grade.answer)["prediction"][:5] == "Dear " for grade in done.after.grades} == {True, False}
 
 
 class Engine:
