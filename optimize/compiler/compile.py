@@ -94,18 +94,13 @@ def compile_project(
         BudgetError: a cap does not reach to the first setting.
     """
     caps = Caps(max_calls, max_usd, max_seconds)
-    require_sense(project, trials, seed, caps)
-    origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
-    begun = resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
-    if begun is not None:
-        seed, origin = begun.notes[Note.IDENTITY]["seed"], begun.notes[Note.IDENTITY]["from"]
-        caps = caps.fill_from(begun.notes[Note.CAPS])
+    begun, seed, origin, caps = take_up_study(project, study, resume, trials, seed, origin, caps)
     record = Record(project.settings.study.storage or project.private / RECORD)
     session = Session(record, Spending(), caps, Live(), watch)
     session.limit(Share.CHOICE)
     with closing(record), ExitStack() as held:
         try:
-            opened = open_compile(session, project, seed or 0, origin, begun)
+            opened = open_compile(session, project, seed, origin, begun)
             current = begin_study(session, opened, begun, trials)
             held.enter_context(lead_study(project, current.name))
             opened = _take_pace(session, opened)
@@ -127,6 +122,23 @@ def compile_project(
         tested = test(session, opened, current, final)
         decisions = calibrate_decisions(plan.arms, demonstrations, points.points[BALANCED], session.spending)
         return seal(session, opened, plan, search, validation, points, tested, decisions)
+
+
+def take_up_study(
+    project: Project, study: str, resume: bool, trials: int | None, seed: int | None, origin: str, caps: Caps
+) -> tuple[Study | None, int, str, Caps]:
+    """Return the study to go on with, if any, and the seed, origin and caps.
+
+    Those of the study hold where none is given. Raises `StudyError` for numbers beyond all use, and for a study that
+    cannot be gone on with.
+    """
+    require_sense(project, trials, seed, caps)
+    origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
+    if not (resume or study):
+        return None, seed or 0, origin, caps
+    begun = resume_study(project, study, {"seed": seed, "from": origin or None})
+    identity = begun.notes[Note.IDENTITY]
+    return begun, identity["seed"], identity["from"], caps.fill_from(begun.notes[Note.CAPS])
 
 
 def join_study(project: Project, study: str, watch: Watch = lambda live: None, wait: float = WAIT) -> int:

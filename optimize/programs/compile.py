@@ -13,7 +13,7 @@ import orjson
 
 from optimize.compiler.candidates import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation
-from optimize.compiler.compile import RECORD, choose, require_sense, resume_study, search_settings
+from optimize.compiler.compile import RECORD, choose, search_settings, take_up_study
 from optimize.compiler.demonstrations import WORKED, Demonstration, thin_out, to_json
 from optimize.compiler.plan import SEARCHED, begin_study, lead_study, propose_instructions
 from optimize.compiler.publish import Publisher, compare_grades
@@ -103,13 +103,8 @@ def compile_program(
     `compile_project`, `SettingsError` and `ModelError` for a program that cannot be made or asked.
     """
     project, caps = open_project(name, artifacts), Caps(max_calls, max_usd, max_seconds)
-    require_sense(project, trials, seed, caps)
-    origin = str(resolve(origin, project.artifacts)) if origin else ""
-    begun = resume_study(project, study, {"seed": seed, "from": origin or None}) if resume or study else None
-    if begun is not None:
-        seed, origin = begun.notes[Note.IDENTITY]["seed"], begun.notes[Note.IDENTITY]["from"]
-        caps = caps.fill_from(begun.notes[Note.CAPS])
-    task = open_task(project, make, data, metric, seed or 0, origin)
+    begun, seed, origin, caps = take_up_study(project, study, resume, trials, seed, origin, caps)
+    task = open_task(project, make, data, metric, seed, origin)
     record = Record(project.private / RECORD)
     session = Session(record, Spending(), caps, Live(), watch)
     if begun is not None and record.store is not None:
@@ -126,7 +121,7 @@ def compile_program(
             else:
                 session.begin_stage(f"running {optimizer}")
                 shown = [task.examples.of(task.parts[part]) for part in ("train", "dev")]
-                final, points, search = run_optimizer(optimizer, task.base, shown, metric, seed or 0), None, None
+                final, points, search = run_optimizer(optimizer, task.base, shown, metric, seed), None, None
         except BudgetStop as stop:
             what = f"The cap on {stop.tripped} was reached before anything could be learned."
             raise BudgetError(what, f"Give more: --max-{stop.tripped} N, with --resume.") from None
@@ -151,7 +146,7 @@ def compile_program(
             parent=parent,
             optimizer={
                 "name": optimizer,
-                "seed": seed or 0,
+                "seed": seed,
                 "trials": tried,
                 "study": current.key,
                 "test_looks": looks,
