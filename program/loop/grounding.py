@@ -69,7 +69,14 @@ class _Quote:
 
 
 def write_draft(state: State) -> Flow[Draft]:
-    """Return a draft with its claims checked, written twice where one fails."""
+    """Return a draft with its claims checked, written twice where one fails.
+
+    Where a language model writes, a quotation that is probable enough spares the call.
+    """
+    if state.tuning.quote_above < 1.0 and not state.program.quotes(strict=False):
+        quotation = yield from quote_passages(state)
+        if quotation.responsive and (quotation.quoted or 0.0) >= state.tuning.quote_above:
+            return quotation
     draft = yield from write_once(state, strict=False)
     if (draft.unsupported or not draft.upheld) and state.tuning.rewrites and not state.program.quotes(strict=False):
         again = yield from write_once(state, strict=True)
