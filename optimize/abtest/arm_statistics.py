@@ -32,20 +32,14 @@ class LogAccounting:
     """How many rows were read, and what could not be used; `foreign` rows are of another experiment."""
 
     rows: int = 0
-    duplicates: int = 0
-    """Exposures of a request that was exposed already."""
+    duplicates: int = 0  # exposures of a request that was exposed already
     foreign: int = 0
     malformed: int = 0
-    crossed: int = 0
-    """Units seen in two arms, which are left out."""
-    unmatched: int = 0
-    """Requests with values and without an exposure."""
-    skewed: int = 0
-    """Requests with a value dated before their exposure: two hosts whose clocks differ."""
-    torn: int = 0
-    """Lines that are no row, such as one cut short by a kill."""
-    keys: int = 0
-    """Keys that units were pseudonymised with; more than one gives a unit two names."""
+    crossed: int = 0  # units seen in two arms, which are left out
+    unmatched: int = 0  # requests with values and without an exposure
+    skewed: int = 0  # requests with a value dated before their exposure: two hosts whose clocks differ
+    torn: int = 0  # lines that are no row, such as one cut short by a kill
+    keys: int = 0  # keys that units were pseudonymised with; more than one gives a unit two names
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +160,8 @@ class SizeMismatch:
     """Units of each arm against the weights."""
 
     counts: tuple[int, ...]
-    expected: tuple[float, ...]
-    """Units that the weights promise, by arm."""
-    log_e: float
-    """Natural logarithm of the evidence that the weights do not hold."""
+    expected: tuple[float, ...]  # units that the weights promise, by arm
+    log_e: float  # natural logarithm of the evidence that the weights do not hold
 
     @property
     def found(self) -> bool:
@@ -192,13 +184,10 @@ class GuardCheck:
 
     guard: MetricGuard
     arm: str
-    control: tuple[int, int]
-    """Units that breach the guard, and units that do not; so of the challenger."""
+    control: tuple[int, int]  # units that breach the guard, and units that do not; so of the challenger
     challenger: tuple[int, int]
-    log_e: float
-    """Natural logarithm of the evidence that the two breach it at different rates."""
-    needed: float
-    """The evidence at which the experiment is halted."""
+    log_e: float  # natural logarithm of the evidence that the two breach it at different rates
+    needed: float  # the evidence at which the experiment is halted
 
     @property
     def broken(self) -> bool:
@@ -215,8 +204,7 @@ class ArmReport:
     version: str
     units: int
     measured: int
-    mean: float | None
-    """The mean primary outcome of a request; None without any."""
+    mean: float | None  # the mean primary outcome of a request; None without any
     unfinished: int
     """Units with a request that neither was answered nor failed: it runs still, or its caller or process is gone."""
 
@@ -227,10 +215,8 @@ class Contrast:
 
     arm: str
     difference: float
-    ci: tuple[float, float] | None
-    """The interval, which holds at every look; None while it is endless."""
-    verdict: Literal["better", "worse", "undecided"]
-    """Whether the interval leaves out zero, and on which side."""
+    ci: tuple[float, float] | None  # the interval, which holds at every look; None while it is endless
+    verdict: Literal["better", "worse", "undecided"]  # whether the interval leaves out zero, and on which side
 
 
 def compare_sizes(design: Design, merged: MergedLogs) -> SizeMismatch:

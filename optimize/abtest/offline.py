@@ -28,8 +28,7 @@ from program.errors import DataError
 from program.serve import manifest, reference
 from program.settings import artifacts_root
 
-SEALED_POINT = "balanced"
-"""The operating point that `scores.jsonl` was scored at."""
+SEALED_POINT = "balanced"  # the operating point that `scores.jsonl` was scored at
 SUBGROUPS = "Subgroups say where to look next and prove nothing: of twenty without a difference, one shows one."
 Folder = Path | str | None
 
@@ -38,10 +37,8 @@ Folder = Path | str | None
 class ArmComparison:
     """A version against the control."""
 
-    version: str
-    """The version, as `name@v8`, with its digest where two would read the same."""
-    comparison: Comparison
-    """The paired comparison; p-values are corrected for the number of arms (Holm)."""
+    version: str  # the version, as `name@v8`, with its digest where two would read the same
+    comparison: Comparison  # the paired comparison; p-values are corrected for the number of arms (Holm)
 
     @property
     def breached(self) -> list[str]:
@@ -63,8 +60,7 @@ class OfflineTest:
     metric: str
     arms: tuple[ArmComparison, ...]
     warnings: tuple[str, ...]
-    gate: bool = False
-    """Whether guardrails were asked for, so that a breach fails the test."""
+    gate: bool = False  # whether guardrails were asked for, so that a breach fails the test
 
     @property
     def exit_code(self) -> Literal[0, 1, 3]:

@@ -83,16 +83,13 @@ class OnlineReport:
     design: store.Design
     state: store.ExperimentState
     verdict: OnlineVerdict
-    reason: str
-    """Why it was halted, or why nothing can be said."""
+    reason: str  # why it was halted, or why nothing can be said
     arms: tuple[arm_statistics.ArmReport, ...]
     contrasts: tuple[arm_statistics.Contrast, ...]
-    measures: Mapping[str, Mapping[str, float]]
-    """Means over requests, by name and arm."""
+    measures: Mapping[str, Mapping[str, float]]  # means over requests, by name and arm
     mismatch: arm_statistics.SizeMismatch
     guards: tuple[arm_statistics.GuardCheck, ...]
-    warnings: tuple[str, ...]
-    """What makes the comparison doubtful without halting it."""
+    warnings: tuple[str, ...]  # what makes the comparison doubtful without halting it
     accounting: arm_statistics.LogAccounting
     files: int
 

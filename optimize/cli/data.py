@@ -15,8 +15,7 @@ from program.errors import DataError
 if TYPE_CHECKING:
     from optimize.labelled.check import CheckReport, DataFinding
 
-PRINTED = 50
-"""Errors, and warnings, that are printed at most; `--json` has all."""
+PRINTED = 50  # errors, and warnings, that are printed at most; `--json` has all
 
 
 def add_data_verbs(app: typer.Typer) -> None:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from optimize.registry.diff import Difference, Edit
 
 HEADLINE = ("utility", "correct", "wrong")
-SHOWN = 5
-"""Demonstrations of a predictor that are shown; --json has all."""
+SHOWN = 5  # demonstrations of a predictor that are shown; --json has all
 CONTEXT = 40
 MARKS = {"same": "", "out": "-", "in": "+"}
 Ref = Annotated[str, typer.Argument(help="name@v7, name@production, name@latest, name, or a folder.")]

@@ -18,8 +18,7 @@ from program.serve.manifest import refuse_unreadable
 
 Edit = tuple[Literal["same", "out", "in"], str]
 """A run of words, and whether both hold it, only the first (out) or only the second (in)."""
-Change = tuple[Any, Any]
-"""A value in A and in B; None where one has none."""
+Change = tuple[Any, Any]  # a value in A and in B; None where one has none
 STATE = "program.json"
 POINT = "balanced"
 SECTIONS = ("data", "knowledge", "models", "optimizer", "env", "git")
@@ -30,8 +29,7 @@ SHORT = 120
 class WordingChange:
     """A text that a model is shown, and how it changed."""
 
-    of: str
-    """The predictor, `judge.relevance`, or its field, `judge.relevance / Relevant:`."""
+    of: str  # the predictor, `judge.relevance`, or its field, `judge.relevance / Relevant:`
     edits: tuple[Edit, ...]
 
 
@@ -52,12 +50,10 @@ class Difference:
     a: str
     b: str
     point: str
-    wording: tuple[WordingChange, ...]
-    """Instructions and descriptions that changed."""
+    wording: tuple[WordingChange, ...]  # instructions and descriptions that changed
     demonstrations: tuple[DemonstrationChange, ...]
     settings: Mapping[str, Change]
-    sections: Mapping[str, Mapping[str, Change]]
-    """Entries of the manifest's tables that changed, by table."""
+    sections: Mapping[str, Mapping[str, Change]]  # entries of the manifest's tables that changed, by table
     scores: Comparison | None
     unscored: str = ""
 
