@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
@@ -72,87 +72,68 @@ def merge_rows(design: Design, rows: Iterable[ExposureRow | None]) -> MergedLogs
     A unit counts once; one seen in two arms does not count. A row that is not of this experiment, not well formed, or
     None (torn) is counted and passed over.
     """
-    tally = _Tally(design)
+    counts: Counter[str] = Counter()
+    used = _UsedRows()
     for row in rows:
-        tally.add_row(row)
-    return tally.join_units()
-
-
-class _Tally:
-    """What the rows so far say, by request."""
-
-    def __init__(self, design: Design) -> None:
-        self._design = design
-        self._digests = {arm.name: arm.digest for arm in design.arms}
-        self._exposures: dict[str, tuple[float, str, str]] = {}  # request: when, arm, unit
-        self._requests: dict[str, str] = {}  # trace id: request
-        self._values: dict[str, dict[str, tuple[float, float]]] = {}  # request or trace id: name: when, value
-        self._counts: Counter[str] = Counter()
-        self._keys: set[str] = set()
-
-    def add_row(self, row: ExposureRow | None) -> None:
-        self._counts["torn" if row is None else "rows"] += 1
-        if row is not None and row.get("experiment") != self._design.id:
-            self._counts["foreign"] += 1
+        counts["torn" if row is None else "rows"] += 1
+        if row is not None and row.get("experiment") != design.id:
+            counts["foreign"] += 1
         elif row is not None:
             try:
-                self._read_row(row)
+                used.add_row(design, row)
             except (KeyError, TypeError, ValueError, AttributeError):
-                self._counts["malformed"] += 1
+                counts["malformed"] += 1
+    exposures: dict[str, tuple[float, str, str]] = {}  # request: when first, arm, unit
+    for at, arm, unit, request in sorted(used.exposures):
+        exposures.setdefault(request, (at, arm, unit))
+    requests = dict(sorted(used.traces, reverse=True))  # trace id: the first of its requests
+    values: dict[str, dict[str, float]] = {}
+    for _, value, key, name in sorted(used.values):  # the last value counts
+        values.setdefault(requests.get(key, key), {})[name] = value
+    dated = {(requests.get(key, key), at) for at, _, key, _ in used.values}
+    seen: dict[str, list[tuple[float, str, str]]] = {}
+    for request, (at, arm, unit) in exposures.items():
+        seen.setdefault(unit, []).append((at, request, arm))
+    whole = {unit: sorted(found) for unit, found in sorted(seen.items()) if len({arm for *_, arm in found}) == 1}
+    units = {unit: ExposedUnit(f[0][2], tuple(values.get(key, {}) for _, key, _ in f)) for unit, f in whole.items()}
+    accounting = LogAccounting(
+        **counts,
+        duplicates=len(used.exposures) - len(exposures),
+        crossed=len(seen) - len(whole),
+        unmatched=len({key for *_, key, _ in used.values if requests.get(key, key) not in exposures}),
+        skewed=len({request for request, at in dated if request in exposures and at < exposures[request][0]}),
+        keys=len(used.keys),
+    )
+    return MergedLogs(units, accounting)
 
-    def join_units(self) -> MergedLogs:
-        seen: dict[str, list[tuple[float, str, str]]] = {}
-        for request, (at, arm, unit) in self._exposures.items():
-            seen.setdefault(unit, []).append((at, request, arm))
-        values = self._join_values()
-        whole = {unit: sorted(found) for unit, found in sorted(seen.items()) if len({arm for *_, arm in found}) == 1}
-        units = {unit: ExposedUnit(f[0][2], tuple(values.get(key, {}) for _, key, _ in f)) for unit, f in whole.items()}
-        skewed = {
-            request
-            for key, found in self._values.items()
-            if (request := self._requests.get(key, key)) in self._exposures
-            and any(at < self._exposures[request][0] for at, _ in found.values())
-        }
-        accounting = LogAccounting(
-            **self._counts,
-            crossed=len(seen) - len(whole),
-            unmatched=sum(self._requests.get(key, key) not in self._exposures for key in self._values),
-            skewed=len(skewed),
-            keys=len(self._keys),
-        )
-        return MergedLogs(units, accounting)
 
-    def _read_row(self, row: ExposureRow) -> None:
+@dataclass(slots=True)
+class _UsedRows:
+    """What the rows that can be used say."""
+
+    exposures: list[tuple[float, str, str, str]] = field(default_factory=list)  # when, arm, unit, request
+    traces: set[tuple[str, str]] = field(default_factory=set)  # trace id, request
+    values: list[tuple[float, float, str, str]] = field(default_factory=list)  # when, value, request or trace id, name
+    keys: set[str] = field(default_factory=set)
+
+    def add_row(self, design: Design, row: ExposureRow) -> None:
         kind, at = row["kind"], float(row["ts"])
         if kind == "opened":
-            if row["design"] != self._design.seal:
+            if row["design"] != design.seal:
                 raise ValueError("of another design")
-            self._keys.add(row["key"])
+            self.keys.add(row["key"])
         elif kind == "exposure":
-            if self._digests[row["arm"]] != row["digest"]:
+            if (row["arm"], row["digest"]) not in [(arm.name, arm.digest) for arm in design.arms]:
                 raise ValueError("of another version")
-            found, request = (at, row["arm"], str(row["unit"])), str(row["request"])
-            self._counts["duplicates"] += request in self._exposures
-            self._exposures[request] = min(self._exposures.get(request, found), found)
+            self.exposures.append((at, row["arm"], str(row["unit"]), str(row["request"])))
         else:
-            key, trace = str(row["request"]), str(row.get("trace", ""))
-            values = {name: float(value) for name, value in row["values"].items()}
-            if not all(map(math.isfinite, values.values())):
+            key = str(row["request"])
+            found = [(at, float(value), key, name) for name, value in row["values"].items()]
+            if not all(math.isfinite(value) for _, value, *_ in found):
                 raise ValueError("not a number")
-            if trace:
-                self._requests[trace] = min(self._requests.get(trace, key), key)
-            kept = self._values.setdefault(key, {})
-            for name, value in values.items():
-                kept[name] = max(kept.get(name, (at, value)), (at, value))
-
-    def _join_values(self) -> dict[str, dict[str, float]]:
-        """Return by request the last value of each name."""
-        joined: dict[str, dict[str, tuple[float, float]]] = {}
-        for key, values in self._values.items():
-            kept = joined.setdefault(self._requests.get(key, key), {})
-            for name, found in values.items():
-                kept[name] = max(kept.get(name, found), found)
-        return {key: {name: value for name, (_, value) in found.items()} for key, found in joined.items()}
+            if trace := str(row.get("trace", "")):
+                self.traces.add((trace, key))
+            self.values += found
 
 
 @dataclass(frozen=True, slots=True)

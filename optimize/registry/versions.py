@@ -158,19 +158,12 @@ def _warn_once(version: str, why: str) -> None:
     _log.warning("%s is left out: %s", version, why)
 
 
-def open_version(ref: str, root: Path | str | None = None) -> manifest.Manifest:
-    """Return the verified manifest of the version that a reference names."""
-    found = reference.resolve(ref, root)
-    return manifest.verify_folder(found.path, found.digest)
-
-
 def verify_version(ref: str, root: Path | str | None = None) -> Checked:
     """Check every byte of a version. Raises `VersionError` for an unknown one."""
     digest = ""
     try:
-        found = reference.resolve(ref, root)
-        digest = found.digest
-        manifest.verify_folder(found.path, digest)
+        digest = reference.resolve(ref, root).digest
+        manifest.open_version(ref, root)
     except IntegrityError as error:
         return Checked(ref, digest, tuple(error.data.get("differences", (error.what,))), error.mend)
     return Checked(ref, digest, ())
@@ -189,7 +182,7 @@ def verify_by_loading(
     """
     if not (checked := verify_version(ref, root)).sound:
         return checked
-    if not open_version(ref, root).section("program").get("structure"):
+    if not manifest.open_version(ref, root).section("program").get("structure"):
         return replace(checked, note="it holds no program to load")
     from program.serve.opening import load
 
