@@ -142,39 +142,22 @@ class SizeMismatch:
 
     counts: tuple[int, ...]
     expected: tuple[float, ...]  # units that the weights promise, by arm
-    log_e: float  # natural logarithm of the evidence that the weights do not hold
-
-    @property
-    def found(self) -> bool:
-        """Whether the arms have the wrong sizes."""
-        return self.log_e >= MISMATCH
-
-    @property
-    def p(self) -> float:
-        """The familiar chi-square p of a single look, to print beside the evidence."""
-        if not sum(self.counts) or not all(self.expected):
-            return 1.0
-        from scipy.stats import chisquare
-
-        return float(chisquare(self.counts, self.expected).pvalue)
+    log10_e: float  # the evidence that the weights do not hold
+    p: float  # the familiar chi-square p of a single look, to print beside the evidence
+    found: bool  # whether the arms have the wrong sizes
 
 
 @dataclass(frozen=True, slots=True)
 class GuardCheck:
     """A challenger against the control on one guard."""
 
-    guard: MetricGuard
+    guard: str
     arm: str
     control: tuple[int, int]  # units that breach the guard, and units that do not; so of the challenger
     challenger: tuple[int, int]
-    log_e: float  # natural logarithm of the evidence that the two breach it at different rates
+    log10_e: float  # the evidence that the two breach it at different rates
     needed: float  # the evidence at which the experiment is halted
-
-    @property
-    def broken(self) -> bool:
-        """Whether the challenger breaches it more often than the control, beyond doubt."""
-        shares = [failed / max(1, failed + fine) for failed, fine in (self.control, self.challenger)]
-        return self.log_e >= self.needed and shares[1] > shares[0]
+    broken: bool  # whether the challenger breaches it more often than the control, beyond doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,22 +185,28 @@ class Contrast:
 
 def compare_sizes(design: Design, merged: MergedLogs) -> SizeMismatch:
     """Compare the arms' sizes with what their weights promise."""
+    from scipy.stats import chisquare
+
     counts = merged.count_exposed(design)
     expected = tuple(sum(counts) * weight / sum(design.weights) for weight in design.weights)
-    return SizeMismatch(tuple(counts), expected, float(log_e_multinomial(counts, design.weights)))
+    log_e = float(log_e_multinomial(counts, design.weights))
+    p = float(chisquare(counts, expected).pvalue) if sum(counts) else 1.0
+    return SizeMismatch(tuple(counts), expected, log_e / math.log(10), p, log_e >= MISMATCH)
 
 
 def check_guards(design: Design, merged: MergedLogs) -> list[GuardCheck]:
     """Check every guard for every challenger; they share the design's alpha."""
     found = []
-    needed = math.log(max(1, len(design.guards) * len(design.challengers)) / design.alpha)
+    needed = math.log10(max(1, len(design.guards) * len(design.challengers)) / design.alpha)
     for guard in design.guards:
-        counts = {arm.name: count_breaches(guard, merged, arm.name) for arm in design.arms}
-        control = counts[design.control.name]
+        control = count_breaches(guard, merged, design.control.name)
         for arm in design.challengers:
-            failed, fine = zip(control, counts[arm.name], strict=True)
-            evidence = float(log_e_rates(failed, fine, (design.control.weight, arm.weight)))
-            found.append(GuardCheck(guard, arm.name, control, counts[arm.name], evidence, needed))
+            challenger = count_breaches(guard, merged, arm.name)
+            failed, fine = zip(control, challenger, strict=True)
+            log10_e = float(log_e_rates(failed, fine, (design.control.weight, arm.weight))) / math.log(10)
+            shares = [bad / max(1, bad + good) for bad, good in (control, challenger)]
+            broken = log10_e >= needed and shares[1] > shares[0]
+            found.append(GuardCheck(str(guard), arm.name, control, challenger, log10_e, needed, broken))
     return found
 
 

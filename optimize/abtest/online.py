@@ -111,7 +111,6 @@ class OnlineReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc ab report --json`."""
-        sizes, log_10 = self.mismatch, math.log(10)
         return {
             "experiment": self.design.id,
             "status": self.state.status,
@@ -123,13 +122,8 @@ class OnlineReport:
             "arms": [asdict(arm) for arm in self.arms],
             "contrasts": [asdict(contrast) for contrast in self.contrasts],
             "measures": {name: dict(means) for name, means in self.measures.items()},
-            "mismatch": {"expected": list(sizes.expected), "log10_e": sizes.log_e / log_10}
-            | {"p": sizes.p, "found": sizes.found},
-            "guards": [
-                {"guard": str(one.guard), "arm": one.arm, "control": list(one.control)}
-                | {"challenger": list(one.challenger), "log10_e": one.log_e / log_10, "broken": one.broken}
-                for one in self.guards
-            ],
+            "mismatch": asdict(self.mismatch),
+            "guards": [asdict(check) for check in self.guards],
             "warnings": list(self.warnings),
             "accounting": {"files": self.files, **asdict(self.accounting)},
             "proposal": self.proposal,

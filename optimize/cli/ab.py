@@ -198,8 +198,8 @@ def _print_report(found: OnlineReport) -> None:
     guards = []
     for check in found.guards:
         rates = (f"{failed} of {failed + fine}" for failed, fine in (check.control, check.challenger))
-        guards.append([f"{check.guard} ({check.arm})", *rates, f"{check.log_e:.1f}", f"{check.needed:.1f}"])
-    show.print_table("units that break a guard", ("guard", "control", "challenger", "log e", "halts at"), guards)
+        guards.append([f"{check.guard} ({check.arm})", *rates, f"{check.log10_e:.1f}", f"{check.needed:.1f}"])
+    show.print_table("units that break a guard", ("guard", "control", "challenger", "log10 e", "halts at"), guards)
     names = [arm.arm for arm in found.arms]
     means = [
         [name, *(f"{by_arm[arm]:.4g}" if arm in by_arm else None for arm in names)]

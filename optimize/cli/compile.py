@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from optimize.programs.compile import CompiledProgram
     from program.knowledge.project import Project
 
-Data = Annotated[Path, Option(help="Labelled examples, JSON Lines.")]
-MetricName = Annotated[str, Option(help="MODULE:FUNCTION, a metric in DSPy's form.")]
-
 
 def _finite(value: float | None) -> float | None:
     if value is not None and not math.isfinite(value):
@@ -131,8 +128,8 @@ def run_compile(
 def run_seal(
     program: Annotated[str, Argument(metavar="MODULE:FUNCTION", help="What makes the program.")],
     state: Annotated[Path, Argument(help="The JSON that DSPy's program.save wrote.")],
-    data: Data,
-    metric: MetricName,
+    data: Annotated[Path, Option(help="Labelled examples, JSON Lines.")],
+    metric: Annotated[str, Option(help="MODULE:FUNCTION, a metric in DSPy's form.")],
     name: Annotated[str, Option(help="The name of the program and its versions.")],
     parent: Annotated[str, Option(help="The version that it came from.")] = "",
     artifacts: Artifacts = DEFAULT_ARTIFACTS,

@@ -59,9 +59,7 @@ def _format_figure(value: Any) -> str:
         return ", ".join(f"{name} {_format_figure(part)}" for name, part in value.items()) or "-"
     if isinstance(value, tuple):
         return f"{count_noun(len(value), 'line')}, the first {value[0]}" if value else "-"
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 VERBS = (run_show, run_stats)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.metrics import METRICS, PROPORTIONS, Grade
+from optimize.evaluation.metrics import METRICS, PROPORTIONS
 from optimize.evaluation.stats import PairedResult, format_p
 from optimize.report import charts
 from program.loop.policy import Setting, is_candidate
@@ -90,9 +90,7 @@ def render_ab_page(found: Mapping[str, Any]) -> str:
     arms = found.get("arms") or [found]
     control = found.get("control") or found["a"]
     drawn = [{"arm": arm, "plot": charts.draw_whiskers({arm["metric"]: arm, **arm["others"]})} for arm in arms]
-    return _open_template("offline.html").render(
-        control=control, metric=found["metric"], warnings=found["warnings"], arms=drawn
-    )
+    return _open_template("offline.html").render(found, control=control, arms=drawn)
 
 
 @cache
@@ -106,7 +104,7 @@ def _open_template(name: str) -> Template:
 
 def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str, Any]:
     """Return what the template shows: `most` items of a list, `longest` characters of a text."""
-    flipped = [(_gain(a, b), a, b) for a, b in zip(report.before.grades, report.after.grades, strict=True)]
+    pairs = list(zip(report.before.grades, report.after.grades, strict=True))
     important = sorted(report.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
     top = max((share for _, share in important), default=0.0) or 1.0
     drawn = _select_decisions(report, min(most, DRAWN))
@@ -130,8 +128,8 @@ def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str,
         ],
         "undrawn": len(report.decisions) - len(drawn),
         "tags": report.after.by_tag(),
-        "won": [(a, b) for gained, a, b in flipped if gained > 0],
-        "lost": [(a, b) for gained, a, b in flipped if gained < 0],
+        "won": [(a, b) for a, b in pairs if a.correct - a.wrong < b.correct - b.wrong],
+        "lost": [(a, b) for a, b in pairs if a.correct - a.wrong > b.correct - b.wrong],
         "most": most,
         "listed": max(most, 1),
         "longest": longest,
@@ -165,11 +163,11 @@ def _list_metrics(evaluations: Sequence[Evaluation], names: Sequence[str]) -> li
 
 
 def _draw_frontier(report: CompileReport) -> str:
-    names: dict[tuple[float, float], list[str]] = {}
+    every = [*report.points.values(), *report.frontier]
+    places: dict[tuple[float, float], list[str]] = {(one["calls"], one["utility"]): [] for one in every}
     for name, point in report.points.items():
-        names.setdefault((point["calls"], point["utility"]), []).append(name)
-    places = dict.fromkeys([*names, *((point["calls"], point["utility"]) for point in report.frontier)])
-    marks = [charts.Mark(*place, ", ".join(names.get(place, []))) for place in places]
+        places[point["calls"], point["utility"]].append(name)
+    marks = [charts.Mark(*place, ", ".join(names)) for place, names in places.items()]
     return charts.draw_scatter(marks, "model calls a question", "utility")
 
 
@@ -208,8 +206,3 @@ def _draw_decision(one: Mapping[str, Any], was: Setting, now: Setting, meaning: 
         "right_after": float(np.mean((p >= after) == y)),
         "calibration": charts.draw_calibration(one["chances"], one["truths"]),
     }
-
-
-def _gain(before: Grade, after: Grade) -> int:
-    """Return above 0 where the word of a question changed for the better, under 0 where for the worse."""
-    return after.correct - after.wrong - (before.correct - before.wrong)

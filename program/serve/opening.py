@@ -89,8 +89,12 @@ def load(
         opened = _open_noted_project(manifest, project)
         artifact.check_models(manifest, opened)
     program = open_program(opened, progress=progress, version=manifest.label)
+    library, models = program.runtime.library, program.runtime.models
+    if manifest.section("knowledge").get("corpus_digest") not in (None, library.corpus_digest):
+        changed = "%s was compiled over other documents than there are now: measure it again with `ragc eval`."
+        _log.warning(changed, manifest.label)
     with refuse_unreadable(manifest.folder):
-        artifact.restore_state(program, manifest, point)
+        artifact.restore_program(program, manifest, models.embedded, models.weights, point)
     return program
 
 

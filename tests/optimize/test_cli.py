@@ -167,7 +167,7 @@ MISTAKES = {
     "no project": (["ask", "{tmp}/nowhere", "Q?"], "There is no project folder"),
     "no toml": (["compile", "{tmp}"], "ragc.toml"),
     "compile of a file": (["compile", "{shop}/ragc.toml"], "ragc.toml is a file"),
-    "check of a file": (["data", "check", "{shop}/labelled.jsonl"], "Name a folder that holds a ragc.toml."),
+    "check of a file": (["data", "check", "{shop}/knowledge/product/kettles.md"], "Name a folder that holds"),
     "question to a file": (["ask", "{shop}/ragc.toml", "Q?"], "Name its folder"),
     "init over a project": (["init", "{shop}"], "is a project already"),
     "unknown reference": (["ask", "shop@v99", "Q?", "--artifacts", "{shop}/artifacts"], "shop"),
