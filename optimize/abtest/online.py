@@ -111,21 +111,16 @@ class OnlineReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc ab report --json`."""
+        figures = asdict(self)
+        told = ("verdict", "reason", "arms", "contrasts", "measures", "mismatch", "guards", "warnings")
         return {
             "experiment": self.design.id,
             "status": self.state.status,
-            "verdict": self.verdict,
-            "reason": self.reason,
             "primary": self.design.primary,
             "units": self.units,
             "max_units": self.design.max_units,
-            "arms": [asdict(arm) for arm in self.arms],
-            "contrasts": [asdict(contrast) for contrast in self.contrasts],
-            "measures": {name: dict(means) for name, means in self.measures.items()},
-            "mismatch": asdict(self.mismatch),
-            "guards": [asdict(check) for check in self.guards],
-            "warnings": list(self.warnings),
-            "accounting": {"files": self.files, **asdict(self.accounting)},
+            **{name: figures[name] for name in told},
+            "accounting": {"files": self.files, **figures["accounting"]},
             "proposal": self.proposal,
         }
 
