@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from optimize.abtest.online import OnlineReport
     from program.knowledge.index.build import Advance
 
-ExperimentName = Annotated[str, Argument(metavar="NAME", help="The experiment, such as exp-2026-11-refunds.")]
+ExperimentName = Annotated[str, Argument(metavar="NAME", help="Such as exp-2026-11-refunds; exp- may be left out.")]
 Logs = Annotated[list[Path] | None, Option(help="Another host's folder of exposure files.")]
 
 

@@ -63,7 +63,7 @@ def run_compile(
     seed: Annotated[int | None, Option(min=0, max=MOST_SEED, help="Seed of the search; 0 unless given.")] = None,
     max_calls: Annotated[int | None, Option(min=1, max=MOST_CALLS, help="Model calls, never more.")] = None,
     max_usd: Annotated[float | None, Option(min=0, callback=_finite, help="US dollars, never more.")] = None,
-    max_seconds: Annotated[float | None, Option(min=LEAST_SECONDS, callback=_finite, help="Be done by then.")] = None,
+    max_seconds: Annotated[float | None, Option(min=LEAST_SECONDS, callback=_finite, help="Seconds, no more.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with the last study, under its caps.")] = False,
     study: Annotated[str | None, Option(callback=_named, help="Go on with this one instead.")] = None,
     origin: Annotated[str | None, Option("--from", callback=_named, help="The version to start from.")] = None,
