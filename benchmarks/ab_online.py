@@ -13,6 +13,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from optimize.abtest.arm_statistics import MISMATCH, merge_rows
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
-from program.serve.experiment_store import ArmDesign, Design, ExposureLog, choose_arm, read_exposures
+from program.serve.experiment_store import ArmDesign, Design, ExposureLog, choose_arm, log_files, read_exposures
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05
@@ -197,7 +198,8 @@ def logs(n: int) -> list[Figure]:
             log.append("outcome", request=f"t{i}", values={"resolved": 1.0})
         written = (time.process_time() - began) / n * 1e6
         began = time.process_time()
-        units = len(merge_rows(design, read_exposures(log.path)).units)
+        rows = chain.from_iterable(map(read_exposures, log_files(Path(folder))))
+        units = len(merge_rows(design, rows).units)
         merged = time.process_time() - began
     return [
         figure("logging: microseconds of processor an answer", written, "reported", n),
