@@ -6,17 +6,16 @@ import math
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 from uuid import uuid4
 
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
+from optimize.compiler.candidates.layouts import ROUNDS, count_calls
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choose_points
-from optimize.compiler.layouts import ROUNDS, count_calls
 from optimize.compiler.plan import (
     SEARCHED,
     Opened,
-    SearchPlan,
     begin_study,
     copy_program,
     lead_study,
@@ -24,25 +23,15 @@ from optimize.compiler.plan import (
     make_demonstrations,
     open_compile,
     plan_search,
-    prepare_sealing,
 )
-from optimize.compiler.publish import (
-    Calibration,
-    Compiled,
-    Publisher,
-    calibrate_decisions,
-    compare_grades,
-    describe_contents,
-)
+from optimize.compiler.publish import Compiled, Publisher, TestReport, seal
 from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.replay import PARALLEL_CALLS, Arm
 from optimize.compiler.scoring import Scoring, Sweeps, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, open_study
-from optimize.evaluation.comparison import judge_difference
-from optimize.evaluation.evaluate import Evaluation, Grader, evaluate_side_by_side
+from optimize.evaluation.evaluate import Grader, evaluate_side_by_side
 from optimize.report.estimate import estimate_cost, list_asked, measure_model
-from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
 from program.loop.policy import PRESETS, Dimension, Setting, apply_setting
@@ -55,16 +44,6 @@ FINALISTS = 5  # settings scored on dev
 STAGES = (SWEEP, STUDY)  # stages of the search past the first settings, which a benchmark may leave out
 RECORD = "record.sqlite"
 Sweep = Callable[[Scoring, Sequence[Dimension], Setting, Callable[[int, int], None]], Sweeps]
-
-
-@dataclass(frozen=True, slots=True)
-class TestReport:
-    """Plain RAG, the parent and the compiled program on test."""
-
-    plain: Evaluation
-    before: Evaluation
-    after: Evaluation
-    looks: int
 
 
 def compile_project(
@@ -120,8 +99,16 @@ def compile_project(
         points = choose(session, search, validation, begun_with, fitted, plain)
         apply_setting(final, points.points[BALANCED])
         tested = test(session, opened, current, final)
-        decisions = calibrate_decisions(plan.arms, demonstrations, points.points[BALANCED], session.spending)
-        return seal(session, opened, plan, search, validation, points, tested, decisions)
+        return seal(
+            session,
+            opened=opened,
+            plan=plan,
+            search=search,
+            validation=validation,
+            points=points,
+            tested=tested,
+            demonstrations=demonstrations,
+        )
 
 
 def take_up_study(
@@ -243,80 +230,6 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> T
     asked = [(Grader(program, weights), session.replay(program).answer_all) for program in programs]
     plain, before, after = evaluate_side_by_side(asked, opened.parts["test"], weights.best, session.advance)
     return TestReport(plain, before, after, looks)
-
-
-def seal(
-    session: Session,
-    opened: Opened,
-    plan: SearchPlan,
-    search: Search,
-    validation: Validation,
-    points: OperatingPoints,
-    tested: TestReport,
-    decisions: Sequence[Calibration],
-) -> Compiled:
-    """Publish the program with its scores and report."""
-    session.begin_stage("sealing")
-    spending, study, chosen = session.spending, search.study, points.points[BALANCED]
-    publisher, trials, parts = Publisher(opened.project, opened.parts), len(search.trials()), opened.parts
-    gain = compare_grades(tested.before.grades, tested.after.grades)
-    untold = dict.fromkeys(tested.after.failed, "in the test")
-    report = CompileReport(
-        name=opened.project.name,
-        parent=opened.origin
-        or publisher.publish_uncompiled(describe_contents(opened.first, opened.project), tested.before, tested.plain),
-        verdict=judge_difference("utility", gain),
-        gain=gain,
-        over_plain=compare_grades(tested.plain.grades, tested.after.grades),
-        plain=tested.plain,
-        before=tested.before,
-        after=tested.after,
-        trials=trials,
-        calls=spending.calls,
-        usd=spending.usd,
-        seconds=spending.seconds,
-        looks=tested.looks,
-        doubts=opened.doubts,
-        stopped_by=spending.tripped,
-        survived=list(points.survived),
-        stages=list(points.stages),
-        broken={**search.scoring.broken, **validation.dev.broken, **untold},
-        points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
-        frontier=points.seal().dump_frontier(),
-        oracle=points.oracle,
-        reached=points.reached,
-        chosen=chosen,
-        started_from=search.firsts[1][1],
-        decisions=[asdict(one) for one in decisions],
-        given=plan.candidates.describe_choice(opened.base, chosen),
-        importances=search.knob_importances(),
-        meanings={one.name: one.meaning for one in search.space if one.meaning},
-        stage_seconds=session.live.seconds,
-    )
-    optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
-    reference = publisher.find_sealed(study.key) or publisher.publish(
-        describe_contents(prepare_sealing(session, opened, plan, points), opened.project),
-        tested.after,
-        points.seal(),
-        plain=tested.plain,
-        parent=report.parent,
-        optimizer=optimizer,
-        cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
-        report=render_compile_page(report),
-    )
-    study.note(Note.FINISHED, reference)
-    return Compiled(
-        **{one.name: getattr(report, one.name) for one in fields(report)},
-        reference=reference,
-        study=study.name,
-        stood_in=session.record.stand_ins,
-        asked={
-            "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),
-            "train": (len(search.scoring.questions), min(len(parts["train"]), SEARCHED)),
-            "dev": (len(validation.dev.questions), len(parts["dev"])),
-            "test": (len(tested.after.grades), len(parts["test"])),
-        },
-    )
 
 
 def require_sense(project: Project, trials: int | None, seed: int | None, caps: Caps) -> None:

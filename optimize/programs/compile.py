@@ -11,11 +11,12 @@ from typing import Any, cast
 import dspy
 import orjson
 
-from optimize.compiler.candidates import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
+from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
+from optimize.compiler.candidates.instructions import propose_instructions
+from optimize.compiler.candidates.screening import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation
 from optimize.compiler.compile import RECORD, choose, search_settings, take_up_study
-from optimize.compiler.demonstrations import WORKED, Demonstration, thin_out, to_json
-from optimize.compiler.plan import SEARCHED, begin_study, lead_study, propose_instructions
+from optimize.compiler.plan import SEARCHED, begin_study, lead_study
 from optimize.compiler.publish import Publisher, compare_grades
 from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.scoring import split_topics

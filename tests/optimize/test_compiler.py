@@ -94,7 +94,8 @@ def test_a_model_that_fails_three_calls_in_ten_is_asked_again(paid_shop, model):
 
 
 def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop, monkeypatch):
-    from optimize.compiler import demonstrations, scoring
+    from optimize.compiler import scoring
+    from optimize.compiler.candidates import demonstrations
     from optimize.evaluation import metrics
 
     judge = metrics.judge_answer

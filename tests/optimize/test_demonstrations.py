@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimize.compiler.candidates import gather_sets
-from optimize.compiler.demonstrations import Demonstration, Demonstrator
+from optimize.compiler.candidates.demonstrations import Demonstration, Demonstrator
+from optimize.compiler.candidates.labels import label_cases
+from optimize.compiler.candidates.screening import gather_sets
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Arm, Replay
-from optimize.compiler.scoring import label_cases
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.loop.claims import split_claims

@@ -6,8 +6,8 @@ from itertools import pairwise
 import orjson
 import pytest
 
+from optimize.compiler.candidates.layouts import LET_IN, ROUNDS, count_calls, gather_cases, race_layouts, screen_layouts
 from optimize.compiler.compile import compile_project
-from optimize.compiler.layouts import LET_IN, ROUNDS, count_calls, gather_cases, race_layouts, screen_layouts
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.compiler.study import Caps, Spending

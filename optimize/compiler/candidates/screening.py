@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from pydantic import TypeAdapter
 
-from optimize.compiler.demonstrations import (
+from optimize.compiler.candidates.demonstrations import (
     MOST,
     Demonstration,
     Failure,
@@ -32,8 +32,9 @@ from optimize.compiler.demonstrations import (
     thin_out,
     to_json,
 )
+from optimize.compiler.candidates.labels import LabelledCases, label_cases
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import Floats, LabelledCases, label_cases, survives
+from optimize.compiler.scoring import Floats, survives
 from program.errors import BudgetStop
 from program.loop.decisions import Decision, is_decision, is_undecided, to_jsonable
 from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
