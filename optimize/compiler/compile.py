@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import shlex
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, replace
@@ -16,6 +16,7 @@ from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choo
 from optimize.compiler.plan import (
     SEARCHED,
     Opened,
+    SearchPlan,
     begin_study,
     copy_program,
     lead_study,
@@ -34,7 +35,7 @@ from optimize.evaluation.evaluate import Grader, evaluate_side_by_side
 from optimize.report.estimate import estimate_cost, list_asked, measure_model
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
-from program.loop.policy import PRESETS, Dimension, Setting, apply_setting
+from program.loop.policy import Dimension, Setting, apply_setting
 from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
 from program.models.language.pace import Pace, note_pace, read_paces
@@ -74,10 +75,9 @@ def compile_project(
     """
     caps = Caps(max_calls, max_usd, max_seconds)
     begun, seed, origin, caps = take_up_study(project, study, resume, trials, seed, origin, caps)
-    record = Record(project.settings.study.storage or project.private / RECORD)
-    session = Session(record, Spending(), caps, Live(), watch)
+    session = open_session(project, caps, watch)
     session.limit(Share.CHOICE)
-    with closing(record), ExitStack() as held:
+    with closing(session.record), ExitStack() as held:
         try:
             opened = open_compile(session, project, seed, origin, begun)
             current = begin_study(session, opened, begun, trials)
@@ -85,8 +85,7 @@ def compile_project(
             opened = _take_pace(session, opened)
             demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
-            weights = project.settings.utility
-            search = Search(current, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed)
+            search = open_search(current, opened, plan)
             search_settings(session, search, stages)
         except BudgetStop as stop:
             raise _explain_too_little(stop, session, project) from None
@@ -94,9 +93,7 @@ def compile_project(
         plan.candidates.equip_program(final)
         dev = Arm(session.replay(final), opened.parts["dev"])
         validation = Validation(search.scoring, dev, search.price, wary=bool(opened.origin))
-        _, begun_with, fitted, *designs = plan.firsts
-        plain = None if opened.origin else designs[list(PRESETS).index("plain")]
-        points = choose(session, search, validation, begun_with, fitted, plain)
+        points = choose(session, search, validation, begun=plan.begun, fitted=plan.fitted, plain=plan.plain)
         apply_setting(final, points.points[BALANCED])
         tested = test(session, opened, current, final)
         return seal(
@@ -109,6 +106,18 @@ def compile_project(
             tested=tested,
             demonstrations=demonstrations,
         )
+
+
+def open_session(project: Project, caps: Caps, watch: Watch, study: str = "") -> Session:
+    """Return what every stage of a compile works with, nothing spent so far."""
+    record = Record(project.settings.study.storage or project.private / RECORD)
+    return Session(record, Spending(), caps, Live(study=study), watch)
+
+
+def open_search(study: Study, opened: Opened, plan: SearchPlan, worker: int = 0) -> Search:
+    """Return the search of what a plan says."""
+    weights = opened.project.settings.utility
+    return Search(study, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed, worker)
 
 
 def take_up_study(
@@ -136,18 +145,16 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None, w
     """
     current = open_study(project, study)
     notes = current.notes[Note.IDENTITY]
-    record = Record(project.settings.study.storage or project.private / RECORD)
-    session = Session(record, Spending(), Caps(**current.notes[Note.CAPS]), Live(study=current.name), watch)
+    session = open_session(project, Caps(**current.notes[Note.CAPS]), watch, current.name)
     session.limit(Share.SEARCH)
-    with closing(record), suppress(BudgetStop):
+    with closing(session.record), suppress(BudgetStop):
         opened = open_compile(session, project, notes["seed"], notes["from"], current, leads=False)
         current.expect(opened.describe_conditions())
         session.begin_stage("waiting for the compile")
         current.wait_for(Note.PLANNED, lambda: session.advance(0, 0), wait)
         plan = load_plan(session, opened, current)
         worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
-        weights = project.settings.utility
-        search = Search(current, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed, worker)
+        search = open_search(current, opened, plan, worker)
         session.begin_stage("searching")
         with suppress(BudgetStop):
             search.run(len(plan.firsts), session)
@@ -190,7 +197,13 @@ def search_settings(
 
 
 def choose(
-    session: Session, search: Search, validation: Validation, begun: Setting, fitted: Setting, plain: Setting | None
+    session: Session,
+    search: Search,
+    validation: Validation,
+    *,
+    begun: Setting,
+    fitted: Setting,
+    plain: Setting | None = None,
 ) -> OperatingPoints:
     """Return the setting of each operating point, chosen among the finalists."""
     session.begin_stage("choosing on dev")
@@ -201,9 +214,7 @@ def choose(
         finalists = [trial.setting for trial in search.pick_finalists(FINALISTS)]
     if session.caps != Caps():
         validation.limit_to_reach([begun, *finalists])
-    leaders = {
-        origin: ranked[0].setting for origin in (FIRST, SWEEP, STUDY) if (ranked := search.rank_trials([origin]))
-    }
+    leaders = {one: ranked[0].setting for one in (FIRST, *STAGES) if (ranked := search.rank_trials([one]))}
 
     def scored(done: int) -> None:  # no look at the time: a setting that was scored is not thrown away
         session.live.done = done
@@ -234,16 +245,17 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> T
 
 def require_sense(project: Project, trials: int | None, seed: int | None, caps: Caps) -> None:
     """Raise for numbers beyond all use, and for a cap on money that could not stop what has no price."""
-    for name, count, least, most in (
+    for name, number, least, most in (
         ("trials", trials, 1, MOST_TRIALS),
         ("seed", seed, 0, MOST_SEED),
         ("max_calls", caps.calls, 1, MOST_CALLS),
+        ("max_usd", caps.usd, 0, sys.float_info.max),
+        ("max_seconds", caps.seconds, LEAST_SECONDS, sys.float_info.max),
     ):
-        if count is not None and not (isinstance(count, int) and least <= count <= most):
-            raise StudyError(f"{name} is a whole number, {least} to {most}, not {count!r}.", "Give another, or none.")
-    for name, amount, least in (("max_usd", caps.usd, 0), ("max_seconds", caps.seconds, LEAST_SECONDS)):
-        if amount is not None and not (isinstance(amount, int | float) and least <= amount < math.inf):
-            raise StudyError(f"{name} is a number from {least}, not {amount!r}.", "Give another, or none for no cap.")
+        whole = isinstance(most, int)
+        if number is not None and not (isinstance(number, int if whole else int | float) and least <= number <= most):
+            kind = f"whole number, {least} to {most}" if whole else f"number from {least}"
+            raise StudyError(f"{name} is a {kind}, not {number!r}.", "Give another, or leave it out.")
     if caps.usd is not None:
         require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
 

@@ -84,7 +84,22 @@ class SearchPlan:
 
     candidates: CandidateSets
     arms: Sequence[Arm]
-    firsts: Sequence[Setting]
+    firsts: Sequence[Setting]  # as it is, as it begins, with fitted thresholds, and the published designs if any
+
+    @property
+    def begun(self) -> Setting:
+        """The program with the candidates that it begins with."""
+        return self.firsts[1]
+
+    @property
+    def fitted(self) -> Setting:
+        """The same with the router's thresholds fitted to its labels."""
+        return self.firsts[2]
+
+    @property
+    def plain(self) -> Setting | None:
+        """Plain RAG, or None for a program with a parent."""
+        return dict(zip(PRESETS, self.firsts[3:], strict=False)).get("plain")
 
 
 def open_compile(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import time
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -46,10 +46,11 @@ REFUSING = (400, 413, 422)  # HTTP statuses by which a provider refuses this ver
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A search, or a request to one model."""
+    """A search, or a request to one model; `digest` names its reply on disk, where that may be kept."""
 
     request: Request
     model: Any = None
+    digest: bytes | None = None
 
 
 @dataclass(slots=True)
@@ -215,21 +216,18 @@ class Replay:
     def _obtain_replies(self, wanted: Mapping[Hashable, PendingCall]) -> None:
         """Bring replies into memory: read from the store, else performed; or note how they failed."""
         self._failed = {}
-        digests = {key: self._keys.digest(call.request, call.model) for key, call in wanted.items()}
-        held = self.record.read(digest for digest in digests.values() if digest is not None)
-        lacking = []
-        for key, call in wanted.items():
-            entry = held.get(digests[key] or b"")
+        calls = {k: replace(call, digest=self._keys.digest(call.request, call.model)) for k, call in wanted.items()}
+        held = self.record.read(call.digest for call in calls.values() if call.digest is not None)
+        lacking = {}
+        for key, call in calls.items():
+            entry = held.get(call.digest or b"")
             if entry is None:
-                lacking.append(key)
-            elif isinstance(call.request, Find):
-                self.record.kept[key] = replace(
-                    entry, value=Pool(self.program.runtime.library.unpack_pool(entry.value))
-                )
-            else:
-                self.record.kept[key] = entry
-        performed = self._performer.perform_calls([(wanted[key], digests[key]) for key in lacking])
-        for key, found in zip(lacking, performed, strict=True):
+                lacking[key] = call
+                continue
+            is_pool = isinstance(call.request, Find)
+            value = Pool(self.program.runtime.library.unpack_pool(entry.value)) if is_pool else entry.value
+            self.record.kept[key] = replace(entry, value=value)
+        for key, found in zip(lacking, self._performer.perform_calls([*lacking.values()]), strict=True):
             if isinstance(found, Entry):
                 self.record.kept[key] = found
             else:
@@ -257,11 +255,11 @@ class Performer:
         self._record = record
         self._spending = spending
 
-    def perform_calls(self, calls: Sequence[tuple[PendingCall, bytes | None]]) -> list[Entry | StepFailed]:
+    def perform_calls(self, calls: Sequence[PendingCall]) -> list[Entry | StepFailed]:
         """Return the replies, in order. Raises `BudgetStop` at a cap."""
         results: dict[int, Entry | StepFailed] = {}
         groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for at, (call, _) in enumerate(calls):
+        for at, call in enumerate(calls):
             name = "" if isinstance(call.request, Find) else call.request.predictor
             groups[name, id(call.model)].append(at)
         for places in groups.values():
@@ -270,38 +268,31 @@ class Performer:
         self._record.performed += len(calls)
         return [results[at] for at in range(len(calls))]
 
-    def _perform_group(self, calls: Sequence[tuple[PendingCall, bytes | None]]) -> list[Entry | StepFailed]:
-        """Perform calls of one kind to one model."""
-        first = calls[0][0]
-        if isinstance(first.request, Find):
-            return self._keep(calls, self._search([c.request for c, _ in calls if isinstance(c.request, Find)]))
-        asks = [call.request for call, _ in calls if isinstance(call.request, Ask)]
-        here = str(first.model.model).startswith(LOCAL)
-        if here and is_direct(first.model) and is_decision(self._program.predictor(first.request.predictor)):
-            return self._keep(calls, self._decide(first.model, asks))
+    def _perform_group(self, calls: Sequence[PendingCall]) -> list[Entry | StepFailed]:
+        """Perform calls of one kind to one model; what goes through at once is kept at once."""
+        model, request = calls[0].model, calls[0].request
+        if isinstance(request, Find):
+            found = self._search([call.request for call in calls if isinstance(call.request, Find)])
+            return self._keep(calls, found, self._program.runtime.library.pack_pool)
+        here = str(model.model).startswith(LOCAL)
+        if here and is_direct(model) and is_decision(self._program.predictor(request.predictor)):
+            asks = [call.request for call in calls if isinstance(call.request, Ask)]
+            return self._keep(calls, self._decide(model, asks), lambda value: value)
         if here:
-            return [self._make_call(ask, first.model, digest) for ask, (_, digest) in zip(asks, calls, strict=True)]
+            return [self._make_call(call) for call in calls]
         pool = ThreadPoolExecutor(PARALLEL_CALLS)
         try:
-            made = [
-                pool.submit(contextvars.copy_context().run, self._make_call, ask, first.model, digest)
-                for ask, (_, digest) in zip(asks, calls, strict=True)
-            ]
+            made = [pool.submit(contextvars.copy_context().run, self._make_call, call) for call in calls]
             return [one.result() for one in made]
         finally:
             pool.shutdown(cancel_futures=True)  # after a stop, calls under way are waited for, and none is begun
 
     def _keep(
-        self, calls: Sequence[tuple[PendingCall, bytes | None]], found: Sequence[Entry | StepFailed]
+        self, calls: Sequence[PendingCall], found: Sequence[Entry | StepFailed], pack: Callable[[Any], Any]
     ) -> list[Entry | StepFailed]:
-        new = {}
-        for (call, digest), entry in zip(calls, found, strict=True):
-            if digest is not None and isinstance(entry, Entry):
-                is_pool = isinstance(call.request, Find)
-                new[digest] = (
-                    replace(entry, value=self._program.runtime.library.pack_pool(entry.value)) if is_pool else entry
-                )
-        self._record.write(new)
+        pairs = zip((call.digest for call in calls), found, strict=True)
+        new = {digest: entry for digest, entry in pairs if digest is not None and isinstance(entry, Entry)}
+        self._record.write({digest: replace(entry, value=pack(entry.value)) for digest, entry in new.items()})
         return list(found)
 
     def _search(self, finds: Sequence[Find]) -> list[Entry | StepFailed]:
@@ -328,8 +319,9 @@ class Performer:
         seconds = (time.perf_counter() - started) / len(asks)
         return [Entry(found, seconds) for found in evidence]
 
-    def _make_call(self, ask: Ask, model: Any, digest: bytes | None) -> Entry | StepFailed:
+    def _make_call(self, call: PendingCall) -> Entry | StepFailed:
         """Ask one model, again where that fails; the reply is kept at once."""
+        ask, model, digest = cast(Ask, call.request), call.model, call.digest
         if digest is not None and digest in self._record.refused:
             return StepFailed(self._record.refused[digest])
         here = str(model.model).startswith(LOCAL)

@@ -86,8 +86,7 @@ class Scoring:
 
     def __call__(self, setting: Setting, places: Sequence[int] | None = None) -> Scores:
         """Return the scores of the questions at those places, or of all; NaN elsewhere unless known before."""
-        key = tuple(sorted(setting.items()))
-        known = self._known.setdefault(key, np.full((4, len(self.questions)), np.nan))
+        known = self._known.setdefault(setting_key(setting), np.full((4, len(self.questions)), np.nan))
         wanted = range(len(self.questions)) if places is None else sorted(places)
         for at, arm in enumerate(self.arms):
             lacking = [n for n in wanted if self._arm_of[n] == at and np.isnan(known[2, n])]
@@ -124,6 +123,11 @@ class Scoring:
     @cached_property
     def _texts(self) -> Mapping[str, str]:
         return {p.id: p.text for p in self.arms[0].replay.program.runtime.library.passages()}
+
+
+def setting_key(setting: Setting) -> tuple[tuple[str, float], ...]:
+    """Return a key that is equal for equal settings."""
+    return tuple(sorted(setting.items()))
 
 
 def split_topics(topics: Sequence[str], most: int = FOLDS) -> list[list[int]]:

@@ -7,7 +7,6 @@ had not been.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -25,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
-from optimize.compiler.scoring import Scores, Scoring
+from optimize.compiler.scoring import Scores, Scoring, setting_key
 from optimize.compiler.study import KEPT_EVERY, OBJECTIVES, Caps, Spending, Study
 from program.loop.policy import Dimension, Setting, find_dimensions
 from program.loop.rag import AgenticRAG
@@ -192,9 +191,9 @@ class Search:
     def rank_trials(self, origins: Sequence[str] = (FIRST, SWEEP, STUDY)) -> list[Trial]:
         """Return the trials scored on every question, best first, no setting twice."""
         complete = [one for one in self.trials() if not one.pruned and one.origin in origins]
-        best: dict[str, Trial] = {}
+        best: dict[Any, Trial] = {}
         for trial in sorted(complete, key=lambda one: (-one.worth, one.number)):
-            best.setdefault(json.dumps(trial.setting, sort_keys=True), trial)
+            best.setdefault(setting_key(trial.setting), trial)
         return list(best.values())
 
     def pick_finalists(self, most: int) -> list[Trial]:
