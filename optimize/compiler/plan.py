@@ -191,7 +191,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     arms = make_arms(session, opened)
     session.limit(Share.LAYOUTS)
     replay = session.replay(copy_program(opened.base))
-    layouts = tuple(screen_layouts(replay, opened.parts["train"], opened.seed, session.advance))
+    layouts = tuple(screen_layouts(replay, opened.parts["train"], demonstrations, opened.seed, session.advance))
     session.begin_stage("choosing candidates")
     session.limit(Share.CANDIDATES)
     model = opened.base.runtime.models.propose

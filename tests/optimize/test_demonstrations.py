@@ -58,7 +58,7 @@ def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
 def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     rag, demonstrations = shop_demonstrations
     copy = rag.deepcopy()
-    offers = offer_labels(rag, gather_sets(rag, demonstrations, []))
+    offers = offer_labels(gather_sets(rag, demonstrations, []))
     CandidateSets(offers).equip_program(copy, without=frozenset({"capacity"}))
     apply_setting(copy, {"classifier.route#demonstrations": 1})
     asked = {demo["question"] for demo in copy.classifier.route.demos}
@@ -112,7 +112,7 @@ def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_
     sets = gather_sets(program, made, [])
     assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {
         "as it is": 0,
-        "labelled-4": 4,
+        "labelled": 4,
     }
     assert not label_cases([Arm(Replay(program, Record()), [])], made, "decomposer.split").cases
 

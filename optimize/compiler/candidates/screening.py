@@ -77,7 +77,7 @@ class CandidateSets:
 
     @property
     def begun_choices(self) -> Setting:
-        """Choices that give new embedded deciders the labelled demonstrations, and prompts their best layouts."""
+        """Choices that give what has none the labelled demonstrations, and prompts their best layouts."""
         own = {name: offer.demonstrations for name, offer in self.offers.items()}
         begun = (name for name, sets in own.items() if list(sets)[1:2] == [LABELLED] and not sets[AS_IT_IS])
         laid = (name + LAYOUTS for name, layouts in self.layouts.items() if layouts)
@@ -149,7 +149,7 @@ def find_candidates(
     programs of the arms are given the candidates on the way.
     """
     sets = gather_sets(base, demonstrations, [])
-    begun = CandidateSets(offer_labels(base, sets), layouts)
+    begun = CandidateSets(offer_labels(sets), layouts)
     begun.equip_arms(arms)
     runs: list[Run] = []
     with contextlib.suppress(BudgetStop):
@@ -159,7 +159,7 @@ def find_candidates(
             runs = observe_runs(arms)
     if good := bootstrap_demonstrations(runs):
         sets = gather_sets(base, demonstrations, good)
-    offers = offer_labels(base, sets)
+    offers = offer_labels(sets)
     with contextlib.suppress(BudgetStop):
         for done, name in enumerate(sets):
             progress(done, len(sets))
@@ -276,9 +276,9 @@ def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequen
     return sets
 
 
-def offer_labels(program: AgenticRAG, sets: Mapping[str, Sets]) -> dict[str, Offer]:
-    """Return the offers to begin with: a new embedded decider is offered every label, all others what they have."""
-    new = {n for n, own in sets.items() if LABELLED in own and not own[AS_IT_IS] and learns_demos(program, n)}
+def offer_labels(sets: Mapping[str, Sets]) -> dict[str, Offer]:
+    """Return the offers to begin with: what has no demonstrations is offered the labelled."""
+    new = {name for name, own in sets.items() if LABELLED in own and not own[AS_IT_IS]}
     return {name: Offer((), _pick_kinds(own, [LABELLED] if name in new else [])) for name, own in sets.items()}
 
 
@@ -303,8 +303,10 @@ def _sets_for_prompts(
         fit = [one for one in source if format_example(one.fields, outputs) is not None] if decision else source
         for size in FEW if decision else FEW[-1:]:  # of a text the layout says how many of them are shown
             few = thin_out(fit, size)
-            if decision or sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:
+            if decision:
                 found[f"{kind}-{size}"] = few
+            elif few and sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:
+                found[kind] = few
     return _drop_equal(found)
 
 
