@@ -197,13 +197,7 @@ def search_settings(
 
 
 def choose(
-    session: Session,
-    search: Search,
-    validation: Validation,
-    *,
-    begun: Setting,
-    fitted: Setting,
-    plain: Setting | None = None,
+    session: Session, search: Search, validation: Validation, *, begun: Setting, fitted: Setting, plain: Setting | None
 ) -> OperatingPoints:
     """Return the setting of each operating point, chosen among the finalists."""
     session.begin_stage("choosing on dev")

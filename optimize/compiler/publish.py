@@ -276,19 +276,14 @@ def seal(
             "test": (len(tested.after.grades), len(parts["test"])),
         },
     )
+    optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
     reference = publisher.find_sealed(study.key) or publisher.publish(
         describe_contents(prepare_sealing(session, opened, plan, points), opened.project),
         tested.after,
         points.seal(),
         plain=tested.plain,
         parent=done.parent,
-        optimizer={
-            "name": "ragc",
-            "seed": opened.seed,
-            "trials": trials,
-            "study": study.key,
-            "test_looks": tested.looks,
-        },
+        optimizer=optimizer,
         cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
         report=render_compile_page(done),
     )

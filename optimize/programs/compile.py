@@ -231,7 +231,7 @@ def _search(
     trial = task.base.deepcopy()
     candidates.equip_program(trial)
     validation = Validation(scoring, task.arm(trial, task.parts["dev"]), 0.0, wary=bool(task.origin))
-    points = choose(session, search, validation, begun=begun, fitted=begun)
+    points = choose(session, search, validation, begun=begun, fitted=begun, plain=None)
     apply_setting(final, points.points[BALANCED])
     setting = {BALANCED: points.seal().points[BALANCED]}
     return final, replace(points, points=setting, frontier=()), search

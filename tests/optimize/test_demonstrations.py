@@ -110,10 +110,7 @@ def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_
     made = [Demonstration("decomposer.split", f"t{n}", {"question": f"{n}?", "sub_queries": ["a"]}) for n in range(9)]
     program = open_program(paid_shop)
     sets = gather_sets(program, made, [])
-    assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {
-        "as it is": 0,
-        "labelled": 4,
-    }
+    assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {"as it is": 0, "labelled": 4}
     assert not label_cases([Arm(Replay(program, Record()), [])], made, "decomposer.split").cases
 
 

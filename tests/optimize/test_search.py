@@ -339,11 +339,6 @@ def test_fitted_weights_are_never_worse_than_none(pairs):
     assert all(0.25 <= w <= 4.0001 for w in weights.values())
 
 
-def test_a_neglected_option_is_lifted():
-    weights = fit_weights([{"a": 0.6, "b": 0.4}] * 9 + [{"a": 0.9, "b": 0.1}], ["b"] * 9 + ["a"])
-    assert weights["b"] > 1.5
-
-
 def test_answers_are_said_to_be_uncertain_under_the_confidence_where_most_were_wrong():
     low, high = [(n / 10, True) for n in range(4)], [(0.5 + n / 10, False) for n in range(5)]
     assert fit_doubt([*low, *high]) == 0.5
