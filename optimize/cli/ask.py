@@ -137,10 +137,10 @@ def run_eval(
     if program:
         _evaluate_program(target, program, questions, metric, split, artifacts, json)
         return
-    from optimize.compiler.publish import read_ancestors
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
+    from optimize.registry.lineage import read_ancestors
     from optimize.registry.versions import note_test_use
     from program.serve.opening import find_project
 

@@ -14,9 +14,9 @@ from optimize.cli import show
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
-    from optimize.compiler.publish import LineageNode
     from optimize.registry.aliases import AliasMove
     from optimize.registry.diff import Difference, Edit
+    from optimize.registry.lineage import LineageNode
 
 HEADLINE = ("utility", "correct", "wrong")
 SHOWN = 5  # demonstrations of a predictor that are shown; --json has all
@@ -141,8 +141,8 @@ def run_log(
     json: show.Json = False,
 ) -> None:
     """Draw which version was compiled from which, and list the moves of the aliases."""
-    from optimize.compiler.publish import build_lineage
     from optimize.registry.aliases import read_history
+    from optimize.registry.lineage import build_lineage
 
     lines = build_lineage(name, artifacts)
     moves = read_history(name, artifacts)

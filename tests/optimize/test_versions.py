@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.compiler.publish import build_lineage
 from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version
 from optimize.registry.diff import diff_versions, word_edits
+from optimize.registry.lineage import build_lineage
 from optimize.registry.retention import collect_garbage
 from program.errors import IntegrityError, RagcError, VersionError
 from program.serve import reference
