@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -23,9 +24,8 @@ from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index import store
 from program.knowledge.index.fanout import Fan, embed_over_ray
 from program.knowledge.index.graph import Graph
-from program.knowledge.index.keywords import Keywords, QdrantKeywords, weigh_texts
+from program.knowledge.index.keywords import Keywords, weigh_texts
 from program.knowledge.index.store import MEND, Index
-from program.knowledge.index.vectors import QdrantVectors, connect_server
 from program.knowledge.ingest.folder import (
     BaseSpec,
     SkippedFile,
@@ -39,6 +39,9 @@ from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, embedding_text, keyword_text
 from program.settings import Settings
 from program.storage import DiskCache, write_whole
+
+if TYPE_CHECKING:
+    from program.knowledge.index.qdrant import QdrantVectors
 
 INDEX = "index"  # the folder of the index in a project's private folder
 FINGERPRINT = "seen"  # the file that says what the documents looked like when they were indexed
@@ -173,7 +176,7 @@ def build_index(
         held = not settings.qdrant_url or _fill_server(place / name, embedder, settings)
         if previous != name:
             store.set_current(place, name)
-            _drop_old_generations(place, {name, previous}, settings.qdrant_url)
+            _drop_old_generations(place, {name, previous}, settings)
         return IndexReport(
             index_digest=digest,
             corpus_digest=corpus,
@@ -207,7 +210,7 @@ def open_index(folder: str | Path, embedder: Embedder, settings: IndexSettings =
     else:
         raise KnowledgeError(f"The index in {place} has lost its files.", MEND)
     embedder.put([embedding_text(p) for p in index.passages], index.matrix)
-    return _ask_server(index, name, settings) if settings.qdrant_url else index
+    return _search_on_server(index, name, settings) if settings.qdrant_url else index
 
 
 def _fingerprint_project(project: Project, bases: Sequence[BaseSpec]) -> str:
@@ -251,21 +254,29 @@ def _embed_passages(
     return np.stack([known[t] for t in texts]), len(missing)
 
 
-def _drop_old_generations(folder: Path, keep: set[str], qdrant_url: str) -> None:
+def _drop_old_generations(folder: Path, keep: set[str], settings: IndexSettings) -> None:
     """Remove all but the new one and the one before, which may be just opened."""
     for place in (place for place in folder.glob("gen-*") if place.name not in keep):
-        if qdrant_url:
-            with closing(connect_server(qdrant_url)) as client:
-                QdrantVectors(client, place.name, qdrant_url).delete_collection()
+        if settings.qdrant_url:
+            held = _ask_collection(place.name, settings)
+            held.delete_collection()
+            held.client.close()
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _ask_collection(name: str, settings: IndexSettings) -> QdrantVectors:
+    """Return the server's collection of an index."""
+    from program.knowledge.index.qdrant import QdrantVectors, connect_server
+
+    return QdrantVectors(connect_server(settings.qdrant_url), name, settings.qdrant_url)
 
 
 def _fill_server(place: Path, embedder: Embedder, settings: IndexSettings) -> bool:
     """See that the server holds the index in `place`; True when it did already."""
     index = store.read_index(place, embedder.digest)
     words = len(index.passages) > settings.server_above
-    with closing(connect_server(settings.qdrant_url)) as client:
-        held = QdrantVectors(client, place.name, settings.qdrant_url)
+    held = _ask_collection(place.name, settings)
+    with closing(held.client):
         if held.holds_rows(len(index.passages), words):
             return True
         sparse = weigh_texts(index.keywords, map(keyword_text, index.passages)) if words else None
@@ -273,10 +284,11 @@ def _fill_server(place: Path, embedder: Embedder, settings: IndexSettings) -> bo
     return False
 
 
-def _ask_server(index: Index, name: str, settings: IndexSettings) -> Index:
+def _search_on_server(index: Index, name: str, settings: IndexSettings) -> Index:
     """Return the index with vectors (past the bound, words too) asked of the server."""
-    held = QdrantVectors(connect_server(settings.qdrant_url), name, settings.qdrant_url)
-    words = len(index.passages) > settings.server_above
+    from program.knowledge.index.qdrant import QdrantKeywords
+
+    held, words = _ask_collection(name, settings), len(index.passages) > settings.server_above
     if not held.holds_rows(len(index.passages), words):
         raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
     return replace(index, vectors=held, lexical=QdrantKeywords(held, index.keywords) if words else index.lexical)

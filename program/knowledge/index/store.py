@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -24,21 +24,21 @@ from scipy.sparse import csc_array, csr_array
 
 from program.errors import KnowledgeError
 from program.knowledge.index.graph import MATRICES, Graph
-from program.knowledge.index.keywords import ArrayKeywords, Keywords, QdrantKeywords
-from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection
+from program.knowledge.index.keywords import ArrayKeywords, Keywords
+from program.knowledge.index.vectors import ArrayVectors, Selection
 from program.passage import Passage, decode_passage, embedding_text
 from program.storage import digest_file, sync_folder, write_whole
 
-FORMAT = 5
+if TYPE_CHECKING:
+    from program.knowledge.index.qdrant import QdrantKeywords, QdrantVectors
+
+FORMAT = 6
 CURRENT = "current.json"
 MANIFEST = "manifest.json"
 PASSAGES = "passages.jsonl"
-TERMS = "terms.json"
-KEYWORDS = "keywords.safetensors"
-VECTORS = "vectors.safetensors"
-ENTITIES = "entities.json"
-GRAPH = "graph.safetensors"
-FILES = (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)
+WORDS = "words.json"  # the terms of the keywords and the names of the graph's entities
+ARRAYS = "arrays.safetensors"
+FILES = (PASSAGES, WORDS, ARRAYS)
 MEND = "Run: ragc index PROJECT"
 _FIELDS = ("id", "source", "title", "text", "method", "as_of", "authority", "superseded_by", "link", "attributes")
 _PIECES = ("data", "indices", "indptr")
@@ -128,19 +128,19 @@ def write_index(aside: Path, index: Index, lines: Sequence[str]) -> None:
     """Write an index and its `to_lines` into the empty `aside`, the manifest last."""
     with (aside / PASSAGES).open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(lines)
-    (aside / TERMS).write_text(json.dumps(list(index.keywords.terms)), encoding="utf-8")
-    save_file(_pack_matrices(index.keywords, ["impacts"]), aside / KEYWORDS)
-    save_file({"vectors": index.matrix}, aside / VECTORS)
-    (aside / ENTITIES).write_text(json.dumps(index.graph.names, ensure_ascii=False), encoding="utf-8")
-    save_file(_pack_matrices(index.graph, MATRICES), aside / GRAPH)
-    corpus, keep_stop_words, stem = digest_lines(lines), index.keywords.keep_stop_words, index.keywords.stem
+    words = {"terms": list(index.keywords.terms), "names": index.graph.names}
+    (aside / WORDS).write_text(json.dumps(words, ensure_ascii=False), encoding="utf-8")
+    arrays: dict[str, NDArray[Any]] = {"vectors": index.matrix}
+    matrices = {"impacts": index.keywords.impacts, **{name: getattr(index.graph, name) for name in MATRICES}}
+    for name, matrix in matrices.items():
+        arrays |= {f"{name}.{piece}": getattr(matrix, piece) for piece in _PIECES}
+        arrays[f"{name}.shape"] = np.array(matrix.shape, np.int64)
+    save_file(arrays, aside / ARRAYS)
     manifest = {
         "format": FORMAT,
-        "index_digest": digest_index(corpus, index.embedder_digest, keep_stop_words, stem),
-        "corpus_digest": corpus,
         "embedder_digest": index.embedder_digest,
-        "keep_stop_words": keep_stop_words,
-        "stem": stem,
+        "keep_stop_words": index.keywords.keep_stop_words,
+        "stem": index.keywords.stem,
         "passages": len(index.passages),
         "files": {name: digest_file(aside / name) for name in FILES},
     }
@@ -177,20 +177,20 @@ def read_index(place: Path, embedder_digest: str) -> Index:
     try:
         manifest: dict[str, Any] = json.loads((place / MANIFEST).read_bytes())
         _check_manifest(manifest, embedder_digest)
-        passages = _read_passages(place / PASSAGES)
-        terms: Sequence[str] = json.loads((place / TERMS).read_bytes())
-        (impacts,) = _unpack_matrices(load_file(place / KEYWORDS), ["impacts"], csc_array)
-        keywords = Keywords(impacts, terms, manifest["keep_stop_words"], manifest["stem"])
-        matrix = load_file(place / VECTORS)["vectors"]
-        names = [tuple(name.split(" ")) for name in json.loads((place / ENTITIES).read_bytes())]
-        graph = Graph(names, *_unpack_matrices(load_file(place / GRAPH), MATRICES, csr_array))
-        if not len(passages) == len(matrix) == keywords.impacts.shape[0] == graph.passages == manifest["passages"]:
+        passages = _read_passages(place)
+        words: dict[str, list[str]] = json.loads((place / WORDS).read_bytes())
+        arrays = load_file(place / ARRAYS)
+        impacts = _read_matrix(arrays, "impacts", csc_array)
+        keywords = Keywords(impacts, words["terms"], manifest["keep_stop_words"], manifest["stem"])
+        names = [tuple(name.split(" ")) for name in words["names"]]
+        graph = Graph(names, *(_read_matrix(arrays, name, csr_array) for name in MATRICES))
+        if not len(passages) == len(arrays["vectors"]) == impacts.shape[0] == graph.passages == manifest["passages"]:
             raise ValueError("its parts differ in length")
     except (KnowledgeError, FileNotFoundError):
         raise
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         raise KnowledgeError(f"The index in {place} is damaged: {error}.", MEND) from error
-    return Index.from_parts(passages, matrix, keywords, graph, embedder_digest)
+    return Index.from_parts(passages, arrays["vectors"], keywords, graph, embedder_digest)
 
 
 def read_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.float32]]:
@@ -198,30 +198,19 @@ def read_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.floa
     try:
         if not is_intact(place) or json.loads((place / MANIFEST).read_bytes())["embedder_digest"] != embedder_digest:
             return {}
-        texts = map(embedding_text, _read_passages(place / PASSAGES))
-        return dict(zip(texts, load_file(place / VECTORS)["vectors"], strict=True))
+        texts = map(embedding_text, _read_passages(place))
+        return dict(zip(texts, load_file(place / ARRAYS)["vectors"], strict=True))
     except Exception:  # whatever another format holds in their place: the cost is time
         return {}
 
 
-def _pack_matrices(holder: object, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Return an object's sparse matrices as plain arrays."""
-    arrays: dict[str, NDArray[Any]] = {}
-    for name in names:
-        matrix = getattr(holder, name)
-        arrays |= {f"{name}.{piece}": getattr(matrix, piece) for piece in _PIECES}
-        arrays[f"{name}.shape"] = np.array(matrix.shape, np.int64)
-    return arrays
+def _read_matrix(arrays: Mapping[str, NDArray[Any]], name: str, kind: Any) -> Any:
+    """Return the sparse matrix of that name. Raises `ValueError` when its arrays do not fit."""
+    return kind(tuple(arrays[f"{name}.{piece}"] for piece in _PIECES), shape=arrays[f"{name}.shape"])
 
 
-def _unpack_matrices(arrays: Mapping[str, NDArray[Any]], names: Iterable[str], kind: Any) -> list[Any]:
-    """Return the matrices that arrays were taken from. Raises `ValueError` when they do not fit."""
-    parts = ((name, tuple(arrays[f"{name}.{piece}"] for piece in _PIECES)) for name in names)
-    return [kind(pieces, shape=arrays[f"{name}.shape"]) for name, pieces in parts]
-
-
-def _read_passages(path: Path) -> list[Passage]:
-    with path.open("rb") as file:
+def _read_passages(place: Path) -> list[Passage]:
+    with (place / PASSAGES).open("rb") as file:
         return [decode_passage(orjson.loads(line)) for line in file]
 
 
