@@ -17,8 +17,8 @@ from qdrant_client.http.exceptions import ApiException
 
 from program.errors import KnowledgeError
 from program.knowledge.index.keywords import Keywords
-from program.knowledge.index.vectors import DECIMALS, Floats, Selection
-from program.passage import NO_FILTERS, Filters
+from program.knowledge.index.vectors import DECIMALS, Floats
+from program.passage import NO_FILTERS, Filters, Passage
 
 BATCH = 256
 WORDS = "words"  # the collection's sparse vectors: a weight for each term of a text
@@ -54,7 +54,7 @@ class QdrantVectors:
         found = [(int(p.id), round(p.score, DECIMALS)) for p in points]
         return dict(sorted(found, key=lambda hit: (-hit[1], hit[0])))
 
-    def write_rows(self, matrix: Floats, selection: Selection, ids: Sequence[str], words: Any | None = None) -> None:
+    def write_rows(self, matrix: Floats, passages: Sequence[Passage], words: Any | None = None) -> None:
         """Make the collection anew, with what filters ask for and `words` (CSR)."""
 
         def make_point(row: int) -> models.PointStruct:
@@ -63,7 +63,7 @@ class QdrantVectors:
                 part = slice(words.indptr[row], words.indptr[row + 1])
                 weights = models.SparseVector(indices=words.indices[part].tolist(), values=words.data[part].tolist())
                 vector = {"": vector, WORDS: weights}
-            return models.PointStruct(id=row, vector=vector, payload=_make_payload(selection, ids, row))
+            return models.PointStruct(id=row, vector=vector, payload=_make_payload(passages[row]))
 
         with reporting_errors(self.where):
             if self.client.collection_exists(self.collection):
@@ -153,11 +153,10 @@ def select_points(base: str | None, filters: Filters) -> models.Filter:
     return models.Filter(must=must)
 
 
-def _make_payload(selection: Selection, ids: Sequence[str], row: int) -> dict[str, Any]:
-    day = int(selection.days[row])
+def _make_payload(passage: Passage) -> dict[str, Any]:
     return {
-        "base": selection.bases[row],
-        "passage": ids[row],
-        "authority": int(selection.authority[row]),
-        "attributes": [f"{key}={value.casefold()}" for key, value in selection.attributes[row].items()],
-    } | ({"day": day} if day else {})  # left out when undated, so that a date filter does not match
+        "base": passage.source,
+        "passage": passage.id,
+        "authority": passage.authority,
+        "attributes": [f"{key}={value.casefold()}" for key, value in passage.attributes.items()],
+    } | ({"day": passage.as_of.toordinal()} if passage.as_of else {})  # an undated one matches no date filter

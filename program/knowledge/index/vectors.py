@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +13,20 @@ from program.passage import NO_FILTERS, Filters, Passage
 
 Floats = NDArray[np.float32]
 
+MAX_SELECTIONS = 16  # answers to filters that are kept, an array of rows each
 DECIMALS = 6  # the last bits of a product depend on how many rows are multiplied at once
 
 
 class Selection:
-    """The rows of an index by base (a slice, as its passages stand together), date, authority and attributes."""
+    """The rows of an index by base, a slice as its passages stand together, and those that filters admit."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
-        self.bases = [p.source for p in passages]
-        self.days = np.array([p.as_of.toordinal() if p.as_of else 0 for p in passages], np.int64)  # 0: undated
-        self.authority = np.array([p.authority for p in passages], np.int64)
-        self.attributes = [p.attributes for p in passages]
+        self._passages = passages
         self._slices: dict[str | None, slice] = {None: slice(0, len(passages))}
-        for row, base in enumerate(self.bases):
-            start = self._slices[base].start if base in self._slices else row
-            self._slices[base] = slice(start, row + 1)
+        for row, passage in enumerate(passages):
+            start = self._slices.get(passage.source, slice(row, row)).start
+            self._slices[passage.source] = slice(start, row + 1)
+        self.admitted_rows = lru_cache(MAX_SELECTIONS)(self._find_admitted)
 
     def base_rows(self, base: str | None) -> slice:
         """Return the rows of a base (None: of all), or raise `KnowledgeError`."""
@@ -34,18 +34,13 @@ class Selection:
             raise KnowledgeError(f"The index has no knowledge base {base!r}.", "Run: ragc index PROJECT")
         return self._slices[base]
 
-    def admitted_rows(self, base: str | None, filters: Filters = NO_FILTERS) -> NDArray[np.intp]:
+    def _find_admitted(self, base: str | None, filters: Filters = NO_FILTERS) -> NDArray[np.intp]:
         """Return the rows of a base that the filters admit, ascending."""
         part = self.base_rows(base)
-        days, keep = self.days[part], self.authority[part] >= filters.min_authority
-        if filters.not_before is not None:
-            keep &= days >= filters.not_before.toordinal()
-        if filters.not_after is not None:
-            keep &= (days > 0) & (days <= filters.not_after.toordinal())
-        rows: NDArray[np.intp] = np.flatnonzero(keep) + part.start
-        if filters.attributes:
-            rows = rows[[filters.has_attributes(self.attributes[row]) for row in rows]]
-        return rows
+        rows = np.arange(part.start, part.stop)
+        if filters == NO_FILTERS:
+            return rows
+        return rows[[filters.admits(passage) for passage in self._passages[part]]]
 
 
 def best_rows(scores: NDArray[np.floating], rows: NDArray[np.intp], k: int) -> list[int]:

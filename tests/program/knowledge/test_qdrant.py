@@ -50,7 +50,7 @@ MATRIX = unit(len(PASSAGES), 1)
 def folder_store(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("qdrant"))
     with closing(QdrantClient(path=folder)) as client:
-        QdrantVectors(client, "passages").write_rows(MATRIX, SELECTION, [p.id for p in PASSAGES])
+        QdrantVectors(client, "passages").write_rows(MATRIX, PASSAGES)
     with closing(QdrantClient(path=folder)) as client:  # read back from the disk
         yield QdrantVectors(client, "passages")
 
@@ -116,7 +116,7 @@ class Server:
 
     def drop(self):
         for place in self.folder.glob("gen-*"):
-            self.store.delete_collection(place.name)
+            self.store.delete_collection(place.stem)
 
 
 @pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.server)])
@@ -169,7 +169,7 @@ def test_indexing_fills_the_server_once_and_drops_what_no_reader_needs(server, k
         (knowledge / f"product/new{n}.md").write_text(f"# New {n}\n\nText {n}.\n")
         server.build()
     names = {c.name for c in server.store.get_collections().collections if c.name.startswith("gen-")}
-    assert names >= {p.name for p in server.folder.glob("gen-*")} and len(list(server.folder.glob("gen-*"))) == 2
+    assert names >= {p.stem for p in server.folder.glob("gen-*")} and len(list(server.folder.glob("gen-*"))) == 2
 
 
 def test_a_server_that_lost_the_index_is_named_and_filled_again(server):
