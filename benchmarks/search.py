@@ -81,7 +81,7 @@ def made_up(count: int, embedder: Embedder, dimension: int) -> Library:
         for n, t in enumerate(texts)
     ]
     keywords = Keywords.from_texts(map(keyword_text, passages))
-    index = Index.from_parts(passages, matrix, keywords, Graph.from_passages(passages), "made-up")
+    index = Index(passages, matrix, keywords, Graph.from_passages(passages), "made-up")
     return Library([SourceCard("made", "documents", "made up")], index, embedder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -149,13 +150,18 @@ class Source(Protocol):
     """A place that evidence comes from.
 
     The same content gives the same result. A source that cannot be read raises `KnowledgeError`; where nothing
-    matches the list is empty. `program.knowledge.testing` tests all of it.
+    matches the list is empty. Whoever derives from this class writes `describe` and `candidates` and inherits the
+    rest. `program.knowledge.testing` tests all of it.
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name that its card has."""
+        return self.describe().name
 
-    def describe(self) -> SourceCard: ...
+    def describe(self) -> SourceCard:
+        """Return its card."""
+        ...
 
     def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """Return the widest pool worth fusing, each passage with the parts of its score."""
@@ -163,9 +169,11 @@ class Source(Protocol):
 
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """Return the best `k` of the candidates, best first."""
-        ...
+        return self.candidates(query, k, filters)
 
-    async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]: ...
+    async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
+        """Return `search` without holding up the event loop."""
+        return await asyncio.to_thread(self.search, query, k, filters)
 
 
 def drop_repeats(passages: Sequence[Passage]) -> list[Passage]:

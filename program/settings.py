@@ -27,6 +27,7 @@ Names = str | tuple[str, ...]
 """One model, or two: the cheaper one first."""
 Seconds = Annotated[float, Field(gt=0, le=60)]
 Pointer = Annotated[str, Field(pattern=r"^(/([^~]|~[01])*)?$")]
+ADDRESS = r"https?://[^{}/?#]+([/?#].*)?"
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -92,7 +93,7 @@ class WebSettings(_Files):
     """The folder of saved pages."""
     provider: Literal["", "searxng", "tavily", "brave"] = ""
     """The live search provider, in place of `path`."""
-    url: str = ""
+    url: Annotated[str, Field(pattern=rf"^({ADDRESS})?$")] = ""
     """The server of the provider; only SearXNG needs it."""
     results: Annotated[int, Field(ge=1, le=20)] = 8
     """How many results are taken."""
@@ -117,7 +118,7 @@ class HttpSettings(_Base):
 
     kind: Literal["http"]
     """Marks a base behind a JSON API."""
-    url: Annotated[str, Field(pattern=r"^https?://[^{}/?#]+([/?#].*)?$")]
+    url: Annotated[str, Field(pattern=rf"^{ADDRESS}$")]
     """The address, in which `{query}` and `{k}` are filled in."""
     headers: dict[str, str] = {}
     """Headers of the request, in which `${NAME}` comes from the environment."""

@@ -81,7 +81,7 @@ def _open_tables(project: Project, name: str, base: TablesSettings) -> TableSour
     from program.knowledge.tables import TableSource
     from program.models.embedded.encoder import shared_embedder
 
-    return TableSource(name, SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
+    return TableSource(SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
 
 
 class Knowledge:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Collection
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from program.knowledge.index.fusion import STRATEGIES, TEXT_METHODS, WEIGHT, fuse, rank_positions
 from program.knowledge.index.graph_search import GraphScores, score_passages
 from program.knowledge.index.store import Index
-from program.knowledge.index.vectors import best_rows
+from program.knowledge.index.vectors import Floats, best_rows
 from program.models.embedded.encoder import Embedder
-from program.passage import NO_FILTERS, Filters, Passage, SourceCard
+from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
 
 DEPTH = 60  # how many passages each of dense and keyword search brings to the pool; the graph brings half as many
 MAX_WALKS = 32  # questions whose walk is kept: the bases of a project are searched one after the other for each
@@ -38,58 +37,54 @@ class HybridSearch:
         """
         if depth <= 0 or not query.strip():
             return []
-        index = self.index
         vector = self.embedder.encode([query])[0]
-        cosine = dict(index.vectors.search(vector, depth, base, filters))
-        matched = [row for row, _ in index.lexical.search(query, depth, base, filters)]
-        by_text = {*cosine, *matched}
+        by_text = self._find_by_text(query, vector, depth, base, filters)
         linked: list[int] = []
         walk = self._walk_graph(query) if graph else None
         if walk:
-            admitted = index.selection.admitted_rows(base, filters)
+            admitted = self.index.selection.admitted_rows(base, filters)
             linked = best_rows(walk.scores, admitted[walk.scores[admitted] > 0], (depth + 1) // 2)
-        rest = [row for row in dict.fromkeys((*matched, *linked)) if row not in cosine]
-        cosine.update(zip(rest, index.vectors.similarities(vector, rest), strict=True))
-        order = sorted(cosine, key=lambda row: (-cosine[row], index.passages[row].id))
-        words = index.lexical.scores(query, order)
-        found = zip(order, words, strict=True)
-        return [self._score_row(row, cosine[row], bm25, walk, row in by_text) for row, bm25 in found]
+        pool = self._score_rows(query, vector, dict.fromkeys((*by_text, *linked)))
+        order = sorted(pool, key=lambda row: (-pool[row]["dense"], self.index.passages[row].id))
+        return [self._make_candidate(row, pool[row], walk, row in by_text) for row in order]
 
-    def _score_row(self, row: int, cosine: float, bm25: float, walk: GraphScores | None, by_text: bool) -> Passage:
+    def _find_by_text(
+        self, query: str, vector: Floats, depth: int, base: str | None = None, filters: Filters = NO_FILTERS
+    ) -> dict[int, None]:
+        """Return the rows that dense search finds, then those that only keyword search does."""
+        nearest = self.index.vectors.search(vector, depth, base, filters)
+        return dict.fromkeys((*nearest, *self.index.lexical.search(query, depth, base, filters)))
+
+    def _score_rows(self, query: str, vector: Floats, rows: Collection[int]) -> dict[int, dict[str, float]]:
+        """Return the dense and the keyword part of each row."""
+        found = list(rows)
+        cosines, words = self.index.vectors.similarities(vector, found), self.index.lexical.scores(query, found)
+        parts = zip(found, cosines, words, strict=True)
+        return {row: {"dense": cosine, "keyword": bm25} for row, cosine, bm25 in parts}
+
+    def _make_candidate(self, row: int, parts: dict[str, float], walk: GraphScores | None, by_text: bool) -> Passage:
         passage = self.index.passages[row]
         method = passage.method
         if method in TEXT_METHODS:
-            method = "graph" if not by_text else "both" if bm25 > 0 else "dense"
-        parts = {"dense": cosine, "keyword": bm25}
+            method = "graph" if not by_text else "both" if parts["keyword"] > 0 else "dense"
         if walk is None:
-            return passage.rescored(cosine, method, parts)
+            return passage.rescored(parts["dense"], method, parts)
         parts["graph"] = float(walk.scores[row])
-        return passage.rescored(cosine, method, parts, walk.explain_way(row, self._titles))
+        return passage.rescored(parts["dense"], method, parts, walk.explain_way(row, self._titles))
 
     def _score_graph(self, query: str) -> GraphScores:
-        """Return the graph's scores, from what text search finds in all bases."""
+        """Return the graph's scores, from the default fusion of what text search finds in all bases."""
         index, vector = self.index, self.embedder.encode([query])[0]
-        text = self._score_text(query, vector)
+        pool = self._score_rows(query, vector, self._find_by_text(query, vector, DEPTH))
+        rows = list(pool)
+        passages = [index.passages[row].rescored(0.0, None, parts) for row, parts in pool.items()]
+        text = np.zeros(len(index.passages), np.float32)
+        for at, score in rank_positions(passages, WEIGHT, len(passages)):
+            text[rows[at]] = score
         return score_passages(index.graph, index.keywords, index.matrix, question=query, vector=vector, text=text)
 
-    def _score_text(self, query: str, vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the default fusion by passage, 0 beyond the DEPTH best of each part."""
-        index = self.index
-        cosine = dict(index.vectors.search(vector, DEPTH))
-        rest = [row for row, _ in index.lexical.search(query, DEPTH) if row not in cosine]
-        cosine.update(zip(rest, index.vectors.similarities(vector, rest), strict=True))
-        rows = list(cosine)
-        pool = [
-            index.passages[row].rescored(0.0, None, {"dense": cosine[row], "keyword": bm25})
-            for row, bm25 in zip(rows, index.lexical.scores(query, rows), strict=True)
-        ]
-        text = np.zeros(len(index.passages), np.float32)
-        for at, score in rank_positions(pool, WEIGHT, len(pool)):
-            text[rows[at]] = score
-        return text
 
-
-class Documents:
+class Documents(Source):
     """One base of documents or saved web pages. Safe from many threads."""
 
     def __init__(self, card: SourceCard, search: HybridSearch) -> None:
@@ -97,11 +92,8 @@ class Documents:
         self.card = card
         self.hybrid = search
 
-    @property
-    def name(self) -> str:
-        return self.card.name
-
     def describe(self) -> SourceCard:
+        """Return the card given."""
         return self.card
 
     def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS, *, graph: bool = True) -> list[Passage]:
@@ -112,6 +104,3 @@ class Documents:
         """Return the best `k` by the strategy `auto`, or `graph` for that kind of base."""
         weight, graph = STRATEGIES["graph" if self.card.kind == "graph" else "auto"]
         return fuse(self.candidates(query, max(k, DEPTH) if k > 0 else 0, filters), weight, k, graph=graph)
-
-    async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        return await asyncio.to_thread(self.search, query, k, filters)

@@ -53,12 +53,11 @@ class Guard:
             trust_env=False,  # a proxy would resolve the name anew
         )
 
-    def fetch(
-        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: Any = None
-    ) -> FetchedFile:
-        """Return the reply to a request. Raises `KnowledgeError` without one."""
+    def fetch(self, url: str, headers: Mapping[str, str] | None = None, body: Any = None) -> FetchedFile:
+        """Return the reply to a request, which posts a body as JSON. Raises `KnowledgeError` without one."""
         until = time.monotonic() + self.seconds
         content = bytearray()
+        method = "GET" if body is None else "POST"
         try:
             extensions = {"until": until, "own": (_origin_of(httpx.URL(url)), tuple(headers or ()))}
             with self._client.stream(method, url, headers=headers, json=body, extensions=extensions) as reply:
@@ -83,11 +82,9 @@ class Guard:
             lost = f"cannot be reached ({_shorten_reason(error)})"
             raise self._make_error(lost, "Check its url, and that it runs.") from error
 
-    def fetch_json(
-        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: Any = None
-    ) -> Any:
+    def fetch_json(self, url: str, headers: Mapping[str, str] | None = None, body: Any = None) -> Any:
         """Return the reply to a request as JSON. Raises `KnowledgeError` when it is none."""
-        found = self.fetch(url, method=method, headers=headers, body=body)
+        found = self.fetch(url, headers, body)
         try:
             return json.loads(found.content)
         except (ValueError, RecursionError) as error:

@@ -238,7 +238,7 @@ def _open_source(project: Project, name: str, base: KnowledgeSettings, embedder:
     if isinstance(base, TablesSettings):
         from program.knowledge.tables import TableSource
 
-        return TableSource(name, card, project.place(base), embedder)
+        return TableSource(card, project.place(base), embedder)
     if isinstance(base, HttpSettings):
         return JsonApi(card, base, embedder)
     if isinstance(base, WebSettings):

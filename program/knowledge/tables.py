@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ from program.errors import KnowledgeError
 from program.knowledge.sql_gate import check_sql
 from program.knowledge.tables_csv import load_folder
 from program.models.embedded.encoder import Embedder
-from program.models.table_rows import SHOWN_ROWS, RowReader
+from program.models.table_rows import SHOWN_ROWS, RowQuery, RowReader
 from program.models.table_schema import Schema, read_schema
-from program.passage import NO_FILTERS, Filters, Passage, SourceCard
+from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
 
 SECONDS = 2.0
 SHOWN_WRITTEN = 40
@@ -44,15 +44,14 @@ _READ_ONLY = {
 }
 
 
-class TableSource:
+class TableSource(Source):
     """A database, or a folder of CSV files, that answers questions and is never written to.
 
     `place` is an SQLAlchemy URL or a folder. A question that no query accounts for gets no passage. Raises
     `KnowledgeError` when the database or a file cannot be read. Safe from many threads.
     """
 
-    def __init__(self, name: str, card: SourceCard, place: str | Path, embedder: Embedder) -> None:
-        self._name, self._card = name, card
+    def __init__(self, card: SourceCard, place: str | Path, embedder: Embedder) -> None:
         self._url = _parse_url(str(place)) if "://" in str(place) else None
         self._file = Path((self._url.database or "") if self._url else place)
         self._shown = self._url.render_as_string(hide_password=True) if self._url else str(place)
@@ -64,14 +63,20 @@ class TableSource:
         with self._connected() as connection:
             self.schema: Schema = read_schema(connection)
         if not self.schema.tables:
-            raise KnowledgeError(f"The database of {name} has no table.", "Correct its url in ragc.toml.")
+            raise KnowledgeError(f"The database of {card.name} has no table.", "Correct its url in ragc.toml.")
         self._reader = RowReader(self.schema, embedder, lambda sql: self.rows(sql)[1])
-        self._columns = {table.name: [column.name for column in table.columns] for table in self.schema.tables}
+        self.columns = {table.name: [column.name for column in table.columns] for table in self.schema.tables}
+        about = card.about or "; ".join(f"{name}: {', '.join(columns)}" for name, columns in self.columns.items())
+        self._card = replace(card, about=about)
+
+    def describe(self) -> SourceCard:
+        """Return the card given, with the tables and columns where it says nothing."""
+        return self._card
 
     @property
-    def name(self) -> str:
-        """The name of the knowledge base."""
-        return self._name
+    def schema_card(self) -> str:
+        """The tables, columns, samples and keys as text, for whoever writes SQL."""
+        return self.schema.describe()
 
     @property
     def digest(self) -> str:
@@ -84,70 +89,48 @@ class TableSource:
                 found.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
         return f"sha256:{found.hexdigest()}"
 
-    def describe(self) -> SourceCard:
-        """Return the card given, with the tables and columns where it says nothing."""
-        about = self._card.about or "; ".join(
-            f"{name}: {', '.join(columns)}" for name, columns in self._columns.items()
-        )
-        return SourceCard(self._card.name, self._card.kind, about, self._card.asks, self._card.not_)
-
     def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """Return the same as `search`: a question has one statement."""
-        return self.search(query, depth, filters)
-
-    def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """Return one passage that holds the rows found, or none.
 
-        Its score is the confidence in [0, 1].
-
-
-        The rows are those of `filters.sql`, where it is given, passes `check_sql` and finds any.
+        Its score is the confidence in [0, 1]. The rows are those of `filters.sql`, where it is given, passes
+        `check_sql` and finds any.
         """
-        if k < 1 or not query.strip():
+        if depth < 1 or not query.strip():
             return []
-        if filters.sql and (written := self._select_written(filters.sql)):
-            return [written] if filters.admits(written) else []
-        asked = self._reader.read(query[:_MOST_CHARACTERS])
-        if asked is None:
-            return []
-        names, rows = self.rows(asked.rows_sql)
-        measure = names.index(asked.measure) if asked.measure else 0
-        value: Any = None
-        if asked.operation in ("count", "sum", "avg"):
-            value = self.rows(asked.sql)[1][0][0]
-        elif asked.operation and rows:
-            value = rows[0][measure]
-            rows = [row for row in rows if row[measure] == value]
-        elif len(rows) > SHOWN_ROWS:
-            return []
-        if value is None and (asked.operation or not rows):
-            return []
-        said = f"{asked.computed} {show_value(value)}." if asked.operation else "these rows."
-        subject = asked.table.replace("_", " ").capitalize()
-        passage = Passage(
-            id=f"{self._name}/{asked.table}",
-            source=self._name,
-            title=f"{asked.table} > {asked.computed}{asked.where}",
-            text="\n".join([f"{subject}{asked.where}: {said}", *_format_rows(names, rows), f"SQL: {asked.sql}"]),
-            score=asked.confidence,
-            method="rows",
-        )
-        return [passage] if filters.admits(passage) else []
-
-    async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """Return `search`, off the event loop."""
-        return await asyncio.to_thread(self.search, query, k, filters)
+        found = self._select_written(filters.sql) if filters.sql else None
+        if found is None and (asked := self._reader.read(query[:_MOST_CHARACTERS])):
+            found = self._select_read(asked)
+        return [found] if found and filters.admits(found) else []
 
     def rows(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Return column names and at most 200 rows of a statement.
 
         Raises `KnowledgeError` when `check_sql` refuses it, it fails, or it takes more than 2 seconds.
         """
-        safe = check_sql(sql, self._columns, self.schema.dialect)
+        safe = check_sql(sql, self.columns, self.schema.dialect)
         with self._connected(SECONDS) as connection:
             # Without parameters the driver takes colons and percent signs in a literal for what they are.
             result = connection.execution_options(no_parameters=True).exec_driver_sql(safe)
             return list(result.keys()), [tuple(row) for row in result]
+
+    def _select_read(self, asked: RowQuery) -> Passage | None:
+        """Return the figure and the rows that a question was read to ask for; None where there is none to tell."""
+        names, rows = self.rows(asked.rows_sql)
+        value: Any = None
+        if asked.operation in ("count", "sum", "avg"):
+            value = self.rows(asked.sql)[1][0][0]
+        elif asked.operation and rows:
+            measure = names.index(asked.measure)
+            value = rows[0][measure]
+            rows = [row for row in rows if row[measure] == value]
+        elif len(rows) > SHOWN_ROWS:
+            return None
+        if value is None and (asked.operation or not rows):
+            return None
+        said = f"{asked.computed} {show_value(value)}." if asked.operation else "these rows."
+        subject = asked.table.replace("_", " ").capitalize()
+        lines = [f"{subject}{asked.where}: {said}", *_format_rows(names, rows), f"SQL: {asked.sql}"]
+        return self._make_passage([asked.table], f"{asked.computed}{asked.where}", lines, asked.confidence, "rows")
 
     def _select_written(self, sql: str) -> Passage | None:
         """Return the rows of a SELECT that a language model wrote; None where it is refused, fails or finds none."""
@@ -158,17 +141,16 @@ class TableSource:
         if all(value is None for row in rows for value in row):
             return None
         read = {table.name.lower() for table in sqlglot.parse_one(sql, dialect=self.schema.dialect).find_all(exp.Table)}
-        tables = [name for name in self._columns if name.lower() in read]
+        tables = [name for name in self.columns if name.lower() in read]
         count = f"the first {SHOWN_WRITTEN} of {len(rows)}" if len(rows) > SHOWN_WRITTEN else str(len(rows))
         lines = [f"Rows selected from {' and '.join(tables)}: {count}.", *_format_rows(names, rows, SHOWN_WRITTEN)]
-        text = "\n".join([*lines, f"SQL: {' '.join(sql.split())}"])
-        title = f"{' and '.join(tables)} > {', '.join(names)}"
-        return Passage(f"{self._name}/{tables[0]}", self._name, title, text, 1.0, "sql")
+        return self._make_passage(tables, ", ".join(names), [*lines, f"SQL: {' '.join(sql.split())}"], 1.0, "sql")
 
-    @property
-    def schema_card(self) -> str:
-        """The tables, columns, samples and keys as text, for whoever writes SQL."""
-        return self.schema.describe()
+    def _make_passage(
+        self, tables: Sequence[str], shown: str, lines: Sequence[str], score: float, method: str
+    ) -> Passage:
+        title = f"{' and '.join(tables)} > {shown}"
+        return Passage(f"{self.name}/{tables[0]}", self.name, title, "\n".join(lines), score, method)
 
     @contextmanager
     def _connected(self, seconds: float | None = None) -> Iterator[Connection]:
@@ -179,7 +161,7 @@ class TableSource:
             except SQLAlchemyError as error:
                 if "interrupted" in str(error) or "timeout" in str(error):
                     raise KnowledgeError(
-                        f"A look-up in {self._name} took longer than {SECONDS:g} seconds.",
+                        f"A look-up in {self.name} took longer than {SECONDS:g} seconds.",
                         "Add an index to the database, or ask for less.",
                     ) from error
                 raise KnowledgeError(

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -23,9 +23,8 @@ from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index import store
 from program.knowledge.index.fanout import Fan, embed_over_ray
 from program.knowledge.index.graph import Graph
-from program.knowledge.index.keywords import Keywords, QdrantKeywords, weigh_texts
-from program.knowledge.index.store import MEND, Index
-from program.knowledge.index.vectors import QdrantVectors, connect_server
+from program.knowledge.index.keywords import Keywords, weigh_texts
+from program.knowledge.index.store import MEND, Index, place_index
 from program.knowledge.ingest.folder import (
     BaseSpec,
     SkippedFile,
@@ -38,7 +37,10 @@ from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, embedding_text, keyword_text
 from program.settings import Settings
-from program.storage import DiskCache, write_whole
+from program.storage import ASIDE, DiskCache, write_whole
+
+if TYPE_CHECKING:
+    from program.knowledge.index.qdrant import QdrantVectors
 
 INDEX = "index"  # the folder of the index in a project's private folder
 FINGERPRINT = "seen"  # the file that says what the documents looked like when they were indexed
@@ -149,31 +151,24 @@ def build_index(
         if not passages:
             raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
         lines = store.to_lines(passages)
-        corpus = store.digest_lines(lines)
+        corpus = store.digest_text(lines)
         digest = store.digest_index(corpus, embedder.digest, settings.keep_stop_words, settings.stem)
         name = store.name_generation(digest)
-        try:
-            previous = store.read_current(place)
-        except KnowledgeError:  # damaged: it is about to be written anew
-            previous = ""
-        whole = store.is_intact(place / name)
+        previous = store.find_intact(place)
         embedded = reused = 0
-        if not whole:
-            known = store.read_vectors(place / previous, embedder.digest) if previous else {}
+        if previous != name:
+            known = store.read_vectors(place_index(place, previous), embedder.digest) if previous else {}
             matrix, embedded = _embed_passages(passages, fan or partial(map, embedder.encode), known, progress)
             reused = len(passages) - embedded
             keywords = Keywords.from_texts(map(keyword_text, passages), settings.keep_stop_words, settings.stem)
-            index = Index.from_parts(passages, matrix, keywords, Graph.from_passages(passages), embedder.digest)
-            for leftover in place.glob("aside-*"):  # of a run that was killed: the lock says no other is running
-                shutil.rmtree(leftover)
-            aside = place / f"aside-{os.getpid()}"
-            aside.mkdir()
-            store.write_index(aside, index, lines)
-            store.publish_index(aside, place / name)
-        held = not settings.qdrant_url or _fill_server(place / name, embedder, settings)
+            index = Index(passages, matrix, keywords, Graph.from_passages(passages), embedder.digest)
+            for leftover in place.glob(f"{ASIDE}gen-*"):  # of a run that was killed: the lock says no other is running
+                leftover.unlink()
+            store.write_index(place_index(place, name), index, lines)
+        held = not settings.qdrant_url or _fill_server(place, name, embedder, settings)
         if previous != name:
             store.set_current(place, name)
-            _drop_old_generations(place, {name, previous}, settings.qdrant_url)
+            _drop_old_generations(place, {name, previous}, settings)
         return IndexReport(
             index_digest=digest,
             corpus_digest=corpus,
@@ -181,7 +176,7 @@ def build_index(
             passages=len(passages),
             embedded=embedded,
             reused=reused,
-            unchanged=whole and held and previous == name,
+            unchanged=previous == name and held,
             skipped=tuple(contents.skipped),
             warnings=tuple(map(str, contents.flaws)),
             seconds=time.monotonic() - began,
@@ -196,23 +191,25 @@ def open_index(folder: str | Path, embedder: Embedder, settings: IndexSettings =
     """
     place = Path(folder)
     for _ in range(3):  # an index may be removed between its being named and its being opened
-        name = store.read_current(place)
+        name, _ = store.read_current(place)
         if not name:
             raise KnowledgeError(f"There is no index in {place}.", MEND)
         try:
-            index = store.read_index(place / name, embedder.digest)
+            index = store.read_index(place_index(place, name), embedder.digest)
             break
         except FileNotFoundError:
             time.sleep(0.05)
     else:
-        raise KnowledgeError(f"The index in {place} has lost its files.", MEND)
+        raise KnowledgeError(f"The index in {place} has lost its file.", MEND)
     embedder.put([embedding_text(p) for p in index.passages], index.matrix)
-    return _ask_server(index, name, settings) if settings.qdrant_url else index
+    if settings.qdrant_url:
+        _search_on_server(index, name, settings)
+    return index
 
 
 def _fingerprint_project(project: Project, bases: Sequence[BaseSpec]) -> str:
     keyword = project.settings.keyword
-    return fingerprint_files(bases, repr((keyword.stem, keyword.stop_words)))
+    return fingerprint_files(bases, repr((store.FORMAT, keyword.stem, keyword.stop_words)))
 
 
 @contextmanager
@@ -251,32 +248,43 @@ def _embed_passages(
     return np.stack([known[t] for t in texts]), len(missing)
 
 
-def _drop_old_generations(folder: Path, keep: set[str], qdrant_url: str) -> None:
+def _drop_old_generations(folder: Path, keep: set[str], settings: IndexSettings) -> None:
     """Remove all but the new one and the one before, which may be just opened."""
-    for place in (place for place in folder.glob("gen-*") if place.name not in keep):
-        if qdrant_url:
-            with closing(connect_server(qdrant_url)) as client:
-                QdrantVectors(client, place.name, qdrant_url).delete_collection()
-        shutil.rmtree(place, ignore_errors=True)
+    for file in (file for file in folder.glob("gen-*.safetensors") if file.stem not in keep):
+        if settings.qdrant_url:
+            held = _ask_collection(file.stem, settings)
+            with closing(held.client):
+                held.delete_collection()
+        file.unlink()
 
 
-def _fill_server(place: Path, embedder: Embedder, settings: IndexSettings) -> bool:
-    """See that the server holds the index in `place`; True when it did already."""
-    index = store.read_index(place, embedder.digest)
+def _ask_collection(name: str, settings: IndexSettings) -> QdrantVectors:
+    """Return the server's collection of an index."""
+    from program.knowledge.index.qdrant import QdrantVectors, connect_server
+
+    return QdrantVectors(connect_server(settings.qdrant_url), name, settings.qdrant_url)
+
+
+def _fill_server(folder: Path, name: str, embedder: Embedder, settings: IndexSettings) -> bool:
+    """See that the server holds an index; True when it did already."""
+    index = store.read_index(place_index(folder, name), embedder.digest)
     words = len(index.passages) > settings.server_above
-    with closing(connect_server(settings.qdrant_url)) as client:
-        held = QdrantVectors(client, place.name, settings.qdrant_url)
+    held = _ask_collection(name, settings)
+    with closing(held.client):
         if held.holds_rows(len(index.passages), words):
             return True
         sparse = weigh_texts(index.keywords, map(keyword_text, index.passages)) if words else None
-        held.write_rows(index.matrix, index.selection, [p.id for p in index.passages], sparse)
+        held.write_rows(index.matrix, index.passages, sparse)
     return False
 
 
-def _ask_server(index: Index, name: str, settings: IndexSettings) -> Index:
-    """Return the index with vectors (past the bound, words too) asked of the server."""
-    held = QdrantVectors(connect_server(settings.qdrant_url), name, settings.qdrant_url)
-    words = len(index.passages) > settings.server_above
+def _search_on_server(index: Index, name: str, settings: IndexSettings) -> None:
+    """Have vectors (past the bound, words too) asked of the server."""
+    from program.knowledge.index.qdrant import QdrantKeywords
+
+    held, words = _ask_collection(name, settings), len(index.passages) > settings.server_above
     if not held.holds_rows(len(index.passages), words):
         raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
-    return replace(index, vectors=held, lexical=QdrantKeywords(held, index.keywords) if words else index.lexical)
+    index.vectors = held
+    if words:
+        index.lexical = QdrantKeywords(held, index.keywords)

@@ -110,7 +110,9 @@ class Graph:
 
     def passages_of(self, entity: int, part: str) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the passages that the matrix `part` joins to an entity, and its values."""
-        return read_column(self.by_entity[part], entity)
+        matrix = self.by_entity[part]
+        found = slice(matrix.indptr[entity], matrix.indptr[entity + 1])
+        return matrix.indices[found], matrix.data[found]
 
     def entities_of(self, row: int, part: str) -> NDArray[np.int64]:
         """Return the entities that the matrix `part` joins to a passage."""
@@ -179,12 +181,6 @@ def _find_shared_names(texts: Iterable[str]) -> set[Key]:
         held.update(_find_names(text, tokens))
         small.update({(folded,) for word, folded in tokens if word.islower()})
     return {name for name, count in held.items() if count >= max(MIN_TEXTS, small[name])}
-
-
-def read_column(matrix: Any, number: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the rows and the values of a column of a CSC matrix."""
-    part = slice(matrix.indptr[number], matrix.indptr[number + 1])
-    return matrix.indices[part], matrix.data[part]
 
 
 def _find_names(text: str, tokens: Sequence[tuple[str, str]]) -> set[Key]:

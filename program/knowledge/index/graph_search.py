@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from program.knowledge.index.fusion import GRAPH
-from program.knowledge.index.graph import Graph, read_column
+from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.vectors import best_rows
 
 Floats = NDArray[np.float32]
-Word = tuple[NDArray[np.int64], NDArray[np.float32]]
 
 RESTART = 0.3
 STEPS = 10
@@ -118,25 +118,21 @@ def score_passages(
         mass = RESTART * restart + (1 - RESTART) * (graph.links @ (mass / graph.strength))
     mass = _scale_to_one(mass)
     terms = dict.fromkeys(keywords.split_text(question))
-    words = [read_column(keywords.impacts, keywords.terms[t]) for t in terms if t in keywords.terms]
+    words = keywords.impacts[:, [keywords.terms[term] for term in terms if term in keywords.terms]].tocsr()
     base = (1 - TEXT) * mass + TEXT * text
     hop, hops = _find_hops(graph, words, matrix, vector, base, frozenset(entities))
     reached = (mass + HOP * hop) / (1 + HOP)
     first = int(np.argmax((1 - GRAPH) * text + GRAPH * reached))
-    reached = np.maximum(reached - REPEATED * _measure_repetition(words, first, len(text)), 0)
+    reached = np.maximum(reached - REPEATED * _measure_repetition(words, first), 0)
     scores = np.minimum(_measure_trust(graph, entities, starts[:TRUSTED]) * reached + stamp, 1)
     return GraphScores(graph, scores, mass, named, stamped, frozenset(starts), hops)
 
 
 def _find_topics(graph: Graph, entities: Sequence[int]) -> tuple[Floats, dict[int, int]]:
     """Return what the question's entities give to each passage about them, and which."""
-    topics = np.zeros(graph.passages, np.float32)
-    named: dict[int, int] = {}
-    for entity in entities:
-        rows, shares = graph.passages_of(entity, "about")
-        topics[rows] += shares * graph.rarity[entity] ** 2
-        named |= {int(row): entity for row in rows}
-    return topics, named
+    about = graph.by_entity["about"][:, entities].tocoo()
+    named = {int(row): entities[column] for row, column in zip(about.row, about.col, strict=True)}
+    return about @ graph.rarity[entities] ** 2, named
 
 
 def _measure_trust(graph: Graph, entities: Sequence[int], starts: Sequence[int]) -> float:
@@ -158,19 +154,21 @@ def _max_sureness(graph: Graph, entities: Iterable[int]) -> float:
     return max((float(graph.sureness[e]) for e in entities), default=0.0)
 
 
-def _measure_repetition(words: Sequence[Word], first: int, passages: int) -> Floats:
+def _measure_repetition(words: Any, first: int) -> Floats:
     """Return how much of a question's words each passage shares with `first`, at most 1; 0 for itself."""
-    met, whole = np.zeros(passages, np.float32), np.zeros(passages, np.float32)
-    for rows, impact in words:
-        whole[rows] += impact
-        if _holds_row(rows, first):
-            met[rows] += impact
+    met = words @ _held_words(words, first)
     met[first] = 0
-    return np.asarray(np.clip(met / max(float(whole.max(initial=0)), 1e-9), 0, 1), np.float32)
+    return np.asarray(np.clip(met / max(float(words.sum(axis=1).max(initial=0)), 1e-9), 0, 1), np.float32)
+
+
+def _held_words(words: Any, row: int) -> NDArray[np.bool_]:
+    """Return which of a question's words a passage has."""
+    held: NDArray[np.bool_] = words[[row]].toarray()[0] != 0
+    return held
 
 
 def _find_hops(
-    graph: Graph, words: Sequence[Word], matrix: Floats, vector: Floats, base: Floats, named: frozenset[int]
+    graph: Graph, words: Any, matrix: Floats, vector: Floats, base: Floats, named: frozenset[int]
 ) -> tuple[Floats, dict[int, tuple[int, int]]]:
     """Return the best hop to each passage, the highest 1, and how it came."""
     best = np.zeros_like(base)
@@ -180,10 +178,7 @@ def _find_hops(
         rows = np.flatnonzero(joined)
         if not len(rows):
             continue
-        met = np.zeros_like(base)
-        for passages, impact in words:
-            if not _holds_row(passages, seed):
-                met[passages] += impact
+        met = words @ ~_held_words(words, seed)
         near = matrix[rows] @ (vector - RESIDUAL * (vector @ matrix[seed]) * matrix[seed])
         open_met = DENSE * _scale_to_one(near - near.min()) + (1 - DENSE) * _scale_to_one(met)[rows]
         hop = base[seed] * joined[rows] * open_met
@@ -208,11 +203,6 @@ def _join_seed(graph: Graph, seed: int, named: frozenset[int]) -> tuple[Floats, 
             joined[stronger], by[stronger] = strength, entity
     joined[seed] = 0
     return joined, by
-
-
-def _holds_row(ascending: NDArray[np.integer], row: int) -> bool:
-    at = int(np.searchsorted(ascending, row))
-    return at < len(ascending) and int(ascending[at]) == row
 
 
 def _scale_to_one(values: Floats) -> Floats:

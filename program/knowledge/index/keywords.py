@@ -1,8 +1,7 @@
-"""Keyword search: BM25 by a slice and a sum in memory, or by a Qdrant server's sparse vectors under its IDF."""
+"""Keyword search: BM25 by a slice and a sum."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
-from program.knowledge.index.vectors import Hits, QdrantVectors, Selection, best_rows
+from program.knowledge.index.vectors import Selection, best_rows
 from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters
 
@@ -42,12 +41,8 @@ class Keywords:
 
         A term counts as often as the query holds it.
         """
-        matrix: Any = self.impacts
-        total = np.zeros(matrix.shape[0], np.float64)
-        for column in (self.terms[term] for term in self.split_text(query) if term in self.terms):
-            part = slice(matrix.indptr[column], matrix.indptr[column + 1])
-            total[matrix.indices[part]] += matrix.data[part]
-        return total
+        columns = [self.terms[term] for term in self.split_text(query) if term in self.terms]
+        return np.asarray(self.impacts[:, columns].sum(axis=1), np.float64)
 
 
 class ArrayKeywords:
@@ -58,15 +53,16 @@ class ArrayKeywords:
         self.selection = selection
         self._last: tuple[str | None, NDArray[np.float64]] = (None, np.zeros(0))
 
-    def search(self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> Hits:
-        """Return the `k` best rows of a base (None: of all) that score above 0."""
+    def search(self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> list[int]:
+        """Return the `k` best rows of a base (None: of all) that score above 0, best first."""
         scores = self._score_all(query)
         rows = self.selection.admitted_rows(base, filters)
-        return [(row, float(scores[row])) for row in best_rows(scores, rows[scores[rows] > 0], k)]
+        return best_rows(scores, rows[scores[rows] > 0], k)
 
     def scores(self, query: str, rows: Sequence[int]) -> list[float]:
         """Return the score of each of these rows, 0 for no word in common."""
-        return [float(score) for score in self._score_all(query)[np.asarray(rows, np.intp)]]
+        scores: list[float] = self._score_all(query)[np.asarray(rows, np.intp)].tolist()
+        return scores
 
     def _score_all(self, query: str) -> NDArray[np.float64]:
         # One search asks several times about one question: for each base, for the walk, for rows found otherwise.
@@ -76,30 +72,6 @@ class ArrayKeywords:
             scores = np.maximum(self.keywords.scores(query), 0.0)
             self._last = query, scores
         return scores
-
-
-class QdrantKeywords:
-    """The same by a Qdrant collection that stores BM25's weights of terms in texts.
-
-    The server multiplies by its IDF, ln(1 + (N - n + 0.5) / (n + 0.5)), which differs a little from the one in memory.
-    """
-
-    def __init__(self, store: QdrantVectors, keywords: Keywords) -> None:
-        self.store = store
-        self.keywords = keywords
-
-    def search(self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> Hits:
-        asked = self._count_terms(query)
-        return self.store.search_words(asked, k, base, filters) if k > 0 and asked else []
-
-    def scores(self, query: str, rows: Sequence[int]) -> list[float]:
-        asked = self._count_terms(query)
-        found = dict(self.store.score_words(asked, rows)) if asked and len(rows) else {}
-        return [found.get(row, 0.0) for row in rows]
-
-    def _count_terms(self, query: str) -> dict[int, float]:
-        terms = self.keywords.terms
-        return {terms[t]: float(n) for t, n in Counter(self.keywords.split_text(query)).items() if t in terms}
 
 
 def weigh_texts(keywords: Keywords, texts: Iterable[str]) -> Any:

@@ -1,6 +1,6 @@
-"""One complete index on disk: a folder that is written aside, renamed into place and never changed again.
+"""One complete index on disk: a file that is written aside, renamed into place and never changed again.
 
-`current.json` names the folder that readers open. It is replaced by a rename, so at every instant it names a complete
+`current.json` names the file that readers open. It is replaced by a rename, so at every instant it names a complete
 one, and a reader that has one open keeps it.
 """
 
@@ -8,69 +8,57 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import date
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors import safe_open
+from safetensors.numpy import load_file, save
 from scipy.sparse import csc_array, csr_array
 
 from program.errors import KnowledgeError
 from program.knowledge.index.graph import MATRICES, Graph
-from program.knowledge.index.keywords import ArrayKeywords, Keywords, QdrantKeywords
-from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection
+from program.knowledge.index.keywords import ArrayKeywords, Keywords
+from program.knowledge.index.vectors import ArrayVectors, Floats, Selection
 from program.passage import Passage, decode_passage, embedding_text
-from program.storage import digest_file, sync_folder, write_whole
+from program.storage import digest_file, write_whole
 
-FORMAT = 5
+if TYPE_CHECKING:
+    from program.knowledge.index.qdrant import QdrantKeywords, QdrantVectors
+
+FORMAT = 6
 CURRENT = "current.json"
-MANIFEST = "manifest.json"
-PASSAGES = "passages.jsonl"
-TERMS = "terms.json"
-KEYWORDS = "keywords.safetensors"
-VECTORS = "vectors.safetensors"
-ENTITIES = "entities.json"
-GRAPH = "graph.safetensors"
-FILES = (PASSAGES, TERMS, KEYWORDS, VECTORS, ENTITIES, GRAPH)
 MEND = "Run: ragc index PROJECT"
 _FIELDS = ("id", "source", "title", "text", "method", "as_of", "authority", "superseded_by", "link", "attributes")
 _PIECES = ("data", "indices", "indptr")
 _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=date.isoformat).encode
 
 
-@dataclass(frozen=True)
 class Index:
-    """An index in memory: row i of every part belongs to `passages[i]`. Read-only."""
+    """An index in memory: row i of every part belongs to `passages[i]`, those of a base together. Read-only.
 
-    passages: tuple[Passage, ...]
-    matrix: NDArray[np.float32]
-    keywords: Keywords
-    graph: Graph
-    selection: Selection
-    vectors: ArrayVectors | QdrantVectors
-    lexical: ArrayKeywords | QdrantKeywords
-    embedder_digest: str
+    It is searched in memory, unless `vectors` or `lexical` ask elsewhere.
+    """
 
-    @classmethod
-    def from_parts(
-        cls,
+    def __init__(
+        self,
         passages: Sequence[Passage],
-        matrix: NDArray[np.float32],
+        matrix: Floats,
         keywords: Keywords,
         graph: Graph,
         embedder_digest: str,
-    ) -> Index:
-        """Return the index of passages, those of a base together, searched in memory."""
-        selection = Selection(passages)
-        vectors, lexical = ArrayVectors(matrix, selection), ArrayKeywords(keywords, selection)
-        return cls(tuple(passages), matrix, keywords, graph, selection, vectors, lexical, embedder_digest)
+    ) -> None:
+        self.passages = tuple(passages)
+        self.matrix, self.keywords, self.graph, self.embedder_digest = matrix, keywords, graph, embedder_digest
+        self.selection = Selection(self.passages)
+        self.vectors: ArrayVectors | QdrantVectors = ArrayVectors(matrix, self.selection)
+        self.lexical: ArrayKeywords | QdrantKeywords = ArrayKeywords(keywords, self.selection)
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -80,7 +68,7 @@ class Index:
     @cached_property
     def corpus_digest(self) -> str:
         """A digest of the passages, whatever embeds them."""
-        return digest_lines(to_lines(self.passages))
+        return digest_text(to_lines(self.passages))
 
     @cached_property
     def index_digest(self) -> str:
@@ -90,139 +78,123 @@ class Index:
 
 def digest_index(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True) -> str:
     """Return `sha256:` and the digest of everything that an index depends on."""
-    made_of = json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem])
-    return f"sha256:{hashlib.sha256(made_of.encode()).hexdigest()}"
+    return digest_text(json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem]))
 
 
-def digest_lines(lines: Iterable[str]) -> str:
-    """Return `sha256:` and the digest of passages as `to_lines` gives them."""
-    return f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
+def digest_text(text: str) -> str:
+    """Return `sha256:` and the digest of a text, such as that of `to_lines`."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def to_lines(passages: Iterable[Passage]) -> list[str]:
+def to_lines(passages: Iterable[Passage]) -> str:
     """Return each passage as a line of JSON."""
-    return [_encode({name: getattr(passage, name) for name in _FIELDS}) + "\n" for passage in passages]
+    return "".join(_encode({name: getattr(passage, name) for name in _FIELDS}) + "\n" for passage in passages)
 
 
 def name_generation(digest: str) -> str:
-    """Return the folder name of the index with that digest."""
+    """Return the name of the index with that digest."""
     return f"gen-{digest.removeprefix('sha256:')[:16]}"
 
 
-def read_current(folder: Path) -> str:
-    """Return the index that readers open, or nothing. Raises `KnowledgeError`."""
+def place_index(folder: Path, name: str) -> Path:
+    """Return the file of an index."""
+    return folder / f"{name}.safetensors"
+
+
+def read_current(folder: Path) -> tuple[str, str]:
+    """Return the index that readers open and its file's SHA-256, or nothing. Raises `KnowledgeError`."""
     try:
-        return str(json.loads((folder / CURRENT).read_bytes())["generation"])
+        noted = json.loads((folder / CURRENT).read_bytes())
+        return noted["generation"], noted["sha256"]
     except FileNotFoundError:
-        return ""
+        return "", ""
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise KnowledgeError(f"{folder / CURRENT} cannot be read: {error}.", MEND) from error
 
 
+def find_intact(folder: Path) -> str:
+    """Return the index that readers open; empty when there is none, or it is damaged."""
+    with suppress(KnowledgeError, OSError):
+        name, digest = read_current(folder)
+        return name if name and digest_file(place_index(folder, name)) == digest else ""
+    return ""
+
+
 def set_current(folder: Path, name: str) -> None:
-    """Make `name` the index that readers open, at once and on the disk."""
-    write_whole(folder / CURRENT, json.dumps({"generation": name}).encode())
+    """Make a written index the one that readers open, at once and on the disk."""
+    noted = {"generation": name, "sha256": digest_file(place_index(folder, name))}
+    write_whole(folder / CURRENT, json.dumps(noted).encode())
 
 
-def write_index(aside: Path, index: Index, lines: Sequence[str]) -> None:
-    """Write an index and its `to_lines` into the empty `aside`, the manifest last."""
-    with (aside / PASSAGES).open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(lines)
-    (aside / TERMS).write_text(json.dumps(list(index.keywords.terms)), encoding="utf-8")
-    save_file(_pack_matrices(index.keywords, ["impacts"]), aside / KEYWORDS)
-    save_file({"vectors": index.matrix}, aside / VECTORS)
-    (aside / ENTITIES).write_text(json.dumps(index.graph.names, ensure_ascii=False), encoding="utf-8")
-    save_file(_pack_matrices(index.graph, MATRICES), aside / GRAPH)
-    corpus, keep_stop_words, stem = digest_lines(lines), index.keywords.keep_stop_words, index.keywords.stem
+def write_index(file: Path, index: Index, lines: str) -> None:
+    """Write an index and its `to_lines` whole, both on the disk before the file has its name."""
+    words = {"terms": list(index.keywords.terms), "names": index.graph.names}
+    texts = {"passages": lines, "words": json.dumps(words, ensure_ascii=False)}
+    arrays: dict[str, NDArray[Any]] = {"vectors": index.matrix}
+    arrays |= {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
+    matrices = {"impacts": index.keywords.impacts, **{name: getattr(index.graph, name) for name in MATRICES}}
+    for name, matrix in matrices.items():
+        arrays |= {f"{name}.{piece}": getattr(matrix, piece) for piece in _PIECES}
+        arrays[f"{name}.shape"] = np.array(matrix.shape, np.int64)
     manifest = {
         "format": FORMAT,
-        "index_digest": digest_index(corpus, index.embedder_digest, keep_stop_words, stem),
-        "corpus_digest": corpus,
         "embedder_digest": index.embedder_digest,
-        "keep_stop_words": keep_stop_words,
-        "stem": stem,
+        "keep_stop_words": index.keywords.keep_stop_words,
+        "stem": index.keywords.stem,
         "passages": len(index.passages),
-        "files": {name: digest_file(aside / name) for name in FILES},
     }
-    (aside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    write_whole(file, save(arrays, {"manifest": json.dumps(manifest)}))
 
 
-def publish_index(aside: Path, place: Path) -> None:
-    """Move a written folder to its place, everything in it on the disk first."""
-    for path in (*aside.iterdir(), aside):
-        sync_folder(path)
-    damaged = place.with_name(f"aside-{place.name}")
-    if place.exists():
-        place.rename(damaged)
-    aside.rename(place)
-    shutil.rmtree(damaged, ignore_errors=True)
-    sync_folder(place.parent)
+def read_index(file: Path, embedder_digest: str) -> Index:
+    """Return the index in a file.
 
-
-def is_intact(place: Path) -> bool:
-    """Tell whether every file of an index is there and has its digest."""
-    try:
-        files = json.loads((place / MANIFEST).read_bytes())["files"]
-        return all(digest_file(place / name) == digest for name, digest in files.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
-
-
-def read_index(place: Path, embedder_digest: str) -> Index:
-    """Return the index in a folder.
-
-    Raises `FileNotFoundError` when the folder is gone, `KnowledgeError` when it was made by another format or
-    embedder, or is damaged.
+    Raises `FileNotFoundError` when the file is gone, `KnowledgeError` when it was made by another format or embedder,
+    or is damaged.
     """
     try:
-        manifest: dict[str, Any] = json.loads((place / MANIFEST).read_bytes())
+        manifest = _read_manifest(file)
         _check_manifest(manifest, embedder_digest)
-        passages = _read_passages(place / PASSAGES)
-        terms: Sequence[str] = json.loads((place / TERMS).read_bytes())
-        (impacts,) = _unpack_matrices(load_file(place / KEYWORDS), ["impacts"], csc_array)
-        keywords = Keywords(impacts, terms, manifest["keep_stop_words"], manifest["stem"])
-        matrix = load_file(place / VECTORS)["vectors"]
-        names = [tuple(name.split(" ")) for name in json.loads((place / ENTITIES).read_bytes())]
-        graph = Graph(names, *_unpack_matrices(load_file(place / GRAPH), MATRICES, csr_array))
-        if not len(passages) == len(matrix) == keywords.impacts.shape[0] == graph.passages == manifest["passages"]:
+        arrays = load_file(file)
+        passages = _read_passages(arrays)
+        words = orjson.loads(arrays["words"].tobytes())
+        impacts = _read_matrix(arrays, "impacts", csc_array)
+        keywords = Keywords(impacts, words["terms"], manifest["keep_stop_words"], manifest["stem"])
+        names = [tuple(name.split(" ")) for name in words["names"]]
+        graph = Graph(names, *(_read_matrix(arrays, name, csr_array) for name in MATRICES))
+        if not len(passages) == len(arrays["vectors"]) == impacts.shape[0] == graph.passages == manifest["passages"]:
             raise ValueError("its parts differ in length")
     except (KnowledgeError, FileNotFoundError):
         raise
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
-        raise KnowledgeError(f"The index in {place} is damaged: {error}.", MEND) from error
-    return Index.from_parts(passages, matrix, keywords, graph, embedder_digest)
+        raise KnowledgeError(f"The index in {file} is damaged: {error}.", MEND) from error
+    return Index(passages, arrays["vectors"], keywords, graph, embedder_digest)
 
 
-def read_vectors(place: Path, embedder_digest: str) -> dict[str, NDArray[np.float32]]:
-    """Return the vectors of a whole index of that embedder by their texts."""
+def read_vectors(file: Path, embedder_digest: str) -> dict[str, Floats]:
+    """Return the vectors of an index of that embedder by their texts; of another format, none."""
     try:
-        if not is_intact(place) or json.loads((place / MANIFEST).read_bytes())["embedder_digest"] != embedder_digest:
+        if _read_manifest(file)["embedder_digest"] != embedder_digest:
             return {}
-        texts = map(embedding_text, _read_passages(place / PASSAGES))
-        return dict(zip(texts, load_file(place / VECTORS)["vectors"], strict=True))
+        arrays = load_file(file)
+        return dict(zip(map(embedding_text, _read_passages(arrays)), arrays["vectors"], strict=True))
     except Exception:  # whatever another format holds in their place: the cost is time
         return {}
 
 
-def _pack_matrices(holder: object, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """Return an object's sparse matrices as plain arrays."""
-    arrays: dict[str, NDArray[Any]] = {}
-    for name in names:
-        matrix = getattr(holder, name)
-        arrays |= {f"{name}.{piece}": getattr(matrix, piece) for piece in _PIECES}
-        arrays[f"{name}.shape"] = np.array(matrix.shape, np.int64)
-    return arrays
+def _read_manifest(file: Path) -> dict[str, Any]:
+    with safe_open(file, "np") as parts:
+        manifest: dict[str, Any] = json.loads(parts.metadata()["manifest"])
+    return manifest
 
 
-def _unpack_matrices(arrays: Mapping[str, NDArray[Any]], names: Iterable[str], kind: Any) -> list[Any]:
-    """Return the matrices that arrays were taken from. Raises `ValueError` when they do not fit."""
-    parts = ((name, tuple(arrays[f"{name}.{piece}"] for piece in _PIECES)) for name in names)
-    return [kind(pieces, shape=arrays[f"{name}.shape"]) for name, pieces in parts]
+def _read_matrix(arrays: Mapping[str, NDArray[Any]], name: str, kind: Any) -> Any:
+    """Return the sparse matrix of that name. Raises `ValueError` when its arrays do not fit."""
+    return kind(tuple(arrays[f"{name}.{piece}"] for piece in _PIECES), shape=arrays[f"{name}.shape"])
 
 
-def _read_passages(path: Path) -> list[Passage]:
-    with path.open("rb") as file:
-        return [decode_passage(orjson.loads(line)) for line in file]
+def _read_passages(arrays: Mapping[str, NDArray[Any]]) -> list[Passage]:
+    return [decode_passage(orjson.loads(line)) for line in arrays["passages"].tobytes().splitlines()]
 
 
 def _check_manifest(manifest: Mapping[str, Any], embedder_digest: str) -> None:

@@ -6,9 +6,8 @@ import io
 import logging
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from program.errors import RagcError
@@ -22,7 +21,7 @@ _FURNITURE = ("script", "style", "noscript", "template", "svg", "iframe", "form"
 _MAIN = ("main", "article", "[role=main]", "body")
 _DATES = ("article:modified_time", "article:published_time", "date", "dc.date", "dcterms.modified", "last-modified")
 _MAIN_SHARE = 0.3  # of a page's text that its <main> or <article> must hold to stand for it
-_FULL_LINE = 0.6  # share of the widest line above which a line of a PDF goes on in the next
+_HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[a-z])")  # a word that a PDF's line parts
 _UNPACKED = 20  # times its own size that a Word file may unpack to
 
 
@@ -41,11 +40,11 @@ class MarkdownPage:
 
 @dataclass(frozen=True, slots=True)
 class PdfPage:
-    """A page's paragraphs under a chain of bookmarks; numbers count from 1."""
+    """A page's text under a chain of bookmarks; numbers count from 1."""
 
     number: int
     bookmarks: tuple[str, ...]
-    paragraphs: tuple[str, ...]
+    text: str
 
 
 def convert_html(content: bytes | str) -> MarkdownPage:
@@ -100,8 +99,9 @@ def read_pdf(content: bytes) -> tuple[str, list[PdfPage]]:
     above: tuple[str, ...] = ()
     for number, page in enumerate(reader.pages, 1):
         above = bookmarks.get(number, above)
-        pages.append(PdfPage(number, above, tuple(_join_lines(page.extract_text() or ""))))
-    if pages and not any(page.paragraphs for page in pages):
+        lines = "\n".join(line.strip() for line in page.extract_text().split("\n"))
+        pages.append(PdfPage(number, above, _HYPHEN.sub("", lines).strip()))
+    if pages and not any(page.text for page in pages):
         raise UnreadableFile("it holds no text, only pictures of it; run it through OCR first")
     return " ".join(title.split()), pages
 
@@ -146,21 +146,3 @@ def _read_bookmarks(reader: PdfReader) -> dict[int, tuple[str, ...]]:
     except Exception:  # bookmarks are a nicety: a PDF whose outline is broken still has its text
         return {}
     return found
-
-
-def _join_lines(text: str) -> Iterator[str]:
-    """Yield paragraphs: a full line that ends no sentence goes on in the next."""
-    for part in re.split(r"\n\s*\n", text):
-        lines = [line.strip() for line in part.split("\n") if line.strip()]
-        if not lines:
-            continue
-        widest = max(map(len, lines))
-        joined = lines[0]
-        for before, line in pairwise(lines):
-            if re.search(r"[^\W\d_]-$", joined) and line[:1].islower():
-                joined = joined[:-1] + line
-            elif len(before) >= _FULL_LINE * widest and not re.search(r"[.!?:;]$", before):
-                joined += f" {line}"
-            else:
-                joined += f"\n{line}"
-        yield joined

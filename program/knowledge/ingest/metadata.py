@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 
 import yaml
 
@@ -18,7 +18,7 @@ FRONT_KEYS = ("title", "as_of", "date", "authority", "supersedes")
 """Keys of front matter that mean something; `date` is there another word for `as_of`."""
 LOST_IF_MISSPELT = ("as_of", "authority", "supersedes")
 """Keys that no key of an author's own resembles by chance, as `dates` does `date`."""
-SIMILARITY = 0.8  # above this share of common letters a key is taken for a misspelt one; `author` is at it
+SIMILARITY = 0.81  # from this share of common letters on a key is taken for a misspelt one; `author` is at 0.8
 MAX_ATTRIBUTE = 80  # characters of an attribute's value; a longer one is prose
 
 _FENCE = re.compile(r"-{3,}\s*$")
@@ -107,8 +107,7 @@ def _find_misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> l
     flaws = []
     for name in (name for name in map(str, fields) if name not in NO_ATTRIBUTES and name != "date"):
         key = _normalise_key(name)
-        share, near = max((SequenceMatcher(None, key, own).ratio(), own) for own in FRONT_KEYS)
-        if share > SIMILARITY:
+        for near in get_close_matches(key, FRONT_KEYS, 1, SIMILARITY):
             what = f"the key {name!r} is not known and was taken for an attribute"
             flaws.append(Flaw(what, f"Did you mean {near}?", places.get(key, 0), lost=near in LOST_IF_MISSPELT))
     return flaws

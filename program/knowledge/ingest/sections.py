@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from semantic_text_splitter import TextSplitter
 
-from program.knowledge.ingest.convert import MarkdownPage, UnreadableFile, convert_docx, convert_html, read_pdf
+from program.knowledge.ingest.convert import UnreadableFile, convert_docx, convert_html, read_pdf
 from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_matter
 from program.knowledge.ingest.records import read_rows
 from program.passage import Flaw, Passage
@@ -71,15 +71,10 @@ def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: 
     """Return a file's document, by the ending of `path`. Raises `UnreadableFile`."""
     suffix = Path(path).suffix.lower()
     try:
-        if suffix == ".pdf":
-            return _parse_pdf(path, content, limit)
-        if suffix == ".docx":
-            return _parse_page(path, convert_docx(content, int(megabytes * 1e6)), limit)
-        if suffix in (".html", ".htm"):
-            return _parse_page(path, convert_html(content), limit)
         if suffix in (".jsonl", ".csv"):
             return _parse_records(path, _decode_text(content), suffix)
-        return _parse_text(path, _decode_text(content), suffix, limit)
+        about, heading, parts, links = _read_parts(path, content, suffix, limit, megabytes)
+        return _make_document(path, heading, parts, about, links), list(about.flaws)
     except UnreadableFile:
         raise
     except Exception as error:  # whatever a parser makes of a broken file, the file alone is lost
@@ -157,29 +152,27 @@ def _fits(text: str, limit: int) -> bool:
     return len(text) <= limit or count_tokens(text) <= limit
 
 
-def _parse_text(path: str, text: str, suffix: str, limit: int) -> Parsed:
-    about, body, first_line = split_front_matter(text)
-    split = split_markdown if suffix == ".md" else split_paragraphs
-    heading, parts = split(body, first_line, limit)
-    links = [f"{path}:{part.first}-{part.last}" for part in parts]
-    return _make_document(path, heading, parts, about, links), list(about.flaws)
-
-
-def _parse_page(path: str, page: MarkdownPage, limit: int) -> Parsed:
-    heading, parts = split_markdown(page.markdown, 1, limit)
-    # The document's own heading names it better than the head, which often adds the site's name.
-    about = replace(page.about, title=heading or page.about.title)
-    return _make_document(path, heading, parts, about, [page.link or path] * len(parts)), list(about.flaws)
-
-
-def _parse_pdf(path: str, content: bytes, limit: int) -> Parsed:
-    title, pages = read_pdf(content)
-    parts: list[TextSection] = []
-    for page in pages:
-        blocks = [_Block(text, page.number, page.number + 1) for text in page.paragraphs]
-        parts += _cut_section(f"page-{page.number}", page.bookmarks, blocks, 0, limit)
-    links = [f"{path}#page={part.first}" for part in parts]
-    return _make_document(path, "", parts, Metadata(title=title), links), []
+def _read_parts(
+    path: str, content: bytes, suffix: str, limit: int, megabytes: float
+) -> tuple[Metadata, str, list[TextSection], list[str]]:
+    """Return what a file says of itself, its # heading, its sections, and a link to each."""
+    if suffix == ".pdf":
+        title, pages = read_pdf(content)
+        cut = [(page, part) for page in pages for part in split_paragraphs(page.text, 1, limit)[1]]
+        slugs = [f"page-{page.number}{part.slug.removeprefix(TOP)}" for page, part in cut]
+        parts = [
+            replace(part, slug=slug, headings=page.bookmarks) for (page, part), slug in zip(cut, slugs, strict=True)
+        ]
+        return Metadata(title=title), "", parts, [f"{path}#page={page.number}" for page, _ in cut]
+    if suffix in (".docx", ".html", ".htm"):
+        page = convert_docx(content, int(megabytes * 1e6)) if suffix == ".docx" else convert_html(content)
+        heading, parts = split_markdown(page.markdown, 1, limit)
+        # The document's own heading names it better than the head, which often adds the site's name.
+        about = replace(page.about, title=heading or page.about.title)
+        return about, heading, parts, [page.link or path] * len(parts)
+    about, body, first_line = split_front_matter(_decode_text(content))
+    heading, parts = (split_markdown if suffix == ".md" else split_paragraphs)(body, first_line, limit)
+    return about, heading, parts, [f"{path}:{part.first}-{part.last}" for part in parts]
 
 
 def _parse_records(path: str, text: str, suffix: str) -> Parsed:
@@ -263,22 +256,29 @@ def _cut_section(
     slug: str, headings: Sequence[str], blocks: Sequence[_Block], first_line: int, limit: int
 ) -> Iterator[TextSection]:
     """Yield a section in pieces of about `limit` tokens (`slug`, `slug~2`): tables whole, prose by sentences."""
-    groups: list[list[_Block]] = []
-    size = 0
-    for unit in _group_blocks(blocks, limit):
-        length = sum(count_tokens(b.text) for b in unit)
-        if not groups or size + length > limit:
-            groups.append([])
-            size = 0
-        groups[-1].extend(unit)
-        size += length
-    if len(groups) > 1 and size < limit // 4:  # a tail too short to stand alone
-        groups[-2].extend(groups.pop())
+    units = list(_group_blocks(blocks, limit))
+    sizes = [sum(count_tokens(b.text) for b in unit) for unit in units]
+    runs = list(_pack_runs(sizes, limit))
+    if len(runs) > 1 and sum(sizes[runs[-1]]) < limit // 4:  # a tail too short to stand alone
+        runs[-2:] = [slice(runs[-2].start, runs[-1].stop)]
     above = tuple(h for h in headings if h)
-    for n, group in enumerate(groups, 1):
+    for n, run in enumerate(runs, 1):
+        group = [b for unit in units[run] for b in unit]
         text = "\n\n".join(b.text for b in group)
         first, last = first_line + group[0].first, first_line + group[-1].last - 1
         yield TextSection(slug if n == 1 else f"{slug}~{n}", above, text, first, last)
+
+
+def _pack_runs(sizes: Sequence[int], limit: int) -> Iterator[slice]:
+    """Yield runs of neighbours that add up to `limit` at most; a larger one stands alone."""
+    start = total = 0
+    for at, size in enumerate(sizes):
+        if at > start and total + size > limit:
+            yield slice(start, at)
+            start, total = at, 0
+        total += size
+    if sizes:
+        yield slice(start, len(sizes))
 
 
 def _group_blocks(blocks: Sequence[_Block], limit: int) -> Iterator[list[_Block]]:
@@ -300,18 +300,10 @@ def _cut_table(table: _Block, limit: int) -> Iterator[_Block]:
     if _fits(table.text, limit):
         yield table
         return
-    lines = table.text.split("\n")
-    header, rows = lines[:2], lines[2:]
-    kept: list[str] = []
-    size = 0
-    for at, row in enumerate([*rows, ""]):
-        length = count_tokens(row)
-        if kept and (size + length > limit or at == len(rows)):
-            start = table.first + 2 + at - len(kept)
-            yield _Block("\n".join([*header, *kept]), start, start + len(kept), "table")
-            kept, size = [], 0
-        kept.append(row)
-        size += length
+    header, rows = table.text.split("\n")[:2], table.text.split("\n")[2:]
+    for run in _pack_runs([count_tokens(row) for row in rows], limit):
+        start = table.first + 2
+        yield _Block("\n".join([*header, *rows[run]]), start + run.start, start + run.stop, "table")
 
 
 @lru_cache(maxsize=16)

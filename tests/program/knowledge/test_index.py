@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError, SettingsError
+from program.knowledge.index import store
 from program.knowledge.index.build import IndexSettings, build_index, index_project, open_index
 from program.knowledge.index.fanout import embed_over_ray
-from program.knowledge.index.store import FILES, MANIFEST
+from program.knowledge.index.store import CURRENT, place_index
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.knowledge.project import Project
@@ -31,12 +32,8 @@ def folder(bases, tmp_path, embedder):
 
 
 def live(folder):
-    """The folder that readers open."""
-    return folder / str(json.loads((folder / "current.json").read_text())["generation"])
-
-
-def content(folder, *names):
-    return [(live(folder) / name).read_bytes() for name in names]
+    """The file that readers open."""
+    return place_index(folder, json.loads((folder / CURRENT).read_text())["generation"])
 
 
 def test_an_index_holds_every_passage_with_its_vector_and_nothing_pickled(bases, knowledge, tmp_path, embedder):
@@ -54,7 +51,7 @@ def test_an_index_holds_every_passage_with_its_vector_and_nothing_pickled(bases,
     fresh.encode(texts)
     assert fresh.computed == []  # opening lends the vectors to the embedder
     assert index.passages[index.rows["billing/refunds-2024.md#prorated-refunds"]].superseded_by == "billing/refunds.md"
-    assert {p.suffix for p in live(tmp_path / "index").iterdir()} == {".json", ".jsonl", ".safetensors"}
+    assert live(tmp_path / "index").suffix == ".safetensors"
 
 
 def test_only_changed_texts_are_embedded_again_and_deleted_files_go(bases, folder, knowledge):
@@ -71,28 +68,24 @@ def test_only_changed_texts_are_embedded_again_and_deleted_files_go(bases, folde
     assert not index.keywords.scores("slide").any()
 
 
-def test_another_embedder_or_format_is_refused_by_readers_and_made_anew(bases, folder):
+def test_another_embedder_or_format_is_refused_by_readers_and_made_anew(bases, folder, monkeypatch):
     other = WordEmbedder("2")
     with pytest.raises(KnowledgeError, match=r"another embedding model.*ragc index"):
         open_index(folder, other)
     assert build_index(bases, folder, other).embedded == 10
-    manifest = live(folder) / MANIFEST
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    with pytest.raises(KnowledgeError, match=r"format 99.*ragc index"):
+    monkeypatch.setattr(store, "FORMAT", 99)
+    with pytest.raises(KnowledgeError, match=r"has format \d+.*reads 99.*ragc index"):
         open_index(folder, other)
-    renamed = folder / "gen-0123456789abcdef"
-    manifest.parent.rename(renamed)
-    (folder / "current.json").write_text(json.dumps({"generation": renamed.name}))
     report = build_index(bases, folder, other)
     assert (report.embedded, report.reused) == (0, 10)  # the vectors are still good
     assert len(open_index(folder, other).passages) == 10
 
 
-@pytest.mark.parametrize("name", [*FILES, MANIFEST, "../current.json"])
-def test_a_damaged_index_is_named_and_indexing_mends_it(bases, folder, embedder, name):
-    file = live(folder) / name
+@pytest.mark.parametrize("part", ["index", "note"])
+def test_a_damaged_index_is_named_and_indexing_mends_it(bases, folder, embedder, part):
+    file = live(folder) if part == "index" else folder / CURRENT
     whole = file.read_bytes()
-    for harmed in (whole[:-40] or b"{", b"nonsense", None):
+    for harmed in (whole[:-40], b"{", b"nonsense", None):
         if harmed is None:
             file.unlink()
         else:
@@ -142,7 +135,7 @@ def test_whatever_changes_an_index_made_again_is_that_made_from_nothing(runs, st
                     (knowledge / name).write_text(text, encoding="utf-8")
             build_index(bases, folder, WordEmbedder(), settings=split)
         build_index(bases, fresh, WordEmbedder(), settings=split)
-        assert content(folder, *FILES, MANIFEST) == content(fresh, *FILES, MANIFEST)
+        assert live(folder).read_bytes() == live(fresh).read_bytes()
         one, other = (Library.open(bases, at, WordEmbedder()) for at in (folder, fresh))
         for question in ("home plus", "Kingston", "max_rounds of Érd"):
             assert one.search(question) == other.search(question)
@@ -157,7 +150,7 @@ def test_an_index_made_over_ray_is_the_one_made_here(bases, folder, tmp_path, mo
     with embed_over_ray(WordEmbedder, workers=2) as fan:
         report = build_index(bases, tmp_path / "there", own, fan=fan)
     assert (report.embedded, own.computed) == (10, [])
-    assert content(tmp_path / "there", *FILES) == content(folder, *FILES)
+    assert live(tmp_path / "there").read_bytes() == live(folder).read_bytes()
 
 
 def test_an_unknown_engine_is_an_error(own_shop):

@@ -256,14 +256,17 @@ def test_a_word_file_keeps_its_headings_and_its_tables_whole():
     assert "| Pro | GBP 19 |" in passages[1].text
 
 
-def test_a_pdf_is_cited_by_page_under_its_bookmarks_with_its_broken_lines_joined():
-    joined = "A long line of a paragraph that runs to the very end of its column and goes on. It is a well-made manual."
+def test_a_pdf_is_cited_by_page_under_its_bookmarks_with_its_broken_words_joined():
+    lines = (
+        "A long line of a paragraph that runs to the very end of its\n"
+        "column and goes on. It is a well-made manual.\nOne\nTwo"
+    )
     for name in ("manual.pdf", "owned.pdf"):  # a file that only its owner locked is read
         document, _ = parse_file("x/manual.pdf", (FILES / name).read_bytes())
         assert [(p.id, p.title, p.text, p.link) for p in document.passages] == [
             ("x/manual.pdf#page-1", "The manual", "Locks are shut at night.", "x/manual.pdf#page=1"),
             ("x/manual.pdf#page-2", "The manual > Keys", "Keys are kept in the office.", "x/manual.pdf#page=2"),
-            ("x/manual.pdf#page-3", "The manual > Keys", f"{joined}\nOne\nTwo", "x/manual.pdf#page=3"),
+            ("x/manual.pdf#page-3", "The manual > Keys", lines, "x/manual.pdf#page=3"),
         ]
 
 

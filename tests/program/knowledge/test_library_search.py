@@ -20,33 +20,26 @@ from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.knowledge.testing import SourceConformance
 from program.models.text import split_words
-from program.passage import NO_FILTERS, Filters, Passage, SourceCard
+from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
 from program.storage import DiskCache
 
 QUESTION = "how many days until a yearly plan is refunded"
 BASES = ["product", "billing", "web"]
 
 
-class Orders:
+class Orders(Source):
     """A source made elsewhere, of one row."""
 
-    name = "orders"
-
     def describe(self):
-        return SourceCard(self.name, "tables", "orders")
+        return SourceCard("orders", "tables", "orders")
 
     def candidates(self, query, depth, filters=NO_FILTERS):
         return [Passage("orders#1", "orders", "t", "a row", 0.9, "sql")]
 
-    def search(self, query, k, filters=NO_FILTERS):
-        return self.candidates(query, k, filters)[:k]
 
-    async def asearch(self, query, k, filters=NO_FILTERS):
-        return self.search(query, k, filters)
-
-
-class Down(Orders):
-    name = "down"
+class Down(Source):
+    def describe(self):
+        return SourceCard("down", "web", "nothing")
 
     def candidates(self, query, depth, filters=NO_FILTERS):
         raise KnowledgeError("The search provider of down answered with status 500.", "Look whether it works.")

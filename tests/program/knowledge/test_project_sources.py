@@ -17,25 +17,19 @@ from tests.conftest import add_toml
 
 KETTLES = "knowledge/product/kettles.md"
 PACKAGE = """
-from program.passage import NO_FILTERS, Passage
+from dataclasses import replace
+from program.passage import NO_FILTERS, Passage, Source
 
-class Notes:
+class Notes(Source):
     def __init__(self, card, options, embedder):
         self.card, self.text = card, options["text"]
-        self.name = card.name
     def describe(self):
         return self.card
     def candidates(self, query, depth, filters=NO_FILTERS):
         return [Passage(f"{self.name}/1", self.name, "A note", self.text, 0.9, "note")][:depth]
-    def search(self, query, k, filters=NO_FILTERS):
-        return self.candidates(query, k, filters)
-    async def asearch(self, query, k, filters=NO_FILTERS):
-        return self.search(query, k, filters)
 
 def misnamed(card, options, embedder):
-    notes = Notes(card, options, embedder)
-    notes.name = "other"
-    return notes
+    return Notes(replace(card, name="other"), options, embedder)
 """
 
 
@@ -127,24 +121,6 @@ def test_without_a_provider_or_its_key_there_is_no_web_to_route_to(own_shop, mon
         "knowledge base web: web search by nobody": "Set `provider` or `path`; until then nobody asks it.",
         "knowledge base news: web search by brave": "Set BRAVE_API_KEY in the environment.",
     }
-
-
-@pytest.mark.parametrize(
-    ("toml", "complaint"),
-    [
-        ('kind = "http"\nurl = "https://x.org"\ntetx = "/a"', r"unknown key 'knowledge\.new\.tetx'\. Did you mean 'text'"),
-        ('kind = "documents"', r"line 13: the key 'knowledge\.new\.path' is missing"),
-        ('kind = "http"\nurl = "https://x.org"', r"the key 'knowledge\.new\.text' is missing"),
-        ('kind = "documnets"\npath = "x"', r"no kind 'documnets'; did you mean 'documents'"),
-        ('kind = "http"\ntext = "a"\nurl = "https://x.org"', r"knowledge\.new\.text is not valid"),
-        ('kind = "http"\ntext = "/a"\nurl = "https://{query}.org/"', r"knowledge\.new\.url is not valid"),
-        ('kind = "http"\ntext = "/a"\nurl = "file:///etc/passwd"', r"knowledge\.new\.url is not valid"),
-        ('path = "x"\nchunk_tokens = 1', r"knowledge\.new\.chunk_tokens is not valid"),
-    ],
-)  # fmt: skip
-def test_a_mistake_in_any_kind_is_told_with_its_key(own_shop, toml, complaint):
-    with pytest.raises(SettingsError, match=complaint):
-        add_toml(own_shop, f"[knowledge.new]\n{toml}\n")
 
 
 def test_a_project_is_indexed_again_when_it_changed_and_only_then(own_shop):

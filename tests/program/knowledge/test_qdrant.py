@@ -3,7 +3,7 @@
 import os
 import socket
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import date
 
 import numpy as np
@@ -13,8 +13,8 @@ from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
 from program.knowledge.index.build import IndexSettings, build_index
-from program.knowledge.index.keywords import QdrantKeywords
-from program.knowledge.index.vectors import ArrayVectors, QdrantVectors, Selection, connect_server, open_qdrant
+from program.knowledge.index.qdrant import QdrantKeywords, QdrantVectors, connect_server
+from program.knowledge.index.vectors import ArrayVectors, Selection
 from program.knowledge.library import Library
 from program.passage import NO_FILTERS, Filters, Passage
 
@@ -48,10 +48,10 @@ MATRIX = unit(len(PASSAGES), 1)
 
 @pytest.fixture(scope="module")
 def folder_store(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("qdrant")
-    with open_qdrant(folder=folder) as client:
-        QdrantVectors(client, "passages").write_rows(MATRIX, SELECTION, [p.id for p in PASSAGES])
-    with open_qdrant(folder=folder) as client:  # read back from the disk
+    folder = str(tmp_path_factory.mktemp("qdrant"))
+    with closing(QdrantClient(path=folder)) as client:
+        QdrantVectors(client, "passages").write_rows(MATRIX, PASSAGES)
+    with closing(QdrantClient(path=folder)) as client:  # read back from the disk
         yield QdrantVectors(client, "passages")
 
 
@@ -63,8 +63,8 @@ def test_a_folder_finds_the_rows_of_the_array_under_every_filter(folder_store, b
     assert SELECTION.admitted_rows(base, filters).tolist() == admitted
     for query in unit(3, 2):
         expected, found = array.search(query, 7, base, filters), folder_store.search(query, 7, base, filters)
-        assert [row for row, _ in found] == [row for row, _ in expected]
-        np.testing.assert_allclose([c for _, c in found], [c for _, c in expected], atol=3e-6)
+        assert found == expected
+        np.testing.assert_allclose(folder_store.similarities(query, found), array.similarities(query, found), atol=3e-6)
 
 
 REPLIES = {
@@ -92,7 +92,7 @@ def test_a_server_that_answers_badly_is_an_error_without_its_password(reply, mon
         threading.Thread(target=answer, daemon=True).start()
         url = f"http://user:secret@127.0.0.1:{server.getsockname()[1]}"
         store = QdrantVectors(connect_server(url), "passages", url)
-        for ask in (lambda: store.search(MATRIX[0], 5), lambda: store.score_words({0: 1.0}, [1])):
+        for ask in (lambda: store.search(MATRIX[0], 5), lambda: store.similarities(MATRIX[0], [1])):
             with pytest.raises(KnowledgeError, match=r"Qdrant in 127.0.0.1:\d+ did not do as asked") as caught:
                 ask()
             assert "secret" not in str(caught.value)
@@ -116,7 +116,7 @@ class Server:
 
     def drop(self):
         for place in self.folder.glob("gen-*"):
-            self.store.delete_collection(place.name)
+            self.store.delete_collection(place.stem)
 
 
 @pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.server)])
@@ -130,7 +130,7 @@ def server(request, bases, tmp_path, monkeypatch):
     else:
         store = QdrantClient(location=":memory:")
         monkeypatch.setattr(store, "close", lambda: None)  # a server outlives its clients
-        monkeypatch.setattr("qdrant_client.QdrantClient", lambda **_: store)
+        monkeypatch.setattr("program.knowledge.index.qdrant.QdrantClient", lambda **_: store)
     found = Server(url, store, bases, tmp_path / "index")
     yield found
     found.drop()
@@ -169,7 +169,7 @@ def test_indexing_fills_the_server_once_and_drops_what_no_reader_needs(server, k
         (knowledge / f"product/new{n}.md").write_text(f"# New {n}\n\nText {n}.\n")
         server.build()
     names = {c.name for c in server.store.get_collections().collections if c.name.startswith("gen-")}
-    assert names >= {p.name for p in server.folder.glob("gen-*")} and len(list(server.folder.glob("gen-*"))) == 2
+    assert names >= {p.stem for p in server.folder.glob("gen-*")} and len(list(server.folder.glob("gen-*"))) == 2
 
 
 def test_a_server_that_lost_the_index_is_named_and_filled_again(server):

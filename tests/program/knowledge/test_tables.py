@@ -28,7 +28,7 @@ QUESTIONS = [json.loads(line) for line in (DATABASES / "questions.jsonl").read_t
 
 
 def opened(place, embedder=None):
-    return TableSource("records", CARD, place, embedder or WordEmbedder())
+    return TableSource(CARD, place, embedder or WordEmbedder())
 
 
 def made(script, folder):
@@ -243,7 +243,7 @@ def test_the_gate_refuses_all_but_one_select_over_known_tables(clinic, sql):
     ],
 )
 def test_the_gate_writes_a_good_statement_afresh(clinic, sql, written):
-    assert check_sql(sql, clinic._columns, "sqlite") == written
+    assert check_sql(sql, clinic.columns, "sqlite") == written
     assert clinic.rows(sql)[1]
 
 

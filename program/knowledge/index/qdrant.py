@@ -1,0 +1,162 @@
+"""Dense and keyword search by a Qdrant collection, in place of the arrays in memory.
+
+Qdrant's local folder admits one process at a time, so readers of a folder use the index's own arrays; with a server's
+address set, they ask the server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from qdrant_client import QdrantClient, models
+from qdrant_client.http.exceptions import ApiException
+
+from program.errors import KnowledgeError
+from program.knowledge.index.keywords import Keywords
+from program.knowledge.index.vectors import DECIMALS, Floats
+from program.passage import NO_FILTERS, Filters, Passage
+
+BATCH = 256
+WORDS = "words"  # the collection's sparse vectors: a weight for each term of a text
+
+
+class QdrantVectors:
+    """A Qdrant collection whose points are numbered by row; it finds what `ArrayVectors` finds."""
+
+    def __init__(self, client: QdrantClient, collection: str, where: str = "") -> None:
+        self.client = client
+        self.collection = collection
+        self.where = where
+
+    def search(self, vector: Floats, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> list[int]:
+        """Return the `k` nearest rows of a base (None: of all), nearest first."""
+        return [*self.score_points(vector.tolist(), k, select_points(base, filters))]
+
+    def similarities(self, vector: Floats, rows: Sequence[int]) -> list[float]:
+        """Return the cosine of each of these rows, in their order."""
+        found = self.score_points(vector.tolist(), len(rows), select_rows(rows))
+        return [found[row] for row in rows]
+
+    def score_points(
+        self, query: list[float] | models.SparseVector, k: int, chosen: models.Filter, using: str | None = None
+    ) -> dict[int, float]:
+        """Return the `k` best rows with their scores, best first, the lower row first among equals."""
+        if k <= 0:
+            return {}
+        with reporting_errors(self.where):
+            points = self.client.query_points(
+                self.collection, query=query, using=using, limit=k, query_filter=chosen, with_payload=False
+            ).points
+        found = [(int(p.id), round(p.score, DECIMALS)) for p in points]
+        return dict(sorted(found, key=lambda hit: (-hit[1], hit[0])))
+
+    def write_rows(self, matrix: Floats, passages: Sequence[Passage], words: Any | None = None) -> None:
+        """Make the collection anew, with what filters ask for and `words` (CSR)."""
+
+        def make_point(row: int) -> models.PointStruct:
+            vector: Any = matrix[row].tolist()
+            if words is not None:
+                part = slice(words.indptr[row], words.indptr[row + 1])
+                weights = models.SparseVector(indices=words.indices[part].tolist(), values=words.data[part].tolist())
+                vector = {"": vector, WORDS: weights}
+            return models.PointStruct(id=row, vector=vector, payload=_make_payload(passages[row]))
+
+        with reporting_errors(self.where):
+            if self.client.collection_exists(self.collection):
+                self.client.delete_collection(self.collection)
+            size = models.VectorParams(size=matrix.shape[1], distance=models.Distance.COSINE)
+            sparse = {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)} if words is not None else None
+            self.client.create_collection(self.collection, vectors_config=size, sparse_vectors_config=sparse)
+            self.client.upload_points(self.collection, map(make_point, range(len(matrix))), BATCH, wait=True)
+
+    def holds_rows(self, count: int, words: bool = False) -> bool:
+        """Tell whether the collection has this many points, and their `words` if wanted."""
+        with reporting_errors(self.where):
+            if not self.client.collection_exists(self.collection):
+                return False
+            if words and WORDS not in (self.client.get_collection(self.collection).config.params.sparse_vectors or {}):
+                return False
+            return int(self.client.count(self.collection, exact=True).count) == count
+
+    def delete_collection(self) -> None:
+        """Remove the collection, if it is there."""
+        with reporting_errors(self.where):
+            self.client.delete_collection(self.collection)
+
+
+class QdrantKeywords:
+    """Keyword search by a collection that stores BM25's weights of terms in texts.
+
+    The server multiplies by its IDF, ln(1 + (N - n + 0.5) / (n + 0.5)), which differs a little from the one in memory.
+    """
+
+    def __init__(self, store: QdrantVectors, keywords: Keywords) -> None:
+        self.store = store
+        self.keywords = keywords
+
+    def search(self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> list[int]:
+        """Return the `k` best rows of a base (None: of all) that share a term."""
+        return [*self._score(query, k, select_points(base, filters))]
+
+    def scores(self, query: str, rows: Sequence[int]) -> list[float]:
+        """Return the score of each of these rows, 0 for no word in common."""
+        found = self._score(query, len(rows), select_rows(rows))
+        return [found.get(row, 0.0) for row in rows]
+
+    def _score(self, query: str, k: int, chosen: models.Filter) -> dict[int, float]:
+        terms = self.keywords.terms
+        counts = Counter(terms[term] for term in self.keywords.split_text(query) if term in terms)
+        asked = models.SparseVector(indices=list(counts), values=[float(times) for times in counts.values()])
+        return self.store.score_points(asked, k, chosen, WORDS) if counts else {}
+
+
+def connect_server(url: str) -> QdrantClient:
+    """Return a client of the server at `url`, its key from QDRANT_API_KEY."""
+    with reporting_errors(url):
+        return QdrantClient(url=url, api_key=os.environ.get("QDRANT_API_KEY"), check_compatibility=False)
+
+
+@contextmanager
+def reporting_errors(where: str) -> Iterator[None]:
+    """Turn what a Qdrant client raises into a `KnowledgeError` that names the place."""
+    try:
+        yield
+    except (ApiException, OSError, ValueError) as error:
+        place = where.rpartition("@")[2] or "its folder"
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise KnowledgeError(
+            f"Qdrant in {place} did not do as asked: {reason}.",
+            "Start it and check [qdrant] url and QDRANT_API_KEY, or empty the url; then run `ragc index`.",
+        ) from error
+
+
+def select_rows(rows: Sequence[int]) -> models.Filter:
+    """Return the filter that admits these rows."""
+    return models.Filter(must=[models.HasIdCondition(has_id=[*rows])])
+
+
+def select_points(base: str | None, filters: Filters) -> models.Filter:
+    """Return the filter that admits what `Selection.admitted_rows` does."""
+    values = [("base", base)] if base is not None else []
+    values += [("attributes", f"{key}={value.casefold()}") for key, value in filters.attributes]
+    ranges = [("authority", models.Range(gte=filters.min_authority))]
+    if filters.not_before is not None or filters.not_after is not None:
+        first = filters.not_before.toordinal() if filters.not_before else None
+        last = filters.not_after.toordinal() if filters.not_after else None
+        ranges.append(("day", models.Range(gte=first, lte=last)))
+    must: list[models.Condition] = [models.FieldCondition(key=key, range=bounds) for key, bounds in ranges]
+    must += [models.FieldCondition(key=key, match=models.MatchValue(value=value)) for key, value in values]
+    return models.Filter(must=must)
+
+
+def _make_payload(passage: Passage) -> dict[str, Any]:
+    return {
+        "base": passage.source,
+        "passage": passage.id,
+        "authority": passage.authority,
+        "attributes": [f"{key}={value.casefold()}" for key, value in passage.attributes.items()],
+    } | ({"day": passage.as_of.toordinal()} if passage.as_of else {})  # an undated one matches no date filter
