@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from program.errors import RagcError
 
@@ -102,24 +102,25 @@ def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> Se
 
 def _check_model(role: str, name: str, provider: ProviderSettings, project: Project) -> SetupFinding:
     """Look at a model: a language model is called, to see whether it answers and how long that takes."""
-    from program.models.catalog import FALLBACK, is_structured, missing_keys, open_endpoint
+    from program.models.catalog import FALLBACK, is_structured, missing_keys, open_probe
     from program.models.embedded.reader import READER
     from program.models.language.pace import allow_long_calls
-    from program.models.language.transport import CallFailed
+    from program.models.language.transport import CallFailed, is_decision_model
 
     embedded = READER if role in ("decide", "judge", "write", FALLBACK) else ""
     if name == embedded:
         return SetupFinding(True, f"{role}: {name} (embedded)")
     mend = "Check the name, the key and that its server runs."
     try:
-        lane = open_endpoint(name, allow_long_calls(provider), role, embedded)
+        model = open_probe(name, allow_long_calls(provider), role, embedded)
         if lacking := missing_keys(name, provider):
             return SetupFinding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
-        if structured := is_structured(name, provider):
-            mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
-        _ask_once(lane, structured)
-        pace = _measure_pace(lane, project)
-        told = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(lane)}"
+        if not is_decision_model(name):
+            if structured := is_structured(name, provider):
+                mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
+            _decide_once(model.endpoint, structured)
+        pace = _measure_pace(model, project)
+        told = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(model.endpoint)}"
         limit = project.settings.budget.max_seconds
         short = "max_seconds" in project.settings.budget.model_fields_set and limit < LEAST_CALLS * pace.seconds
         mend = f"[budget] max_seconds = {limit:g} cuts its answers off: take it out, and it follows the pace measured."
@@ -130,26 +131,20 @@ def _check_model(role: str, name: str, provider: ProviderSettings, project: Proj
         return SetupFinding(False, f"{role}: {error.what}", error.mend)
 
 
-def _ask_once(lane: Endpoint, structured: bool) -> None:
+def _decide_once(endpoint: Endpoint, structured: bool) -> None:
     """Ask a language model for a decision, by a schema where it takes one."""
-    from program.models.language.decision_format import build_decision_prompt, decision_schema
-    from program.models.language.gateway import shared_gateway
-    from program.models.language.spending import ModelSpending
-    from program.models.language.transport import Call
+    from program.models.deciders import LanguageDecider
+    from program.models.language.pace import READY
 
-    asked = {"ready": {"type": "noul", "instructions": "You are ready to answer questions."}}
-    settings = {"response_format": decision_schema(asked)} if structured else {}
-    messages = build_decision_prompt({"instructions": "Decide.", "inputs": {}}, asked)
-    shared_gateway().ask(lane, Call(lane.model, messages, settings, lane.api_base), ModelSpending())
+    LanguageDecider(endpoint, structured=structured)({"instructions": "Decide.", "inputs": {}}, READY)
 
 
-def _measure_pace(lane: Endpoint, project: Project) -> Pace:
+def _measure_pace(model: Any, project: Project) -> Pace:
     """Return how long a call takes, kept with the project."""
-    from program.models.language.gateway import ProviderLM
     from program.models.language.pace import measure_pace, note_pace
 
-    pace = measure_pace(ProviderLM(lane))
-    note_pace(project.private, lane.model, pace)
+    pace = measure_pace(model)
+    note_pace(project.private, model.model, pace)
     return pace
 
 

@@ -21,12 +21,14 @@ import dspy
 from dspy import lm15
 from dspy.clients.lm15_boundary import request_kwargs
 
+from program.models.language.decision_wire import request_decision
 from program.models.language.spending import ModelSpending, Paid, current_spending, limit_reply, reserve_cost
 from program.models.language.transport import (
     Call,
     CallFailed,
     Reply,
     cancelled_failure,
+    is_decision_model,
     is_priced,
     late_failure,
     listed_price,
@@ -90,6 +92,8 @@ class Endpoint:
     slots: asyncio.Semaphore
     breaker: CircuitBreaker
     warm: bool = False
+    takes_examples: bool = True
+    """False once a decision model has refused demonstrations."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Endpoint:
         return self  # copies of a model share its limits
@@ -111,13 +115,14 @@ class Endpoint:
         if spent.seconds_left <= 0:
             raise late_failure(call)
         call, tries = limit_reply(call, spent), 0
+        request = request_decision if is_decision_model(call.model) else request_reply
         try:
             async with asyncio.timeout(spent.patience):
                 while True:
                     tries += 1
                     try:
                         async with self._admit(call, spent) as paid:
-                            paid.reply = reply = await request_reply(call, self._request_seconds(spent))
+                            paid.reply = reply = await request(call, self._request_seconds(spent))
                         return reply
                     except CallFailed as failure:
                         await self._wait_or_raise(failure, tries, spent)
@@ -201,11 +206,11 @@ class Gateway:
 
     def ask(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> Reply:
         """Return the reply, waited for by this thread. Raises `CallFailed`."""
-        return self._submit(endpoint.ask(call, spent)).result()
+        return self.run(endpoint.ask(call, spent))
 
     async def aask(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> Reply:
         """Return the reply, awaited; cancelling the wait calls the request off."""
-        return await asyncio.wrap_future(self._submit(endpoint.ask(call, spent)))
+        return await asyncio.wrap_future(self.submit(endpoint.ask(call, spent)))
 
     async def stream(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
         """Yield the pieces, then the whole reply; leaving early calls the request off."""
@@ -219,7 +224,7 @@ class Gateway:
             except CallFailed as failure:
                 here.call_soon_threadsafe(pieces.put_nowait, failure)
 
-        sent = self._submit(forward_pieces())
+        sent = self.submit(forward_pieces())
         try:
             while True:
                 async with asyncio.timeout(spent.patience):
@@ -234,7 +239,12 @@ class Gateway:
         finally:
             sent.cancel()
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what work on the gateway's loop comes to, waited for by this thread."""
+        return self.submit(work).result()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin work on the gateway's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
