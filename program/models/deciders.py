@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Annotated, Any, Literal
@@ -18,7 +17,7 @@ from program.models.language.adapter import FencedAdapter
 from program.models.language.decision_wire import decision_call
 from program.models.language.fence import fence_input, remove_invisible
 from program.models.language.gateway import Endpoint, ProviderLM, shared_gateway
-from program.models.language.spending import ModelSpending, current_spending
+from program.models.language.spending import current_spending
 from program.models.language.transport import CallFailed
 
 DecisionState = Mapping[str, Any]  # what DSPy sends beside the questions: `instructions`, `inputs`, `demos`
@@ -64,7 +63,7 @@ class ModelDecider:
     def __call__(self, state: DecisionState, questions: Questions) -> Answers:
         """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": p}`."""
         try:
-            return self._decide(state, questions)
+            return shared_gateway().run(self._ask(state, questions))
         except CallFailed as failure:
             answers: Answers = self._hand_over(failure)(state=state, questions=questions)
             return answers
@@ -72,15 +71,13 @@ class ModelDecider:
     async def acall(self, state: DecisionState, questions: Questions) -> Answers:
         """Return the same, awaited."""
         try:
-            return await self._adecide(state, questions)
+            return await asyncio.wrap_future(shared_gateway().submit(self._ask(state, questions)))
         except CallFailed as failure:
             answers: Answers = await self._hand_over(failure).acall(state=state, questions=questions)
             return answers
 
-    def _decide(self, state: DecisionState, questions: Questions) -> Answers:
-        raise NotImplementedError
-
-    async def _adecide(self, state: DecisionState, questions: Questions) -> Answers:
+    async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
+        """Return the model's own answers; runs on the gateway's loop. Raises `CallFailed`."""
         raise NotImplementedError
 
     def _hand_over(self, failure: CallFailed) -> Any:
@@ -98,30 +95,23 @@ class DecisionModel(ModelDecider):
     A few demonstrations go along. A model that refuses them is asked without, then and from then on.
     """
 
-    def _decide(self, state: DecisionState, questions: Questions) -> Answers:
-        return shared_gateway().run(self._ask(state, questions, current_spending()))
-
-    async def _adecide(self, state: DecisionState, questions: Questions) -> Answers:
-        work = shared_gateway().submit(self._ask(state, questions, current_spending()))
-        return await asyncio.wrap_future(work)
-
-    async def _ask(self, state: DecisionState, questions: Questions, spent: ModelSpending) -> Answers:
+    async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
         bare = {name: _visible(value) for name, value in state.items() if name != "demos"}
         shown = choose_examples(state.get("demos") or (), questions) if self.endpoint.takes_examples else []
         if not shown:
-            return await self._request(bare, questions, spent)
+            return await self._request(bare, questions)
         try:
-            return await self._request({**bare, "demos": _visible(shown)}, questions, spent)
+            return await self._request({**bare, "demos": _visible(shown)}, questions)
         except CallFailed as failure:
             if failure.status not in REFUSED:
                 raise
-        answers = await self._request(bare, questions, spent)
+        answers = await self._request(bare, questions)
         self.endpoint.takes_examples = False
         return answers
 
-    async def _request(self, state: DecisionState, questions: Questions, spent: ModelSpending) -> Answers:
+    async def _request(self, state: DecisionState, questions: Questions) -> Answers:
         call = decision_call(self.model, self.endpoint.api_base, state, questions)
-        answers: Answers = json.loads((await self.endpoint.ask(call, spent)).text)
+        answers: Answers = json.loads((await self.endpoint.ask(call, current_spending())).text)
         return answers
 
 
@@ -139,18 +129,13 @@ class LanguageDecider(ModelDecider):
         """The model as a `dspy.LM`, asked many decisions at once."""
         self.chat.stand_in = self.stand_in
 
-    def _decide(self, state: DecisionState, questions: Questions) -> Answers:
-        with _by_itself():
-            (said,) = self._adapter(self._lm, {}, _signature_of(state, questions), [], dict(state["inputs"]))
-        return self._read(said, questions)
-
-    async def _adecide(self, state: DecisionState, questions: Questions) -> Answers:
-        signature = _signature_of(state, questions)
-        with _by_itself():
-            (said,) = await self._adapter.acall(self._lm, {}, signature, [], dict(state["inputs"]))
-        return self._read(said, questions)
-
-    def _read(self, said: Mapping[str, Any], questions: Questions) -> Answers:
+    async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
+        signature, inputs = _signature_of(state, questions), dict(state["inputs"])
+        try:  # not streamed, and counted with the decision
+            with dspy.context(usage_tracker=None, disable_history=True, send_stream=None):
+                (said,) = await self._adapter.acall(self._lm, {}, signature, [], inputs)
+        except LMError as error:
+            raise (error.__cause__ if isinstance(error.__cause__, CallFailed) else error) from None
         if None in said.values():
             current_spending().stand_in(len(questions))
             return {name: safe_default(name, question) for name, question in questions.items()}
@@ -273,16 +258,6 @@ def _visible(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _visible(item) for name, item in value.items()}
     return [_visible(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-@contextmanager
-def _by_itself() -> Iterator[None]:
-    """Ask within a decision: not streamed, counted with the decision. Raises the `CallFailed` beneath DSPy's error."""
-    try:
-        with dspy.context(usage_tracker=None, disable_history=True, send_stream=None):
-            yield
-    except LMError as error:
-        raise (error.__cause__ if isinstance(error.__cause__, CallFailed) else error) from None
 
 
 def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,10 +35,10 @@ JSON = "application/json"
 def system_one(body):
     """What `/v1/systemone` replies: 0.9 to a Noul, the second option of a Choice, the middle of a Score."""
 
-    def answer(question):
+    def answer(name, question):
         options = question.get("criteria") or ()
         if question["type"] == "noul":
-            return {"type": "noul", "noul": 0.9}
+            return {"type": "noul", "noul": 0.1 if name == "vague" else 0.9}
         if question["type"] == "score":
             shares = {"0": 0.2, "1": 0.5, "2": 0.3}
             return {"type": "score", "score": 1.1, "confidence": 0.4, "legend": {}, "probabilities": shares}
@@ -46,7 +46,7 @@ def system_one(body):
         shares = {first: 0.3, last: 0.7, **dict.fromkeys(rest, 0.0)}
         return {"type": "choice", "choice": last, "confidence": 0.4, "probabilities": shares}
 
-    answers = {name: answer(question) for name, question in body["questions"].items()}
+    answers = {name: answer(name, question) for name, question in body["questions"].items()}
     return {"model": body["model"], "answers": answers, "usage": {"input_tokens": 100, "output_tokens": 2}}
 
 
@@ -109,7 +109,7 @@ FAULTS = {
     "half": lambda right: (200, {}, JSON, right[: len(right) // 2]),
     "page": lambda right: (200, {}, "text/html", b"<html>"),
     "shape": lambda right: (200, {}, JSON, right.replace(b"answers", b"replies")),
-    "missing": lambda right: (200, {}, JSON, right.replace(b"tone", b"tune")),
+    "refused": lambda right: (200, {}, JSON, right.replace(b'"score", ', b'"refusal", ')),
     "sum": lambda right: (200, {}, JSON, right.replace(b"0.7", b"0.9")),
     "share": lambda right: (200, {}, JSON, right.replace(b"0.9", b"1.9")),
     "nan": lambda right: (200, {}, JSON, right.replace(b"0.9", b"NaN")),
