@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
@@ -71,7 +70,7 @@ class ModelDecider:
     async def acall(self, state: DecisionState, questions: Questions) -> Answers:
         """Return the same, awaited."""
         try:
-            return await asyncio.wrap_future(shared_gateway().submit(self._ask(state, questions)))
+            return await shared_gateway().arun(self._ask(state, questions))
         except CallFailed as failure:
             answers: Answers = await self._hand_over(failure).acall(state=state, questions=questions)
             return answers
@@ -124,7 +123,7 @@ class LanguageDecider(ModelDecider):
 
     def __init__(self, endpoint: Endpoint, fallback: Any = None, structured: bool = False) -> None:
         super().__init__(endpoint, fallback)
-        self._adapter, self._lm = FencedAdapter(structured=structured), ProviderLM(endpoint)
+        self._adapter = FencedAdapter(structured=structured)
         self.chat: Any = ProviderLM(endpoint, FencedAdapter(getattr(fallback, "chat", None), structured))
         """The model as a `dspy.LM`, asked many decisions at once."""
         self.chat.stand_in = self.stand_in
@@ -133,7 +132,7 @@ class LanguageDecider(ModelDecider):
         signature, inputs = _signature_of(state, questions), dict(state["inputs"])
         try:  # not streamed, and counted with the decision
             with dspy.context(usage_tracker=None, disable_history=True, send_stream=None):
-                (said,) = await self._adapter.acall(self._lm, {}, signature, [], inputs)
+                (said,) = await self._adapter.acall(self.chat, {}, signature, [], inputs)
         except LMError as error:
             raise (error.__cause__ if isinstance(error.__cause__, CallFailed) else error) from None
         if None in said.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -34,8 +34,8 @@ def decision_call(model: str, api_base: str, state: Mapping[str, Any], questions
     return Call(model, [{"role": "user", "content": told}], {"state": state, "questions": questions}, api_base)
 
 
-async def request_decision(call: Call, seconds: float) -> Reply:
-    """Return the answers as JSON, within so many seconds. Raises `CallFailed`, also for what is no probability."""
+async def request_decision(call: Call, seconds: float) -> AsyncIterator[Reply]:
+    """Yield the answers as JSON, within so many seconds. Raises `CallFailed`, also for what is no probability."""
     asked = {name: call.settings[name] for name in ("state", "questions")}
     litellm = prepare_litellm(call.model)
     try:
@@ -53,7 +53,7 @@ async def request_decision(call: Call, seconds: float) -> Reply:
     except (KeyError, TypeError, ValueError):
         what = f"{call.model} sent an unreadable reply"
         raise CallFailed(what, again=True, reached=True, tokens_in=tokens_in, tokens_out=tokens_out) from None
-    return Reply(json.dumps(told), tokens_in, tokens_out, cached=cached, kept=kept)
+    yield Reply(json.dumps(told), tokens_in, tokens_out, cached=cached, kept=kept)
 
 
 def _read_answer(question: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:

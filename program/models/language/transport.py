@@ -69,8 +69,8 @@ class CallFailed(ProviderError):
         super().__init__(self.what, status=self.status)
 
 
-async def request_reply(call: Call, seconds: float) -> Reply:
-    """Return the reply, within so many seconds. Raises `CallFailed`."""
+async def request_reply(call: Call, seconds: float) -> AsyncIterator[Reply]:
+    """Yield the whole reply, within so many seconds. Raises `CallFailed`."""
     litellm = prepare_litellm(call.model)
     try:
         async with asyncio.timeout(seconds):
@@ -79,7 +79,7 @@ async def request_reply(call: Call, seconds: float) -> Reply:
         raise failure_of(call, error) from None
     body = raw.model_dump()
     choice = next(iter(body.get("choices") or ()), None) or {}
-    return _finished(call, _reply_text(choice), body.get("usage"), choice.get("finish_reason") == "length")
+    yield _finished(call, _reply_text(choice), body.get("usage"), choice.get("finish_reason") == "length")
 
 
 async def stream_reply(call: Call, seconds: float) -> AsyncIterator[str | Reply]:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from optimize.report.doctor import examine_setup
 from program import Outcome
 from program.errors import ModelError
 from program.models.catalog import missing_keys, open_models
@@ -14,7 +15,7 @@ from program.models.language.spending import track_spending
 from program.models.language.transport import CallFailed, key_variable
 from program.settings import ModelSettings, ProviderSettings
 from tests.program.models.responder import responding
-from tests.support.goods import program_at
+from tests.support.goods import program_at, write_project
 
 JEV, LUNA, LAYA = "systemone/typesafe/jev-latest", "decisions/openai/gpt-6-luna", "systemone/hosted_vllm/laya"
 QUESTIONS = {
@@ -181,6 +182,14 @@ def test_a_program_decides_and_judges_by_it(server, tmp_path, decide):
     answer = program_at("http://127.0.0.1:9/v1", tmp_path, models=models, provider=own)("What does the lamp cost?")
     assert answer.outcome is Outcome.ANSWERED and answer.usage.calls == len(server.bodies) > 1
     assert JEV in {step.model for step in answer.trace.steps} and not answer.trace.stood_in
+
+
+def test_the_doctor_calls_it_once_and_tells_its_price(server, tmp_path):
+    own = f'[provider.model."{JEV}"]\napi_base = "{server.place.url}"'
+    models = f'decide = "{JEV}"\nwrite = "local/reader"'
+    told = [found.what for found in examine_setup(write_project(tmp_path, "http://127.0.0.1:9/v1", own, models))]
+    assert any(what.startswith(f"decide: {JEV} answers") and "US$ 0.042 in" in what for what in told)
+    assert len(server.bodies) == 1
 
 
 @pytest.mark.parametrize(
