@@ -141,7 +141,7 @@ class LanguageDecider(ModelDecider):
         return {name: said[name].evidence for name in questions}
 
 
-class Verdict(BaseModel):
+class NoulVerdict(BaseModel):
     """A chat model's decision between yes and no."""
 
     reason: str = Field("", examples=["at most 15 words"])
@@ -151,7 +151,7 @@ class Verdict(BaseModel):
     probability: Probability
 
     @model_validator(mode="after")
-    def _agrees(self) -> Verdict:
+    def _agrees(self) -> NoulVerdict:
         if self.probability != 0.5 and (self.probability > 0.5) != (self.verdict == "yes"):
             raise ValueError("the verdict and the probability contradict each other")
         return self
@@ -162,7 +162,7 @@ class Verdict(BaseModel):
         return {"noul": self.probability}
 
 
-class Selection(BaseModel):
+class ChoiceVerdict(BaseModel):
     """A chat model's decision among options, with a probability for each."""
 
     reason: str = Field("", examples=["at most 15 words"])
@@ -170,7 +170,7 @@ class Selection(BaseModel):
     probabilities: dict[str, Probability]
 
     @model_validator(mode="after")
-    def _agrees(self) -> Selection:
+    def _agrees(self) -> ChoiceVerdict:
         if not 0.9 <= sum(self.probabilities.values()) <= 1.1:
             raise ValueError("the probabilities do not sum to 1")
         if self.probabilities.get(self.choice, 0.0) < max(self.probabilities.values()):
@@ -186,7 +186,7 @@ class Selection(BaseModel):
 
 
 @lru_cache(maxsize=256)
-def _selection_of(options: tuple[str, ...]) -> type[Selection]:
+def _choice_of(options: tuple[str, ...]) -> type[ChoiceVerdict]:
     """Return a selection among these options, each of which is given a probability."""
     told: Any = {"properties": {option: {"type": "number"} for option in options}}
     shares: Any = Field(min_length=len(options), examples=[dict.fromkeys(options, 0.5)], json_schema_extra=told)
@@ -195,7 +195,7 @@ def _selection_of(options: tuple[str, ...]) -> type[Selection]:
         "choice": (option, Field(examples=["one of them"])),
         "probabilities": (dict[option, Probability], shares),
     }
-    return create_model("Selection", __base__=Selection, **fields)
+    return create_model("ChoiceVerdict", __base__=ChoiceVerdict, **fields)
 
 
 def _signature_of(state: DecisionState, questions: Questions) -> Any:
@@ -205,7 +205,7 @@ def _signature_of(state: DecisionState, questions: Questions) -> Any:
         options = _options_of(question)
         told = [f"{question['instructions']} One of: {', '.join(options)}."]
         told += [f"    {option}: {meaning}" for option, meaning in options.items() if meaning]
-        kind = Verdict if question["type"] == "noul" else _selection_of(tuple(options))
+        kind = NoulVerdict if question["type"] == "noul" else _choice_of(tuple(options))
         fields[name] = (kind, dspy.OutputField(desc="\n".join(told)))
     parts = [str(state.get("instructions", "")).strip(), HOW_TO_DECIDE]
     if shown := choose_examples(state.get("demos") or (), questions):

@@ -77,7 +77,7 @@ def ask_under_faults(
 ) -> Asked:
     """Ask n questions of a server with these faults; of plain RAG where each request is a streamed text."""
     provider.follow(Script())
-    terms = "call_seconds = 2\nretries = 2"
+    terms = "call_seconds = 2\nretries = 2\nbreaker_seconds = 0.1"  # what one mix opened is closed in the next
     rag = program_at(provider.url, folder, provider=terms, models=EMBEDDED if streamed else "", seconds=SECONDS)
     rag = rag.plain() if streamed else rag
     rag(ask_about(-1))  # loads what is loaded once

@@ -15,7 +15,7 @@ from pydantic import BaseModel, create_model
 
 from program.models.language.fence import find_addresses, remove_links
 from program.models.language.layout import AS_IT_IS, PromptLayout, format_instruction, format_messages, read_reply
-from program.models.language.parsing import UnreadableReply, read_fields, read_text, record_of, whole_sentences
+from program.models.language.parsing import UnreadableReply, read_outputs, read_text, record_of, whole_sentences
 from program.models.language.spending import current_spending
 from program.models.language.transport import CallFailed
 from program.signatures import Excerpt
@@ -105,7 +105,7 @@ class FencedAdapter(dspy.ChatAdapter):
             outputs = _outputs(signature)
             if _is_one_text(signature):
                 return {name: read_text(told, name) for name in outputs}
-            return read_fields(told, outputs)
+            return read_outputs(told, outputs)
         except UnreadableReply as error:
             told = completion[:LONGEST_ANSWER]
             raise AdapterParseError("FencedAdapter", signature, lm_response=told, message=str(error)) from None

@@ -38,7 +38,7 @@ def read_text(reply: str, name: str) -> str:
     return re.sub(heading, "", body, flags=re.IGNORECASE).strip()
 
 
-def read_fields(reply: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
+def read_outputs(reply: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value of each output, of its annotation, from a reply that holds one JSON object.
 
     A list of records may be left out, and a record out of form is. Raises `UnreadableReply`.
