@@ -27,7 +27,6 @@ UNSURE = "(not certain)"
 _MARK = re.compile(r"\[(\d{1,3})\]")
 _MARK_AT_END = re.compile(r"\[(\d{1,3})\]\Z")
 _MAY_BE_MARK = re.compile(r"\[\d{0,3}\Z")
-_LONGEST_MARK = len("[999]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,11 @@ class _Quote:
 
 
 def write_draft(state: State) -> Flow[Draft]:
-    """Return a draft with its claims checked, written twice where one fails."""
+    """Return a draft with its claims checked; a probable quotation spares a call."""
+    if state.tuning.quote_above < 1.0 and not state.program.quotes(strict=False):
+        quotation = yield from quote_passages(state)
+        if quotation.responsive and (quotation.quoted or 0.0) >= state.tuning.quote_above:
+            return quotation
     draft = yield from write_once(state, strict=False)
     if (draft.unsupported or not draft.upheld) and state.tuning.rewrites and not state.program.quotes(strict=False):
         again = yield from write_once(state, strict=True)
@@ -351,7 +354,7 @@ def _drop_unknown_marks(answer: str, passages: int) -> str:
     text = ""
     for part in parts:
         text += f"{part}]"
-        mark = _MARK_AT_END.search(text, max(0, len(text) - _LONGEST_MARK))
+        mark = _MARK_AT_END.search(text, max(0, len(text) - len("[999]")))
         if mark and not 1 <= int(mark[1]) <= passages:
             text = text[: mark.start()]
     return text + rest
