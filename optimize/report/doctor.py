@@ -99,25 +99,25 @@ def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> Se
 
 def _check_model(role: str, name: str, provider: ProviderSettings, project: Project) -> SetupFinding:
     """Look at a model: a language model is called, to see whether it answers and how long that takes."""
-    from program.models.catalog import FALLBACK, is_structured, missing_keys, open_endpoint
+    from program.models.catalog import FALLBACK, is_structured, missing_keys, open_probe
     from program.models.embedded.reader import READER
-    from program.models.language.gateway import ProviderLM
     from program.models.language.pace import allow_long_calls, measure_pace, note_pace
-    from program.models.language.transport import CallFailed
+    from program.models.language.transport import CallFailed, is_decision_model
 
     embedded = READER if role in ("decide", "judge", "write", FALLBACK) else ""
     if name == embedded:
         return SetupFinding(True, f"{role}: {name} (embedded)")
     mend = "Check the name, the key and that its server runs."
     try:
-        endpoint = open_endpoint(name, allow_long_calls(provider), role, embedded)
+        model = open_probe(name, allow_long_calls(provider), role, embedded)
         if lacking := missing_keys(name, provider):
             return SetupFinding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
-        if structured := is_structured(name, provider):
-            mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
-        _ask_once(endpoint, structured)
-        pace = measure_pace(ProviderLM(endpoint))
-        note_pace(project.private, endpoint.model, pace)
+        if not is_decision_model(name):
+            if structured := is_structured(name, provider):
+                mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
+            _decide_once(model.endpoint, structured)
+        pace = measure_pace(model)
+        note_pace(project.private, model.model, pace)
     except CallFailed as failure:
         return SetupFinding(False, f"{role}: {failure.what}", mend)
     except RagcError as error:
@@ -125,21 +125,16 @@ def _check_model(role: str, name: str, provider: ProviderSettings, project: Proj
     budget = project.settings.budget
     short = "max_seconds" in budget.model_fields_set and budget.max_seconds < LEAST_CALLS * pace.seconds
     cut = f"[budget] max_seconds = {budget.max_seconds:g} cuts its answers off"
-    told = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(endpoint)}"
+    told = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(model.endpoint)}"
     return SetupFinding(not short, told, f"{cut}: take it out, and it follows the pace measured.")
 
 
-def _ask_once(endpoint: Endpoint, structured: bool) -> None:
+def _decide_once(endpoint: Endpoint, structured: bool) -> None:
     """Ask a language model for a decision, by a schema where it takes one."""
-    from program.models.language.decision_format import build_decision_prompt, decision_schema
-    from program.models.language.gateway import shared_gateway
-    from program.models.language.spending import ModelSpending
-    from program.models.language.transport import Call
+    from program.models.deciders import LanguageDecider
+    from program.models.language.pace import READY
 
-    asked = {"ready": {"type": "noul", "instructions": "You are ready to answer questions."}}
-    settings = {"response_format": decision_schema(asked)} if structured else {}
-    messages = build_decision_prompt({"instructions": "Decide.", "inputs": {}}, asked)
-    shared_gateway().ask(endpoint, Call(endpoint.model, messages, settings, endpoint.api_base), ModelSpending())
+    LanguageDecider(endpoint, structured=structured)({"instructions": "Decide.", "inputs": {}}, READY)
 
 
 def _describe_price(endpoint: Endpoint) -> str:

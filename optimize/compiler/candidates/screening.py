@@ -43,7 +43,7 @@ from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, 
 from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask
-from program.models.language.decision_format import EXAMPLES_SHOWN, format_example
+from program.models.deciders import EXAMPLES_SHOWN, is_short
 from program.models.language.layout import LAYOUT, PromptLayout
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
@@ -300,7 +300,7 @@ def _sets_for_prompts(
     found, decision = {AS_IT_IS: had}, is_decision(predictor)
     outputs = predictor.signature.output_fields
     for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
-        fit = [one for one in source if format_example(one.fields, outputs) is not None] if decision else source
+        fit = [one for one in source if is_short(one.fields, outputs)] if decision else source
         for size in FEW if decision else FEW[-1:]:  # of a text the layout says how many of them are shown
             few = thin_out(fit, size)
             if decision:
