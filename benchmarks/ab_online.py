@@ -13,6 +13,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from optimize.abtest.arm_statistics import MISMATCH, merge_rows
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
-from program.serve.experiment_store import ArmDesign, Assignment, Design, ExposureLog, read_exposures
+from program.serve.experiment_store import ArmDesign, Design, ExposureLog, choose_arm, log_files, read_exposures
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05
@@ -167,15 +168,14 @@ def assignments(n: int) -> list[Figure]:
     from scipy.stats import chi2_contingency
 
     weights = (60, 30, 10)
-    assignment, other = Assignment("exp-one", weights), Assignment("exp-two", weights)
     names = [f"user-{i}" for i in range(n)]
     began = time.process_time()
-    arms = [assignment.arm(name) for name in names]
+    arms = [choose_arm("exp-one", weights, name) for name in names]
     microseconds = (time.process_time() - began) / n * 1e6
     shares = np.array(weights) / sum(weights)
     errors = np.abs(np.bincount(arms) - n * shares) / np.sqrt(n * shares * (1 - shares))
     table = np.zeros((3, 3))
-    np.add.at(table, (arms, [other.arm(name) for name in names]), 1)
+    np.add.at(table, (arms, [choose_arm("exp-two", weights, name) for name in names]), 1)
     return [
         figure("assignment: worst arm, standard errors from its weight", float(errors.max()), "<= 4", n),
         figure("assignment: microseconds of processor each", microseconds, "<= 3", n),
@@ -187,19 +187,19 @@ def logs(n: int) -> list[Figure]:
     """Microseconds to log an answer (exposure, measured, outcome), and seconds to merge a log of n answers."""
     arms = (ArmDesign("A", "support@v1-00000001", "sha256:1", 1), ArmDesign("B", "support@v2-00000002", "sha256:2", 1))
     design = Design("exp-one", arms, "resolved", (), 1.0, n, ALPHA, "", "sha256:0")
-    assignment = Assignment(design.id, design.weights)
     values = {"error": 0.0, "latency_s": 0.5, "calls": 1.0, "tokens": 900.0, "usd": 0.001}
     with tempfile.TemporaryDirectory() as folder:
         log = ExposureLog(Path(folder), design.id, design.seal, b"a key of the benchmark's own")
         began = time.process_time()
         for i in range(n):
-            arm = arms[assignment.arm(f"{i % (n // 2)}")]
+            arm = arms[choose_arm(design.id, design.weights, f"{i % (n // 2)}")]
             log.append("exposure", unit=f"{i % (n // 2)}", arm=arm.name, digest=arm.digest, request=f"r{i}")
             log.append("measured", request=f"r{i}", trace=f"t{i}", values=values)
             log.append("outcome", request=f"t{i}", values={"resolved": 1.0})
         written = (time.process_time() - began) / n * 1e6
         began = time.process_time()
-        units = len(merge_rows(design, read_exposures(log.path)).units)
+        rows = chain.from_iterable(map(read_exposures, log_files(Path(folder))))
+        units = len(merge_rows(design, rows).units)
         merged = time.process_time() - began
     return [
         figure("logging: microseconds of processor an answer", written, "reported", n),

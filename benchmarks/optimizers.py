@@ -107,7 +107,7 @@ def calls_of() -> Iterator[Callable[[], int]]:
     counted, perform = [0], Performer.perform_calls
 
     def counting(self: Performer, calls: Any) -> Any:
-        counted[0] += sum(call.model is not None for call, _ in calls)
+        counted[0] += sum(call.model is not None for call in calls)
         return perform(self, calls)
 
     Performer.perform_calls = counting  # type: ignore[method-assign]

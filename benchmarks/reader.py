@@ -19,12 +19,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from dspy.evaluate.metrics import normalize_text
 from figures import Figure, figure, find_datasets, run_benchmark
 
 from optimize.cli.project import TOML
 from optimize.evaluation.retrieval import BASE, open_beir, rank_questions, read_beir
 from optimize.reader.examples import ReadingExample, read_examples
-from optimize.reader.measure import measure_reader, normalise_answer
+from optimize.reader.measure import measure_reader
 from program.knowledge.project import Project
 from program.models.embedded.encoder import THREADS
 from program.models.embedded.reader import Reader, Reading
@@ -52,7 +53,7 @@ def holds_answer(one: ReadingExample, reader: Reader) -> bool:
     """Return whether the piece of the text that the best span begins in holds an answer."""
     (found,) = reader.read(one.question, [(one.title, one.text)])
     around = [piece.text for piece in split_pieces(one.text) if piece.start <= found.span[0] < piece.end]
-    return any(normalise_answer(answer) in normalise_answer(text) for text in around for answer in one.answers)
+    return any(normalize_text(answer) in normalize_text(text) for text in around for answer in one.answers)
 
 
 def read_pairs(folder: Path) -> list[ReadingExample]:

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from figures import ROOT, Figure, figure, find_datasets, show
 
-from optimize.compiler.layouts import gather_cases
+from optimize.compiler.candidates.layouts import gather_cases
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.evaluation.evaluate import Evaluation, Grader

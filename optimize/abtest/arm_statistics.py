@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
@@ -32,20 +32,14 @@ class LogAccounting:
     """How many rows were read, and what could not be used; `foreign` rows are of another experiment."""
 
     rows: int = 0
-    duplicates: int = 0
-    """Exposures of a request that was exposed already."""
+    duplicates: int = 0  # exposures of a request that was exposed already
     foreign: int = 0
     malformed: int = 0
-    crossed: int = 0
-    """Units seen in two arms, which are left out."""
-    unmatched: int = 0
-    """Requests with values and without an exposure."""
-    skewed: int = 0
-    """Requests with a value dated before their exposure: two hosts whose clocks differ."""
-    torn: int = 0
-    """Lines that are no row, such as one cut short by a kill."""
-    keys: int = 0
-    """Keys that units were pseudonymised with; more than one gives a unit two names."""
+    crossed: int = 0  # units seen in two arms, which are left out
+    unmatched: int = 0  # requests with values and without an exposure
+    skewed: int = 0  # requests with a value dated before their exposure: two hosts whose clocks differ
+    torn: int = 0  # lines that are no row, such as one cut short by a kill
+    keys: int = 0  # keys that units were pseudonymised with; more than one gives a unit two names
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,87 +72,68 @@ def merge_rows(design: Design, rows: Iterable[ExposureRow | None]) -> MergedLogs
     A unit counts once; one seen in two arms does not count. A row that is not of this experiment, not well formed, or
     None (torn) is counted and passed over.
     """
-    tally = _Tally(design)
+    counts: Counter[str] = Counter()
+    used = _UsedRows()
     for row in rows:
-        tally.add_row(row)
-    return tally.join_units()
-
-
-class _Tally:
-    """What the rows so far say, by request."""
-
-    def __init__(self, design: Design) -> None:
-        self._design = design
-        self._digests = {arm.name: arm.digest for arm in design.arms}
-        self._exposures: dict[str, tuple[float, str, str]] = {}  # request: when, arm, unit
-        self._requests: dict[str, str] = {}  # trace id: request
-        self._values: dict[str, dict[str, tuple[float, float]]] = {}  # request or trace id: name: when, value
-        self._counts: Counter[str] = Counter()
-        self._keys: set[str] = set()
-
-    def add_row(self, row: ExposureRow | None) -> None:
-        self._counts["torn" if row is None else "rows"] += 1
-        if row is not None and row.get("experiment") != self._design.id:
-            self._counts["foreign"] += 1
+        counts["torn" if row is None else "rows"] += 1
+        if row is not None and row.get("experiment") != design.id:
+            counts["foreign"] += 1
         elif row is not None:
             try:
-                self._read_row(row)
+                used.add_row(design, row)
             except (KeyError, TypeError, ValueError, AttributeError):
-                self._counts["malformed"] += 1
+                counts["malformed"] += 1
+    exposures: dict[str, tuple[float, str, str]] = {}  # request: when first, arm, unit
+    for at, arm, unit, request in sorted(used.exposures):
+        exposures.setdefault(request, (at, arm, unit))
+    requests = dict(sorted(used.traces, reverse=True))  # trace id: the first of its requests
+    values: dict[str, dict[str, float]] = {}
+    for _, value, key, name in sorted(used.values):  # the last value counts
+        values.setdefault(requests.get(key, key), {})[name] = value
+    dated = {(requests.get(key, key), at) for at, _, key, _ in used.values}
+    seen: dict[str, list[tuple[float, str, str]]] = {}
+    for request, (at, arm, unit) in exposures.items():
+        seen.setdefault(unit, []).append((at, request, arm))
+    whole = {unit: sorted(found) for unit, found in sorted(seen.items()) if len({arm for *_, arm in found}) == 1}
+    units = {unit: ExposedUnit(f[0][2], tuple(values.get(key, {}) for _, key, _ in f)) for unit, f in whole.items()}
+    accounting = LogAccounting(
+        **counts,
+        duplicates=len(used.exposures) - len(exposures),
+        crossed=len(seen) - len(whole),
+        unmatched=len({key for *_, key, _ in used.values if requests.get(key, key) not in exposures}),
+        skewed=len({request for request, at in dated if request in exposures and at < exposures[request][0]}),
+        keys=len(used.keys),
+    )
+    return MergedLogs(units, accounting)
 
-    def join_units(self) -> MergedLogs:
-        seen: dict[str, list[tuple[float, str, str]]] = {}
-        for request, (at, arm, unit) in self._exposures.items():
-            seen.setdefault(unit, []).append((at, request, arm))
-        values = self._join_values()
-        whole = {unit: sorted(found) for unit, found in sorted(seen.items()) if len({arm for *_, arm in found}) == 1}
-        units = {unit: ExposedUnit(f[0][2], tuple(values.get(key, {}) for _, key, _ in f)) for unit, f in whole.items()}
-        skewed = {
-            request
-            for key, found in self._values.items()
-            if (request := self._requests.get(key, key)) in self._exposures
-            and any(at < self._exposures[request][0] for at, _ in found.values())
-        }
-        accounting = LogAccounting(
-            **self._counts,
-            crossed=len(seen) - len(whole),
-            unmatched=sum(self._requests.get(key, key) not in self._exposures for key in self._values),
-            skewed=len(skewed),
-            keys=len(self._keys),
-        )
-        return MergedLogs(units, accounting)
 
-    def _read_row(self, row: ExposureRow) -> None:
+@dataclass(slots=True)
+class _UsedRows:
+    """What the rows that can be used say."""
+
+    exposures: list[tuple[float, str, str, str]] = field(default_factory=list)  # when, arm, unit, request
+    traces: set[tuple[str, str]] = field(default_factory=set)  # trace id, request
+    values: list[tuple[float, float, str, str]] = field(default_factory=list)  # when, value, request or trace id, name
+    keys: set[str] = field(default_factory=set)
+
+    def add_row(self, design: Design, row: ExposureRow) -> None:
         kind, at = row["kind"], float(row["ts"])
         if kind == "opened":
-            if row["design"] != self._design.seal:
+            if row["design"] != design.seal:
                 raise ValueError("of another design")
-            self._keys.add(row["key"])
+            self.keys.add(row["key"])
         elif kind == "exposure":
-            if self._digests[row["arm"]] != row["digest"]:
+            if (row["arm"], row["digest"]) not in [(arm.name, arm.digest) for arm in design.arms]:
                 raise ValueError("of another version")
-            found, request = (at, row["arm"], str(row["unit"])), str(row["request"])
-            self._counts["duplicates"] += request in self._exposures
-            self._exposures[request] = min(self._exposures.get(request, found), found)
+            self.exposures.append((at, row["arm"], str(row["unit"]), str(row["request"])))
         else:
-            key, trace = str(row["request"]), str(row.get("trace", ""))
-            values = {name: float(value) for name, value in row["values"].items()}
-            if not all(map(math.isfinite, values.values())):
+            key = str(row["request"])
+            found = [(at, float(value), key, name) for name, value in row["values"].items()]
+            if not all(math.isfinite(value) for _, value, *_ in found):
                 raise ValueError("not a number")
-            if trace:
-                self._requests[trace] = min(self._requests.get(trace, key), key)
-            kept = self._values.setdefault(key, {})
-            for name, value in values.items():
-                kept[name] = max(kept.get(name, (at, value)), (at, value))
-
-    def _join_values(self) -> dict[str, dict[str, float]]:
-        """Return by request the last value of each name."""
-        joined: dict[str, dict[str, tuple[float, float]]] = {}
-        for key, values in self._values.items():
-            kept = joined.setdefault(self._requests.get(key, key), {})
-            for name, found in values.items():
-                kept[name] = max(kept.get(name, found), found)
-        return {key: {name: value for name, (_, value) in found.items()} for key, found in joined.items()}
+            if trace := str(row.get("trace", "")):
+                self.traces.add((trace, key))
+            self.values += found
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,45 +141,23 @@ class SizeMismatch:
     """Units of each arm against the weights."""
 
     counts: tuple[int, ...]
-    expected: tuple[float, ...]
-    """Units that the weights promise, by arm."""
-    log_e: float
-    """Natural logarithm of the evidence that the weights do not hold."""
-
-    @property
-    def found(self) -> bool:
-        """Whether the arms have the wrong sizes."""
-        return self.log_e >= MISMATCH
-
-    @property
-    def p(self) -> float:
-        """The familiar chi-square p of a single look, to print beside the evidence."""
-        if not sum(self.counts) or not all(self.expected):
-            return 1.0
-        from scipy.stats import chisquare
-
-        return float(chisquare(self.counts, self.expected).pvalue)
+    expected: tuple[float, ...]  # units that the weights promise, by arm
+    log10_e: float  # the evidence that the weights do not hold
+    p: float  # the familiar chi-square p of a single look, to print beside the evidence
+    found: bool  # whether the arms have the wrong sizes
 
 
 @dataclass(frozen=True, slots=True)
 class GuardCheck:
     """A challenger against the control on one guard."""
 
-    guard: MetricGuard
+    guard: str
     arm: str
-    control: tuple[int, int]
-    """Units that breach the guard, and units that do not; so of the challenger."""
+    control: tuple[int, int]  # units that breach the guard, and units that do not; so of the challenger
     challenger: tuple[int, int]
-    log_e: float
-    """Natural logarithm of the evidence that the two breach it at different rates."""
-    needed: float
-    """The evidence at which the experiment is halted."""
-
-    @property
-    def broken(self) -> bool:
-        """Whether the challenger breaches it more often than the control, beyond doubt."""
-        shares = [failed / max(1, failed + fine) for failed, fine in (self.control, self.challenger)]
-        return self.log_e >= self.needed and shares[1] > shares[0]
+    log10_e: float  # the evidence that the two breach it at different rates
+    needed: float  # the evidence at which the experiment is halted
+    broken: bool  # whether the challenger breaches it more often than the control, beyond doubt
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +168,7 @@ class ArmReport:
     version: str
     units: int
     measured: int
-    mean: float | None
-    """The mean primary outcome of a request; None without any."""
+    mean: float | None  # the mean primary outcome of a request; None without any
     unfinished: int
     """Units with a request that neither was answered nor failed: it runs still, or its caller or process is gone."""
 
@@ -227,30 +179,34 @@ class Contrast:
 
     arm: str
     difference: float
-    ci: tuple[float, float] | None
-    """The interval, which holds at every look; None while it is endless."""
-    verdict: Literal["better", "worse", "undecided"]
-    """Whether the interval leaves out zero, and on which side."""
+    ci: tuple[float, float] | None  # the interval, which holds at every look; None while it is endless
+    verdict: Literal["better", "worse", "undecided"]  # whether the interval leaves out zero, and on which side
 
 
 def compare_sizes(design: Design, merged: MergedLogs) -> SizeMismatch:
     """Compare the arms' sizes with what their weights promise."""
+    from scipy.stats import chisquare
+
     counts = merged.count_exposed(design)
     expected = tuple(sum(counts) * weight / sum(design.weights) for weight in design.weights)
-    return SizeMismatch(tuple(counts), expected, float(log_e_multinomial(counts, design.weights)))
+    log_e = float(log_e_multinomial(counts, design.weights))
+    p = float(chisquare(counts, expected).pvalue) if sum(counts) else 1.0
+    return SizeMismatch(tuple(counts), expected, log_e / math.log(10), p, log_e >= MISMATCH)
 
 
 def check_guards(design: Design, merged: MergedLogs) -> list[GuardCheck]:
     """Check every guard for every challenger; they share the design's alpha."""
     found = []
-    needed = math.log(max(1, len(design.guards) * len(design.challengers)) / design.alpha)
+    needed = math.log10(max(1, len(design.guards) * len(design.challengers)) / design.alpha)
     for guard in design.guards:
-        counts = {arm.name: count_breaches(guard, merged, arm.name) for arm in design.arms}
-        control = counts[design.control.name]
+        control = count_breaches(guard, merged, design.control.name)
         for arm in design.challengers:
-            failed, fine = zip(control, counts[arm.name], strict=True)
-            evidence = float(log_e_rates(failed, fine, (design.control.weight, arm.weight)))
-            found.append(GuardCheck(guard, arm.name, control, counts[arm.name], evidence, needed))
+            challenger = count_breaches(guard, merged, arm.name)
+            failed, fine = zip(control, challenger, strict=True)
+            log10_e = float(log_e_rates(failed, fine, (design.control.weight, arm.weight))) / math.log(10)
+            shares = [bad / max(1, bad + good) for bad, good in (control, challenger)]
+            broken = log10_e >= needed and shares[1] > shares[0]
+            found.append(GuardCheck(str(guard), arm.name, control, challenger, log10_e, needed, broken))
     return found
 
 

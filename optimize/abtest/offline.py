@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from optimize.evaluation.comparison import (
     DEFAULT_MARGINS,
@@ -25,11 +25,13 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import warn_of_overlap
 from optimize.registry.versions import note_test_use
 from program.errors import DataError
-from program.serve import manifest, reference
+from program.serve import manifest
 from program.settings import artifacts_root
 
-SEALED_POINT = "balanced"
-"""The operating point that `scores.jsonl` was scored at."""
+if TYPE_CHECKING:
+    from program.knowledge.project import Project
+
+SEALED_POINT = "balanced"  # the operating point that `scores.jsonl` was scored at
 SUBGROUPS = "Subgroups say where to look next and prove nothing: of twenty without a difference, one shows one."
 Folder = Path | str | None
 
@@ -38,10 +40,8 @@ Folder = Path | str | None
 class ArmComparison:
     """A version against the control."""
 
-    version: str
-    """The version, as `name@v8`, with its digest where two would read the same."""
-    comparison: Comparison
-    """The paired comparison; p-values are corrected for the number of arms (Holm)."""
+    version: str  # the version, as `name@v8`, with its digest where two would read the same
+    comparison: Comparison  # the paired comparison; p-values are corrected for the number of arms (Holm)
 
     @property
     def breached(self) -> list[str]:
@@ -63,8 +63,7 @@ class OfflineTest:
     metric: str
     arms: tuple[ArmComparison, ...]
     warnings: tuple[str, ...]
-    gate: bool = False
-    """Whether guardrails were asked for, so that a breach fails the test."""
+    gate: bool = False  # whether guardrails were asked for, so that a breach fails the test
 
     @property
     def exit_code(self) -> Literal[0, 1, 3]:
@@ -104,8 +103,7 @@ def compare_offline(
     """
     if len(refs) < 2:
         raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
-    found = [reference.resolve(ref, root) for ref in refs]
-    sealed = [manifest.verify_folder(one.path, one.digest) for one in found]
+    sealed = [manifest.open_version(ref, root) for ref in refs]
     names = _name_versions(sealed)
     rows: Sequence[Sequence[Row]]
     if ask_anew is not None:
@@ -114,9 +112,7 @@ def compare_offline(
         from program.serve.opening import find_project, load
 
         opened = find_project(refs[0], root, project)
-        questions = (
-            read_labelled(data) if data else _read_scored_questions(refs[0], opened.labelled, opened.folder, root)
-        )
+        questions = read_labelled(data) if data else _read_scored_questions(refs[0], opened, root)
         programs = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
         asked = [(Grader(one, opened.settings.utility), one) for one in programs]
         rows = score_side_by_side(asked, questions, repeats, progress)
@@ -146,9 +142,7 @@ def score_side_by_side(
     repeats: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[list[dict[str, Any]]]:
-    """Ask all programs, each beside its grader, every question.
-
-    Return the rows of each.
+    """Ask all programs, each beside its grader, every question, and return the rows of each.
 
     A question goes to all programs before the next is asked, each first in its turn, so that a busy minute of the
     machine hits all alike. Nothing comes from DSPy's cache: such an answer takes no time, and its repeats are equal.
@@ -180,11 +174,11 @@ def _disable_cache() -> Iterator[None]:
         dspy.cache = kept
 
 
-def _read_scored_questions(ref: str, labelled: Path, folder: Path, root: Folder) -> list[LabelledQuestion]:
+def _read_scored_questions(ref: str, project: Project, root: Folder) -> list[LabelledQuestion]:
     scored = {str(row["id"]) for row in read_scores(ref, root)}
-    questions = [question for question in read_labelled(labelled, folder) if question.id in scored]
+    questions = [question for question in read_labelled(project.labelled, project.folder) if question.id in scored]
     if lost := len(scored) - len(questions):
-        what = f"{lost} of the {len(scored)} questions that {ref} was scored on are not in {labelled} any more."
+        what = f"{lost} of the {len(scored)} questions that {ref} was scored on are not in {project.labelled} any more."
         raise DataError(what, "Name the labelled file: --data FILE.")
     return questions
 

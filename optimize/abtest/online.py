@@ -83,16 +83,13 @@ class OnlineReport:
     design: store.Design
     state: store.ExperimentState
     verdict: OnlineVerdict
-    reason: str
-    """Why it was halted, or why nothing can be said."""
+    reason: str  # why it was halted, or why nothing can be said
     arms: tuple[arm_statistics.ArmReport, ...]
     contrasts: tuple[arm_statistics.Contrast, ...]
-    measures: Mapping[str, Mapping[str, float]]
-    """Means over requests, by name and arm."""
+    measures: Mapping[str, Mapping[str, float]]  # means over requests, by name and arm
     mismatch: arm_statistics.SizeMismatch
     guards: tuple[arm_statistics.GuardCheck, ...]
-    warnings: tuple[str, ...]
-    """What makes the comparison doubtful without halting it."""
+    warnings: tuple[str, ...]  # what makes the comparison doubtful without halting it
     accounting: arm_statistics.LogAccounting
     files: int
 
@@ -114,27 +111,16 @@ class OnlineReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc ab report --json`."""
-        sizes, log_10 = self.mismatch, math.log(10)
+        figures = asdict(self)
+        told = ("verdict", "reason", "arms", "contrasts", "measures", "mismatch", "guards", "warnings")
         return {
             "experiment": self.design.id,
             "status": self.state.status,
-            "verdict": self.verdict,
-            "reason": self.reason,
             "primary": self.design.primary,
             "units": self.units,
             "max_units": self.design.max_units,
-            "arms": [asdict(arm) for arm in self.arms],
-            "contrasts": [asdict(contrast) for contrast in self.contrasts],
-            "measures": {name: dict(means) for name, means in self.measures.items()},
-            "mismatch": {"expected": list(sizes.expected), "log10_e": sizes.log_e / log_10}
-            | {"p": sizes.p, "found": sizes.found},
-            "guards": [
-                {"guard": str(one.guard), "arm": one.arm, "control": list(one.control)}
-                | {"challenger": list(one.challenger), "log10_e": one.log_e / log_10, "broken": one.broken}
-                for one in self.guards
-            ],
-            "warnings": list(self.warnings),
-            "accounting": {"files": self.files, **asdict(self.accounting)},
+            **{name: figures[name] for name in told},
+            "accounting": {"files": self.files, **figures["accounting"]},
             "proposal": self.proposal,
         }
 

@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64] | Any
 
-NEAR = 100.0
-"""How near to the weights the alternative is sought: 100 finds shares that are a few points off soonest."""
-WIDE = 10.0
-"""For rare events: a few of them, of which one arm has twice or three times its due."""
+NEAR = 100.0  # how near to the weights the alternative is sought: 100 finds shares that are a few points off soonest
+WIDE = 10.0  # for rare events: a few of them, of which one arm has twice or three times its due
 MIN_EACH = 10
 """Users with a success, and users with a failure, that a binary outcome needs in each arm before it says anything."""
-MIN_UNITS = 100
-"""Users that any other outcome needs in each arm."""
+MIN_UNITS = 100  # users that any other outcome needs in each arm
 MAX_SKEW = 0.2
 """The skewness of an arm's mean up to which it passes for normal. Without this bound, a lognormal outcome (sigma 2)
 on 10 % of the users is called different in 12 % of A/A tests."""
@@ -37,12 +34,9 @@ POWERS = tuple((i, j) for i in range(4) for j in range(4 - i))
 class Moments:
     """Sums over one arm's users, of whom each has n outcomes that sum to y."""
 
-    sums: Mapping[tuple[int, int], Floats]
-    """At [i, j] the sum over users of y**i * n**j, for i + j <= 3."""
-    successes: Floats
-    """Users with an outcome of 1."""
-    failures: Floats
-    """Users with an outcome of 0."""
+    sums: Mapping[tuple[int, int], Floats]  # at [i, j] the sum over users of y**i * n**j, for i + j <= 3
+    successes: Floats  # users with an outcome of 1
+    failures: Floats  # users with an outcome of 0
 
     @classmethod
     def from_outcomes(cls, users: Iterable[Sequence[float]]) -> Moments:

@@ -2,53 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from optimize.cli import show
 from program.errors import DataError, ExperimentError
 
 if TYPE_CHECKING:
-    from optimize.abtest.offline import ArmComparison, OfflineTest
     from optimize.abtest.online import OnlineReport
     from program.knowledge.index.build import Advance
 
-ExperimentName = Annotated[
-    str, typer.Argument(metavar="NAME", help="The experiment, such as exp-2026-11-refunds; exp- may be left out.")
-]
-Logs = Annotated[
-    list[Path] | None, typer.Option(help="A further folder of exposure files, from another host. May be repeated.")
-]
-
-
-def add_ab_verbs(app: typer.Typer) -> None:
-    """Add `ab` and its verbs."""
-    ab = typer.Typer(no_args_is_help=True, help="Put versions to the test against each other.")
-    show.add_verbs(ab, run_offline, run_start, run_status, run_stop, run_report)
-    app.add_typer(ab, name="ab")
+ExperimentName = Annotated[str, Argument(metavar="NAME", help="Such as exp-2026-11-refunds; exp- may be left out.")]
+Logs = Annotated[list[Path] | None, Option(help="Another host's folder of exposure files.")]
 
 
 def run_offline(
-    a: Annotated[str, typer.Argument(help="The version in use: the control.")],
-    b: Annotated[list[str], typer.Argument(help="The version that is to be better; or several.")],
-    metric: Annotated[
-        str, typer.Option(help="The one metric the verdict is on; beside --program, MODULE:FUNCTION that scores.")
-    ] = "utility",
-    data: Annotated[Path | None, typer.Option(help="Ask all versions anew, on this labelled file.")] = None,
-    point: Annotated[str, typer.Option(help="Operating point; other than balanced is asked anew.")] = "balanced",
-    repeats: Annotated[int, typer.Option(min=1, help="Ask anew, each question so often, and average.")] = 1,
+    a: Annotated[str, Argument(help="The version in use: the control.")],
+    b: Annotated[list[str], Argument(help="The version that is to be better; or several.")],
+    metric: Annotated[str, Option(help="What the verdict is on; MODULE:FUNCTION beside --program.")] = "utility",
+    data: Annotated[Path | None, Option(help="Ask all versions anew, on this labelled file.")] = None,
+    point: Annotated[str, Option(help="Operating point; other than balanced is asked anew.")] = "balanced",
+    repeats: Annotated[int, Option(min=1, help="Ask anew, each question so often, and average.")] = 1,
     guard: Annotated[
         list[str] | None,
-        typer.Option(help="May get worse by at most, as wrong:0.02 or seconds:25%; exit code 1 if it is breached."),
+        Option(help="May get worse by at most, as wrong:0.02 or seconds:25%; exit code 1 if breached."),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page with the intervals and changed answers.")] = None,
-    project: Annotated[
-        Path | None, typer.Option(help="To ask anew: the versions' project folder, when it moved since.")
-    ] = None,
+    html: Annotated[Path | None, Option(help="Write a page with the intervals and changed answers.")] = None,
+    project: Annotated[Path | None, Option(help="The project folder, when it moved; to ask anew.")] = None,
     program: show.Program = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
@@ -81,7 +66,8 @@ def run_offline(
         show.print_json(found.as_dict())
     else:
         for arm in found.arms:
-            _print_arm(found, arm)
+            line = arm.comparison.text()
+            show.print_comparison(arm.comparison, line if len(found.arms) == 1 else f"{arm.version}: {line}")
         for warning in found.warnings:
             typer.echo(f"warning: {warning}", err=True)
     raise typer.Exit(found.exit_code)
@@ -101,15 +87,14 @@ def _prepare_asking(
 
 def run_start(
     name: ExperimentName,
-    arms: Annotated[list[str], typer.Argument(help="A=support@v7 B=support@v8: the control first.")],
-    max_units: Annotated[int, typer.Option(help="Give up after this many users.")],
-    primary: Annotated[str, typer.Option(help="The outcome, recorded by the service, that the verdict is on.")],
-    weights: Annotated[str, typer.Option(help="Shares of the arms, such as 90,10; equal when left out.")] = "",
+    arms: Annotated[list[str], Argument(help="A=support@v7 B=support@v8: the control first.")],
+    max_units: Annotated[int, Option(help="Give up after this many users.")],
+    primary: Annotated[str, Option(help="The outcome, recorded by the service, that the verdict is on.")],
+    weights: Annotated[str, Option(help="Shares of the arms, such as 90,10; equal when left out.")] = "",
     guard: Annotated[
-        list[str] | None,
-        typer.Option(help='What every answer should keep to, such as "latency_s<=3" or "error<=0". May be repeated.'),
+        list[str] | None, Option(help='What every answer should keep to, such as "latency_s<=3" or "error<=0".')
     ] = None,
-    include: Annotated[float, typer.Option(help="The share of users that take part.")] = 1.0,
+    include: Annotated[float, Option(help="The share of users that take part.")] = 1.0,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
@@ -126,15 +111,13 @@ def run_start(
         include=include,
         artifacts=artifacts,
     )
-    if json:
-        show.print_json(asdict(design))
-        return
-    typer.echo(f"{design.id} began: " + ", ".join(f"{a.name} {a.version} ({a.weight:g})" for a in design.arms))
-    typer.echo(f'In the service: Experiment.open("{design.id}"). Then: ragc ab report {design.id}')
+    began = f"{design.id} began: " + ", ".join(f"{a.name} {a.version} ({a.weight:g})" for a in design.arms)
+    after = f'In the service: Experiment.open("{design.id}"). Then: ragc ab report {design.id}'
+    show.print_lines(asdict(design), json, began, after)
 
 
 def run_status(
-    name: Annotated[str, typer.Argument(help="One experiment; all when left out.")] = "",
+    name: Annotated[str, Argument(help="One experiment; all when left out.")] = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
@@ -142,21 +125,19 @@ def run_status(
     from optimize.abtest.online import look_at_experiment, look_at_experiments
 
     found = [look_at_experiment(name, artifacts)] if name else look_at_experiments(artifacts)
-    if json:
-        show.print_json([_shape_status(one) for one in found])
-    else:
-        rows = []
-        for one, design, state in ((one, one.design, one.state) for one in found):
-            arms = " / ".join(f"{arm.name} {arm.version}" for arm in design.arms)
-            units = f"{one.units} of {design.max_units}"
-            rows.append([design.id, state.status, units, arms, design.created_at, state.reason])
-        show.print_table("experiments", ("experiment", "status", "units", "arms", "since", "reason"), rows)
+    rows = []
+    for one, design, state in ((one, one.design, one.state) for one in found):
+        arms = " / ".join(f"{arm.name} {arm.version}" for arm in design.arms)
+        units = f"{one.units} of {design.max_units}"
+        rows.append([design.id, state.status, units, arms, design.created_at, state.reason])
+    columns = ("experiment", "status", "units", "arms", "since", "reason")
+    show.print_found([_shape_status(one) for one in found], json, "experiments", columns, rows)
     raise typer.Exit(int(any(one.state.status == "halted" for one in found)))
 
 
 def run_stop(
     name: ExperimentName,
-    reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
+    reason: Annotated[str, Option(help="Why, for the record.")] = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
@@ -164,10 +145,7 @@ def run_stop(
     from optimize.abtest.online import stop_experiment
 
     state = stop_experiment(name, reason, artifacts)
-    if json:
-        show.print_json(asdict(state))
-    else:
-        typer.echo(f"{state.status}: {state.reason}")
+    show.print_lines(asdict(state), json, f"{state.status}: {state.reason}")
 
 
 def run_report(
@@ -196,34 +174,6 @@ def _write_page(path: Path, found: dict[str, Any]) -> None:
         raise DataError(f"{path} cannot be written: {error.strerror}.", "Name a file in a folder.") from error
 
 
-def _print_arm(found: OfflineTest, arm: ArmComparison) -> None:
-    from optimize.abtest.offline import SUBGROUPS
-    from optimize.evaluation.comparison import judge_difference
-    from optimize.evaluation.stats import format_p
-
-    one = arm.comparison
-    typer.echo(one.text() if len(found.arms) == 1 else f"{arm.version}: {one.text()}")
-    others = []
-    for name, test in one.others.items():
-        p, verdict = format_p(test.p).removeprefix("= "), judge_difference(name, test).replace("_", " ")
-        others.append([name, f"{test.difference:+.4g}", show.format_interval(test.ci), p, str(test.n), verdict])
-    show.print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "verdict"), others)
-    guards = [
-        (str(g.margin), f"{g.worse:+.3g}" if g.n else "-", f"{g.limit:+.3g}" if g.n else "-", g.state.replace("_", " "))
-        for g in one.guardrails
-    ]
-    show.print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
-    if one.by_tag:
-        tags = [
-            (tag, f"{i.value:+.3f}", show.format_interval((i.low, i.high)), str(i.n)) for tag, i in one.by_tag.items()
-        ]
-        show.print_table(f"{one.metric} by tag", ("tag", "B - A", "95 % interval", "n"), tags)
-        typer.echo(SUBGROUPS)
-    if one.flipped:
-        flipped = [(f["id"], f["a"], f["b"], f.get("question", "")) for f in one.flipped]
-        show.print_table("answers that changed", ("id", "A", "B", "question"), flipped)
-
-
 def _shape_status(found: OnlineReport) -> dict[str, Any]:
     """Return one entry of `ragc ab status --json`."""
     design = found.design
@@ -234,17 +184,27 @@ def _shape_status(found: OnlineReport) -> dict[str, Any]:
 
 def _print_report(found: OnlineReport) -> None:
     typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
+    contrasts = {contrast.arm: contrast for contrast in found.contrasts}
+    arms = []
+    for arm, expected in zip(found.arms, found.mismatch.expected, strict=True):
+        contrast = contrasts.get(arm.arm)
+        difference = f"{contrast.difference:+.4g}" if contrast else "control"
+        mean = None if arm.mean is None else f"{arm.mean:.4g}"
+        interval = show.format_interval(contrast.ci) if contrast and contrast.ci else None
+        name = f"{arm.arm} {arm.version}"
+        arms.append([name, arm.units, f"{expected:.0f}", arm.measured, mean, difference, interval])
     columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")
-    show.print_table("arms", columns, list(_list_arms(found)))
-    if found.guards:
-        guards = []
-        for check in found.guards:
-            rates = (f"{failed} of {failed + fine}" for failed, fine in (check.control, check.challenger))
-            guards.append([f"{check.guard} ({check.arm})", *rates, f"{check.log_e:.1f}", f"{check.needed:.1f}"])
-        show.print_table("units that break a guard", ("guard", "control", "challenger", "log e", "halts at"), guards)
+    show.print_table("arms", columns, arms)
+    guards = []
+    for check in found.guards:
+        rates = (f"{failed} of {failed + fine}" for failed, fine in (check.control, check.challenger))
+        guards.append([f"{check.guard} ({check.arm})", *rates, f"{check.log10_e:.1f}", f"{check.needed:.1f}"])
+    show.print_table("units that break a guard", ("guard", "control", "challenger", "log10 e", "halts at"), guards)
     names = [arm.arm for arm in found.arms]
-    measures = found.measures.items()
-    means = [(name, *(f"{by_arm[arm]:.4g}" if arm in by_arm else "-" for arm in names)) for name, by_arm in measures]
+    means = [
+        [name, *(f"{by_arm[arm]:.4g}" if arm in by_arm else None for arm in names)]
+        for name, by_arm in found.measures.items()
+    ]
     show.print_table("means over requests", ("measure", *names), means)
     counts = [f"{n} {what}" for what, n in asdict(found.accounting).items() if n and what != "keys"]
     typer.echo(f"read: {', '.join([f'{found.files} files', *counts])}")
@@ -252,21 +212,6 @@ def _print_report(found: OnlineReport) -> None:
         typer.echo(f"warning: {warning}", err=True)
     if found.proposal:
         typer.echo(f"proposed, not done: {found.proposal}")
-
-
-def _list_arms(found: OnlineReport) -> Iterator[tuple[str, ...]]:
-    contrasts = {contrast.arm: contrast for contrast in found.contrasts}
-    for arm, expected in zip(found.arms, found.mismatch.expected, strict=True):
-        contrast = contrasts.get(arm.arm)
-        yield (
-            f"{arm.arm} {arm.version}",
-            f"{arm.units}",
-            f"{expected:.0f}",
-            f"{arm.measured}",
-            "-" if arm.mean is None else f"{arm.mean:.4g}",
-            f"{contrast.difference:+.4g}" if contrast else "control",
-            show.format_interval(contrast.ci) if contrast and contrast.ci else "-",
-        )
 
 
 def _parse_arms(given: Sequence[str]) -> dict[str, str]:
@@ -284,3 +229,6 @@ def _parse_weights(given: str) -> list[float]:
         return [float(part) for part in given.split(",") if part.strip()]
     except ValueError as error:
         raise ExperimentError(f"{given[:80]!r} is not a list of weights.", "Write --weights 90,10.") from error
+
+
+VERBS = (run_offline, run_start, run_status, run_stop, run_report)

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from optimize.cli import show
 from optimize.cli.interruption import interruptible
 from program.errors import DataError, QuestionError, RagcError, SettingsError, VersionError
 
 if TYPE_CHECKING:
+    from optimize.evaluation.evaluate import Evaluation
     from optimize.labelled.dataset import LabelledQuestion
     from program.answer import Answer
     from program.knowledge.project import Project
     from program.loop.rag import AgenticRAG
 
-Target = Annotated[str, typer.Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
-Root = Annotated[str, typer.Option("--artifacts", help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
-Moved = Annotated[Path | None, typer.Option("--project", help="A version's project folder, when it moved since.")]
-Point = Annotated[str, typer.Option(help="Operating point: quality, balanced or economy.")]
-Strategy = Annotated[str, typer.Option(help="auto, vector, keyword, hybrid or graph.")]
-
-
-def add_ask_verbs(app: typer.Typer) -> None:
-    """Add `ask`, `eval`, `search` and `eval-search`."""
-    show.add_verbs(app, run_ask, run_eval, run_search, run_eval_search)
+Target = Annotated[str, Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
+Root = Annotated[str, Option("--artifacts", help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
+Moved = Annotated[Path | None, Option("--project", help="A version's project folder, when it moved since.")]
+Point = Annotated[str, Option(help="Operating point: quality, balanced or economy.")]
+Strategy = Annotated[str, Option(help="auto, vector, keyword, hybrid or graph.")]
 
 
 def open_target(target: str, artifacts: str, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
@@ -36,13 +34,10 @@ def open_target(target: str, artifacts: str, project: Path | None, point: str, q
     from program.serve.opening import load, open_latest
 
     place = Path(target)
-    is_project = (
-        (place / "ragc.toml").is_file()
-        or (place.is_dir() and "@" not in target and not (place / "manifest.json").is_file())
-        or (place.name == "ragc.toml" and place.is_file())  # refused, in words that fit
-    )
+    is_folder = place.is_dir() and "@" not in target and not (place / "manifest.json").is_file()
+    is_project = is_folder or (place / "ragc.toml").is_file()
     with show.show_progress("indexing", quiet) as advance:
-        if is_project:
+        if is_project or (place.name == "ragc.toml" and place.is_file()):  # the file is refused, in words that fit
             if project is not None:
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
             return open_latest(target, point=point or None, progress=advance)
@@ -56,9 +51,9 @@ def open_target(target: str, artifacts: str, project: Path | None, point: str, q
 
 def run_ask(
     target: Target,
-    question: Annotated[str | None, typer.Argument(help="The question; without it, one a line is read.")] = None,
-    trace: Annotated[bool, typer.Option(help="Show the path and the steps.")] = False,
-    stream: Annotated[bool, typer.Option(help="Print the answer as it is written.")] = False,
+    question: Annotated[str | None, Argument(help="The question; without it, one a line is read.")] = None,
+    trace: Annotated[bool, Option(help="Show the path and the steps.")] = False,
+    stream: Annotated[bool, Option(help="Print the answer as it is written.")] = False,
     point: Point = "",
     project: Moved = None,
     artifacts: Root = "",
@@ -129,12 +124,12 @@ async def _stream_answer(rag: AgenticRAG, question: str) -> Answer:
 
 def run_eval(
     target: Target,
-    split: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
-    questions: Annotated[Path | None, typer.Option(help="Another file of labelled questions, all of it used.")] = None,
+    split: Annotated[str, Option(help="train, dev or test.")] = "test",
+    questions: Annotated[Path | None, Option(help="Another file of labelled questions, all of it used.")] = None,
     point: Point = "",
     moved: Moved = None,
     program: show.Program = "",
-    metric: Annotated[str, typer.Option(help="Beside --program: MODULE:FUNCTION, which scores.")] = "",
+    metric: Annotated[str, Option(help="Beside --program: MODULE:FUNCTION, which scores.")] = "",
     artifacts: Root = "",
     json: show.Json = False,
 ) -> None:
@@ -142,11 +137,10 @@ def run_eval(
     if program:
         _evaluate_program(target, program, questions, metric, split, artifacts, json)
         return
-    from optimize.compiler.publish import read_ancestors
     from optimize.evaluation.evaluate import evaluate
-    from optimize.evaluation.metrics import PROPORTIONS
     from optimize.labelled.dataset import read_labelled
-    from optimize.labelled.split import find_previous_splits, split_questions
+    from optimize.labelled.split import find_previous_splits
+    from optimize.registry.lineage import read_ancestors
     from optimize.registry.versions import note_test_use
     from program.serve.opening import find_project
 
@@ -156,28 +150,12 @@ def run_eval(
         asked, split = read_labelled(questions), questions.name
     else:
         sealed = read_ancestors(target, artifacts or None) if rag.runtime.version else []
-        parts = split_questions(read_labelled(project.labelled, project.folder), before=find_previous_splits(sealed))
-        if split not in parts:
-            raise RagcError(f"There is no split {split!r}.", f"Use one of: {', '.join(parts)}.")
-        asked = parts[split]
+        asked = _read_splits(project, split, find_previous_splits(sealed))
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
     with show.show_progress("asking", json) as advance:
-        found = evaluate(rag, asked, project.settings.utility, advance)
-        plain = evaluate(rag.plain(), asked, project.settings.utility, advance)
-    metrics, control = found.metrics(), plain.metrics()
-    if json:
-        shape = {"version": rag.runtime.version, "split": split, "n": len(asked), "metrics": metrics, "plain": control}
-        show.print_json({**shape, "by_tag": found.by_tag(), "looks": looks, "plain_by_tag": plain.by_tag()})
-        return
-    rows = []
-    for name, measure in metrics.items():
-        text = show.format_percent if name in PROPORTIONS else show.format_number
-        rows.append([name, text(measure), text(control.get(name)), str(measure["n"])])
-    title = (
-        f"{rag.runtime.version or project.name + ' (uncompiled)'} on {split}: {show.count_noun(len(asked), 'question')}"
-    )
-    show.print_table(title, ["metric", "this program", "plain RAG", "n"], rows)
-    typer.echo(f"These questions, or some of them, were looked at {show.count_noun(looks, 'time')}.")
+        sides = [evaluate(one, asked, project.settings.utility, advance) for one in (rag, rag.plain())]
+    named = rag.runtime.version or f"{project.name} (uncompiled)"
+    _print_evaluation(f"{named} on {split}", rag.runtime.version, split, sides, looks, json)
 
 
 def _evaluate_program(
@@ -191,20 +169,33 @@ def _evaluate_program(
     make, scored = import_function(program), import_function(metric)
     with show.show_progress("asking", json) as advance:
         found, looks = evaluate_version(ref, make, data, scored, split, artifacts or None, advance)
-    metrics, n = found.metrics(), len(found.grades)
+    _print_evaluation(f"{ref} on {split}", ref, split, [found], looks, json)
+
+
+def _print_evaluation(
+    title: str, version: str, split: str, sides: Sequence[Evaluation], looks: int, json: bool
+) -> None:
+    """Print what was measured of a program and, where there is one, of plain RAG beside it."""
+    n, figures = len(sides[0].grades), [side.metrics() for side in sides]
     if json:
-        shape = {"version": ref, "split": split, "n": n, "metrics": metrics, "by_tag": found.by_tag(), "looks": looks}
+        shape = {"version": version, "split": split, "n": n, "looks": looks}
+        for side, names in zip(sides, (("metrics", "by_tag"), ("plain", "plain_by_tag")), strict=False):
+            shape |= dict(zip(names, (side.metrics(), side.by_tag()), strict=True))
         show.print_json(shape)
         return
-    rows = [[name, show.format_number(one), str(one["n"])] for name, one in metrics.items()]
-    show.print_table(f"{ref} on {split}: {show.count_noun(n, 'example')}", ["metric", "this program", "n"], rows)
-    typer.echo(f"These examples, or some of them, were looked at {show.count_noun(looks, 'time')}.")
+    rows = [
+        [name, *(show.format_measure(name, side.get(name)) for side in figures), measure["n"]]
+        for name, measure in figures[0].items()
+    ]
+    columns = ["metric", *("this program", "plain RAG")[: len(sides)], "n"]
+    show.print_table(f"{title}: {show.count_noun(n, 'question')}", columns, rows)
+    typer.echo(show.tell_looks(looks, "These questions, or some of them, were"))
 
 
 def run_search(
     project: show.ProjectFolder,
-    question: Annotated[str, typer.Argument(help="What to look for.")],
-    k: Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages.")] = 8,
+    question: Annotated[str, Argument(help="What to look for.")],
+    k: Annotated[int, Option("-k", min=1, max=100, help="How many passages.")] = 8,
     strategy: Strategy = "auto",
     json: show.Json = False,
 ) -> None:
@@ -221,16 +212,13 @@ def run_search(
     found = library.search(question, sources, k, weight, graph=graph, failed=failed)
     for name, problem in missed.items():
         typer.echo(f"without {name}: {problem}", err=True)
-    if json:
-        shapes = [
-            {"id": p.id, "source": p.source, "title": p.title, "score": round(p.score, 4), "method": p.method}
-            | {"reason": p.reason if graph else "", "as_of": p.as_of.isoformat() if p.as_of else None, "text": p.text}
-            for p in found
-        ]
-        show.print_json(shapes)
-        return
+    shapes = [
+        {"id": p.id, "source": p.source, "title": p.title, "score": round(p.score, 4), "method": p.method}
+        | {"reason": p.reason if graph else "", "as_of": p.as_of.isoformat() if p.as_of else None, "text": p.text}
+        for p in found
+    ]
     rows = [[p.id, p.title, f"{p.score:.3f}", p.method, p.reason if graph else ""] for p in found]
-    show.print_table(question, ["passage", "title", "score", "found by", "way"], rows)
+    show.print_found(shapes, json, question, ["passage", "title", "score", "found by", "way"], rows)
 
 
 def find_strategy(name: str) -> tuple[float, float]:
@@ -246,17 +234,16 @@ def run_eval_search(
     project: show.ProjectFolder,
     beir: Annotated[
         Path | None,
-        typer.Option(help="A folder with corpus.jsonl, queries.jsonl, qrels/test.tsv; else the project's questions."),
+        Option(help="A folder with corpus.jsonl, queries.jsonl, qrels/test.tsv; else the project's questions."),
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Of the project's questions, train,dev unless given; a look at test is counted.")
-    ] = None,
+    split: Annotated[str | None, Option(help="Of the project's questions; train,dev unless given.")] = None,
     strategy: Strategy = "auto",
-    k: Annotated[str, typer.Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
+    k: Annotated[str, Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
     json: show.Json = False,
 ) -> None:
     """Measure recall, all gold found, and nDCG on a labelled set."""
     from optimize.evaluation import retrieval
+    from optimize.registry.versions import note_test_use
     from program.knowledge.project import Project
     from program.serve.opening import open_library
 
@@ -271,19 +258,20 @@ def run_eval_search(
             library = retrieval.open_beir(opened, beir / "corpus.jsonl", advance)
         else:
             splits = split or "train,dev"
-            name, questions = f"{opened.name} ({splits})", _read_own_questions(opened, splits)
+            name, questions = f"{opened.name} ({splits})", _read_splits(opened, splits)
+            if "test" in splits:
+                tested = [question.question for question in _read_splits(opened, "test")]
+                note_test_use(opened.artifacts, opened.name, "eval-search", tested)
             library = open_library(opened, progress=advance)
             labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))
     with show.show_progress("searching", json) as advance:
         deepest = max(*depths, *retrieval.DEPTHS)
         ranked = retrieval.rank_questions(library, labelled, strategy, deepest, advance)
     found = retrieval.measure_rankings(ranked, strategy, depths)
-    if json:
-        show.print_json(found)
-        return
     figures = [(figure, value) for figure, value in found.items() if figure not in {"strategy", "n"}]
     rows = [[name, f"{x:.1f} ms" if name.endswith("_ms") else f"{100 * x:.1f} %"] for name, x in figures]
-    show.print_table(f"{strategy} on {name}: {show.count_noun(found['n'], 'question')}", ["figure", "value"], rows)
+    title = f"{strategy} on {name}: {show.count_noun(found['n'], 'question')}"
+    show.print_found(found, json, title, ["figure", "value"], rows)
 
 
 def _parse_depths(k: str) -> list[int]:
@@ -297,19 +285,18 @@ def _parse_depths(k: str) -> list[int]:
     return depths
 
 
-def _read_own_questions(project: Project, wanted: str) -> list[LabelledQuestion]:
-    """Read the labelled questions of the splits that are named; test counts as looked at."""
+def _read_splits(project: Project, wanted: str, before: Mapping[str, str] | None = None) -> list[LabelledQuestion]:
+    """Read the labelled questions of the splits that are named."""
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions
-    from optimize.registry.versions import note_test_use
 
-    parts = split_questions(read_labelled(project.labelled, project.folder))
-    names = [name.strip() for name in wanted.split(",")]
+    parts = split_questions(read_labelled(project.labelled, project.folder), before=before)
+    names = dict.fromkeys(name.strip() for name in wanted.split(","))
     if unknown := [name for name in names if name not in parts]:
         raise SettingsError(f"There is no split {unknown[0]!r}.", f"Use {', '.join(parts)}, parted by commas.")
-    found = [question for name in dict.fromkeys(names) for question in parts[name]]
-    if not found:
+    if not (found := [question for name in names for question in parts[name]]):
         raise DataError(f"No question is in {wanted}.", "Name another --split, or label more questions.")
-    if "test" in names:
-        note_test_use(project.artifacts, project.name, "eval-search", [question.question for question in parts["test"]])
     return found
+
+
+VERBS = (run_ask, run_eval, run_search, run_eval_search)

@@ -8,22 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from optimize.cli.show import Json, ProjectFolder, add_verbs, count_noun, print_json, print_table
+from optimize.cli.show import Json, ProjectFolder, count_noun, print_json, print_lines, print_table, tell_looks
 from program.errors import DataError
 
 if TYPE_CHECKING:
     from optimize.labelled.check import CheckReport, DataFinding
 
-PRINTED = 50
-"""Errors, and warnings, that are printed at most; `--json` has all."""
-
-
-def add_data_verbs(app: typer.Typer) -> None:
-    """Add `data` and its verbs."""
-    data = typer.Typer(help="Validate, count and divide the labelled questions.", no_args_is_help=True)
-    add_verbs(data, run_check, run_stats, run_split, run_import)
-    app.add_typer(data, name="data")
+PRINTED = 50  # errors, and warnings, that are printed at most; `--json` has all
 
 
 def run_check(folder: ProjectFolder, json: Json = False) -> None:
@@ -104,13 +97,13 @@ def run_stats(folder: ProjectFolder, json: Json = False) -> None:
     for label, values in counts.items():
         rows = [[value, *(str(n or "") for n in numbers.values())] for value, numbers in values.items()]
         print_table(label, [label, *columns], rows)
-    typer.echo(f"The test split was looked at {count_noun(looks, 'time')}.")
+    typer.echo(tell_looks(looks, "The test split was"))
 
 
 def run_split(
     folder: ProjectFolder,
-    seed: Annotated[int, typer.Option(help="Another seed divides otherwise.")] = 0,
-    again: Annotated[bool, typer.Option("--again", help="Divide anew, whatever the `split` fields say.")] = False,
+    seed: Annotated[int, Option(help="Another seed divides otherwise.")] = 0,
+    again: Annotated[bool, Option("--again", help="Divide anew, whatever the `split` fields say.")] = False,
     json: Json = False,
 ) -> None:
     """Write a `split` into questions without one: whole topics, about 50/20/30."""
@@ -127,21 +120,17 @@ def run_split(
         raise DataError(f"No question is left for {' and '.join(empty)}.", "Label questions of at least three topics.")
     changed = write_splits(project.labelled, {one.id: name for name, part in parts.items() for one in part})
     sizes = {name: len(part) for name, part in parts.items()}
-    if json:
-        print_json({"changed": changed, "splits": sizes})
-        return
     shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    typer.echo(f"{shown}; {count_noun(changed, 'line')} changed in {project.labelled.name}")
+    line = f"{shown}; {count_noun(changed, 'line')} changed in {project.labelled.name}"
+    print_lines({"changed": changed, "splits": sizes}, json, line)
 
 
 def run_import(
     folder: ProjectFolder,
-    source: Annotated[Path, typer.Argument(help="The set: a file, or a BEIR folder.")],
-    format: Annotated[
-        str, typer.Option(help="beir, hotpotqa, 2wiki, musique, squad or csv; told by the file if not given.")
-    ] = "",
-    base: Annotated[str, typer.Option(help="The knowledge base to make; the format's name if not given.")] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="Take the first so many questions only.")] = None,
+    source: Annotated[Path, Argument(help="The set: a file, or a BEIR folder.")],
+    format: Annotated[str, Option(help="beir, hotpotqa, 2wiki, musique, squad or csv; else told by the file.")] = "",
+    base: Annotated[str, Option(help="The knowledge base to make; the format's name if not given.")] = "",
+    limit: Annotated[int | None, Option(min=1, help="Take the first so many questions only.")] = None,
     json: Json = False,
 ) -> None:
     """Bring in a public question set; the project is made when there is none."""
@@ -157,3 +146,6 @@ def run_import(
         answers = count_noun(report.unchecked, "answer")
         typer.echo(f"  in no evidence word for word, and so no facts: {answers}", err=True)
     typer.echo(f"Next: ragc data check {shlex.quote(str(folder))}")
+
+
+VERBS = (run_check, run_stats, run_split, run_import)

@@ -10,7 +10,7 @@ import typer
 
 from optimize.cli import ab, ask, compile, data, project, reader, trace, versions
 from optimize.cli.interruption import INTERRUPTED
-from optimize.cli.show import print_error
+from optimize.cli.show import add_verbs, print_error
 from program.errors import RagcError
 
 DEBUG = "--debug"
@@ -27,14 +27,17 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-project.add_project_verbs(app)
-ask.add_ask_verbs(app)
-data.add_data_verbs(app)
-compile.add_compile_verbs(app)
-versions.add_version_verbs(app)
-ab.add_ab_verbs(app)
-trace.add_trace_verbs(app)
-reader.add_reader_verbs(app)
+for verbs in (project.VERBS, ask.VERBS, compile.VERBS, versions.VERBS):
+    add_verbs(app, *verbs)
+for group, grouped, told in (
+    ("data", data.VERBS, "Validate, count and divide the labelled questions."),
+    ("ab", ab.VERBS, "Put versions to the test against each other."),
+    ("trace", trace.VERBS, "What happened: one question's steps, and the figures of all."),
+    ("reader", reader.VERBS, "Train the local model that finds answers in passages."),
+):
+    below = typer.Typer(help=told, no_args_is_help=True)
+    add_verbs(below, *grouped)
+    app.add_typer(below, name=group)
 
 
 def main() -> NoReturn:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from optimize.cli.show import Json, ProjectFolder, add_verbs, count_noun, print_json, print_table, show_progress
+from optimize.cli.show import Json, ProjectFolder, count_noun, print_found, print_json, print_lines, show_progress
 
 TOML = """name = "{name}"
 artifacts = "artifacts"
@@ -43,11 +44,6 @@ LABELLED = (
 )
 
 
-def add_project_verbs(app: typer.Typer) -> None:
-    """Add `init`, `doctor` and `index`."""
-    add_verbs(app, run_init, run_doctor, run_index)
-
-
 def run_init(folder: ProjectFolder, json: Json = False) -> None:
     """Make a project folder to fill in."""
     from program.errors import SettingsError
@@ -66,21 +62,17 @@ def run_init(folder: ProjectFolder, json: Json = False) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.exists():
             place.write_text(text, encoding="utf-8")
-    if json:
-        print_json({"project": str(folder), "files": list(files)})
-        return
-    typer.echo(f"Made {folder}: " + ", ".join(files))
-    quoted = shlex.quote(str(folder))
-    typer.echo(f'Next: put documents into {folder / "knowledge/docs"}, then: ragc ask {quoted} "your question"')
+    made = f"Made {folder}: {', '.join(files)}"
+    ask = f'ragc ask {shlex.quote(str(folder))} "your question"'
+    after = f"Next: put documents into {folder / 'knowledge/docs'}, then: {ask}"
+    print_lines({"project": str(folder), "files": list(files)}, json, made, after)
 
 
 def run_index(
     folder: ProjectFolder,
-    engine: Annotated[str, typer.Option(help="Where texts are embedded: local, or ray (the extra `ray`).")] = "local",
-    workers: Annotated[int, typer.Option(min=0, help="Ray workers; 0: one a processor.")] = 0,
-    list_: Annotated[
-        bool, typer.Option("--list", help="Only print the ids that `evidence` may name, of passages and tables.")
-    ] = False,
+    engine: Annotated[str, Option(help="Where texts are embedded: local, or ray (the extra `ray`).")] = "local",
+    workers: Annotated[int, Option(min=0, help="Ray workers; 0: one a processor.")] = 0,
+    list_: Annotated[bool, Option("--list", help="Only print the ids that `evidence` may name.")] = False,
     json: Json = False,
 ) -> None:
     """Index what changed; safe to interrupt."""
@@ -92,10 +84,8 @@ def run_index(
     if list_:
         corpus = read_corpus(project)
         titles = {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")
-        if json:
-            print_json([{"id": id_, "title": title} for id_, title in titles.items()])
-        else:
-            typer.echo("\n".join(f"{id_}\t{title}" for id_, title in titles.items()))
+        lines = [f"{id_}\t{title}" for id_, title in titles.items()]
+        print_lines([{"id": id_, "title": title} for id_, title in titles.items()], json, *lines)
         return
     with show_progress("embedding", json) as advance:
         report = index_project(project, advance, engine=engine, workers=workers)
@@ -114,19 +104,17 @@ def run_index(
 
 
 def run_doctor(
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="[PROJECT]", help="The project folder, when there is one.")
-    ] = None,
+    folder: Annotated[Path | None, Argument(metavar="[PROJECT]", help="The project folder.")] = None,
     json: Json = False,
 ) -> None:
     """Check what is installed, reachable and configured; each problem has its remedy."""
     from optimize.report.doctor import examine_setup
 
     findings = examine_setup(folder)
-    if json:
-        print_json([asdict(finding) for finding in findings])
-    else:
-        rows = [["ok" if f.good else "PROBLEM", f.what, f.mend] for f in findings]
-        print_table("ragc doctor", ["", "what", "remedy"], rows)
+    rows = [["ok" if f.good else "PROBLEM", f.what, f.mend] for f in findings]
+    print_found([asdict(finding) for finding in findings], json, "ragc doctor", ["", "what", "remedy"], rows)
     if not all(finding.good for finding in findings):
         raise typer.Exit(1)
+
+
+VERBS = (run_init, run_doctor, run_index)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from optimize.cli.interruption import INTERRUPTED
 from optimize.cli.show import Json, print_json, print_table, show_progress
@@ -16,41 +17,28 @@ from optimize.compiler import MOST_SEED
 MOST_EPOCHS = 100
 
 
-def add_reader_verbs(app: typer.Typer) -> None:
-    """Add `reader` and its verbs."""
-    reader = typer.Typer(help="Train the local model that finds answers in passages.", no_args_is_help=True)
-    reader.command("train")(run_reader_train)
-    app.add_typer(reader, name="reader")
-
-
 def _positive(value: float | None) -> float | None:
-    if value is not None and not (value > 0 and math.isfinite(value)):
+    if value is not None and not 0 < value < math.inf:
         raise typer.BadParameter(f"{value} is no learning rate. Give a number above 0.")
     return value
 
 
-def run_reader_train(
+def run_train(
     data: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="DATA",
             help="SQuAD's JSON, or JSONL with question, context, answers and maybe title in each line. FILE:SHARE takes"
             " that share of it (above 0, at most 1), drawn anew each epoch.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The folder to make; or that of a training that was stopped, to go on.")],
-    dev: Annotated[
-        Path | None, typer.Option(help="A file held out: its figures choose the epoch, and stand in the card.")
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, max=MOST_EPOCHS, help="Rounds over the data; 4 unless given.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Another seed gives other weights.")] = 0,
-    learning_rate: Annotated[
-        float | None, typer.Option(callback=_positive, help="Peak of the encoder's; 0.0001 unless given.")
-    ] = None,
-    licence: Annotated[str, typer.Option(help="The data's licence, for the card.")] = "",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    out: Annotated[Path, Option(help="The folder to make; or that of a training that was stopped, to go on.")],
+    dev: Annotated[Path | None, Option(help="A file held out, to choose the epoch and for the card.")] = None,
+    epochs: Annotated[int | None, Option(min=1, max=MOST_EPOCHS, help="Rounds over the data; 4 if not given.")] = None,
+    seed: Annotated[int, Option(min=0, max=MOST_SEED, help="Another seed gives other weights.")] = 0,
+    learning_rate: Annotated[float | None, Option(callback=_positive, help="0.0001 if not given.")] = None,
+    licence: Annotated[str, Option(help="The data's licence, for the card.")] = "",
+    quiet: Annotated[bool, Option("--quiet", help="Show no progress.")] = False,
     json: Json = False,
 ) -> None:
     """Train a reader, and write it with its card."""
@@ -82,3 +70,6 @@ def run_reader_train(
         rows = [[name, f"{value:.4f}"] for name, value in card["figures"].items()]
         print_table(f"{card['dev']['questions']} questions of {card['dev']['file']}", ["figure", "value"], rows)
     typer.echo(f'{card["training"]["steps"]} steps. Use it in ragc.toml: [models] reader = "{out.resolve()}"')
+
+
+VERBS = (run_train,)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from optimize.cli.interruption import interruptible, leave, say
 
 if TYPE_CHECKING:
     from optimize.compiler.search import Live, Watch
+    from optimize.evaluation.comparison import Comparison
     from program.errors import RagcError
     from program.knowledge.index.build import Advance
 
@@ -28,10 +30,10 @@ SHOW_CURSOR = "\r\n\x1b[?25h"  # on a line of its own, after the view
 WIDEST = 10_000  # characters of a line in a file or a pipe
 STOPPING = "Stopping after this step. Press Ctrl-C again to leave at once."
 DEFAULT_ARTIFACTS = Path("artifacts")
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-Artifacts = Annotated[Path, typer.Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
-Program = Annotated[str, typer.Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
-ProjectFolder = Annotated[Path, typer.Argument(metavar="PROJECT", help="The project folder.")]
+Json = Annotated[bool, Option("--json", help="Print JSON on stdout.")]
+Artifacts = Annotated[Path, Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
+Program = Annotated[str, Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
+ProjectFolder = Annotated[Path, Argument(metavar="PROJECT", help="The project folder.")]
 
 
 def add_verbs(app: typer.Typer, *runs: Callable[..., None]) -> None:
@@ -56,10 +58,26 @@ def print_error(error: RagcError, json: bool) -> None:
     typer.echo(line, err=True)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_found(found: Any, json: bool, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print what was found as JSON, or as a table for people."""
+    if json:
+        print_json(found)
+    else:
+        print_table(title, columns, rows)
+
+
+def print_lines(found: Any, json: bool, *lines: str) -> None:
+    """Print what was found as JSON, or as lines for people."""
+    if json:
+        print_json(found)
+    else:
+        typer.echo("\n".join(lines))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table as wide as the terminal, or as its cells where there is none.
 
-    The first column is left-aligned, the others right.
+    The first column is left-aligned, the others right; None is a dash.
     """
     from rich.console import Console
     from rich.table import Table
@@ -69,13 +87,39 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for n, column in enumerate(columns):
         table.add_column(column, justify="left" if n == 0 else "right", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))  # a cell may hold [brackets]
+        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))  # a cell may hold [brackets]
     console = Console()
     if not console.is_terminal:  # an id stays whole in a file
         console.width = WIDEST
         console.width = max(console.measure(table).maximum, 1)
-    console.print(title, style="italic", soft_wrap=True)
-    console.print(table)
+    console.print(title if table.row_count else f"{title}: none", style="italic", soft_wrap=True)
+    if table.row_count:
+        console.print(table)
+
+
+def print_comparison(found: Comparison, line: str = "") -> None:
+    """Print the verdict, in a line, and all that was compared besides."""
+    from optimize.abtest.offline import SUBGROUPS
+    from optimize.evaluation.comparison import judge_difference
+    from optimize.evaluation.stats import format_p
+
+    typer.echo(line or found.text())
+    others = []
+    for name, test in found.others.items():
+        p, verdict = format_p(test.p).removeprefix("= "), judge_difference(name, test).replace("_", " ")
+        others.append([name, f"{test.difference:+.4g}", format_interval(test.ci), p, test.n, verdict])
+    print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "verdict"), others)
+    guards = []
+    for guard in found.guardrails:
+        figures = [f"{value:+.3g}" if guard.n else None for value in (guard.worse, guard.limit)]
+        guards.append([guard.margin, *figures, guard.state.replace("_", " ")])
+    print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
+    if found.by_tag:
+        tags = [[tag, f"{i.value:+.3f}", format_interval((i.low, i.high)), i.n] for tag, i in found.by_tag.items()]
+        print_table(f"{found.metric} by tag", ("tag", "B - A", "95 % interval", "n"), tags)
+        typer.echo(SUBGROUPS)
+    flipped = [[one["id"], one["a"], one["b"], one.get("question", "")] for one in found.flipped]
+    print_table(f"{count_noun(len(flipped), 'answer')} changed", ("id", "A", "B", "question"), flipped)
 
 
 @contextmanager
@@ -111,17 +155,20 @@ def count_noun(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def format_percent(measure: Mapping[str, Any] | None) -> str:
-    """Return `91.2 [88.0, 94.1]` in percent, or a dash."""
-    return format_number(measure, digits=1, scale=100)
+def format_measure(name: str, measure: Mapping[str, Any] | None) -> str:
+    """Return `91.2 [88.0, 94.1]` in percent for a share, else `1.25 [1.10, 1.40]`; a dash for None."""
+    from optimize.evaluation.metrics import PROPORTIONS
 
-
-def format_number(measure: Mapping[str, Any] | None, digits: int = 2, scale: float = 1) -> str:
-    """Return `1.25 [1.10, 1.40]`, or a dash."""
     if measure is None:
         return "-"
-    low, high = (f"{scale * end:.{digits}f}" for end in measure["ci"])
-    return f"{scale * measure['value']:.{digits}f} [{low}, {high}]"
+    scale, digits = (100, 1) if name in PROPORTIONS else (1, 2)
+    value, low, high = (f"{scale * figure:.{digits}f}" for figure in (measure["value"], *measure["ci"]))
+    return f"{value} [{low}, {high}]"
+
+
+def tell_looks(looks: int, of: str) -> str:
+    """Return how often the scores on something were seen."""
+    return f"{of} looked at {count_noun(looks, 'time')}."
 
 
 def format_interval(ends: Sequence[float]) -> str:
@@ -182,14 +229,13 @@ class _Lines:
 
     def __init__(self) -> None:
         self._told: tuple[str, int] = ("", 0)
-        self._line = ""
+        self._line = self._expected = ""
         self._at = 0.0
-        self._expected = ""
 
     def __call__(self, live: Live) -> None:
-        if self._expected != (expected := live.expected):
-            self._expected = expected
-            typer.echo(f"expected: {expected}", err=True)
+        if self._expected != live.expected:
+            self._expected = live.expected
+            typer.echo(f"expected: {live.expected}", err=True)
         tenth = 10 * live.done // live.of if live.of and live.stage == SEARCHING else 0
         new, now = live.stage != self._told[0], time.monotonic()
         if (live.stage, tenth) == self._told and now - self._at < EVERY:

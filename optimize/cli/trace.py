@@ -6,22 +6,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from optimize.cli.show import Json, count_noun, print_json, print_table
+from optimize.cli.show import Json, count_noun, print_found, print_json, print_table
 
-Where = Annotated[str, typer.Argument(help="The project folder, or a file of traces.")]
-
-
-def add_trace_verbs(app: typer.Typer) -> None:
-    """Add `trace` and its verbs."""
-    verbs = typer.Typer(help="What happened: one question's steps, and the figures of all.", no_args_is_help=True)
-    verbs.command("show")(run_trace_show)
-    verbs.command("stats")(run_trace_stats)
-    app.add_typer(verbs, name="trace")
+Where = Annotated[str, Argument(help="The project folder, or a file of traces.")]
 
 
-def run_trace_show(
-    trace_id: Annotated[str, typer.Argument(help="The trace's id, or its beginning.")],
+def run_show(
+    trace_id: Annotated[str, Argument(help="The trace's id, or its beginning.")],
     where: Where = ".",
     json: Json = False,
 ) -> None:
@@ -43,9 +36,9 @@ def run_trace_show(
     print_table(f"trace {entry['trace_id']}", ["step", "output", "scores", "tokens", "ms"], rows)
 
 
-def run_trace_stats(
+def run_stats(
     where: Where = ".",
-    review: Annotated[bool, typer.Option("--review", help="List the answers that a person should look at.")] = False,
+    review: Annotated[bool, Option("--review", help="List the answers that a person should look at.")] = False,
     json: Json = False,
 ) -> None:
     """Show the monitoring figures of every trace kept, or the queue for review."""
@@ -53,14 +46,12 @@ def run_trace_stats(
 
     log = open_log(where)
     found = read_queue(log.review) if review else summarise_traces(log)
-    if json:
-        print_json(found)
-    elif isinstance(found, list):
+    if isinstance(found, list):
         rows = [[e["trace_id"], f"{e['confidence']:.2f}", e["question"], e["text"]] for e in found]
-        print_table("to review", ["trace", "confidence", "question", "answer"], rows)
+        print_found(found, json, "to review", ["trace", "confidence", "question", "answer"], rows)
     else:
         rows = [[name, _format_figure(value)] for name, value in found.items()]
-        print_table(count_noun(found["n"], "question"), ["figure", "value"], rows)
+        print_found(found, json, count_noun(found["n"], "question"), ["figure", "value"], rows)
 
 
 def _format_figure(value: Any) -> str:
@@ -68,6 +59,7 @@ def _format_figure(value: Any) -> str:
         return ", ".join(f"{name} {_format_figure(part)}" for name, part in value.items()) or "-"
     if isinstance(value, tuple):
         return f"{count_noun(len(value), 'line')}, the first {value[0]}" if value else "-"
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+VERBS = (run_show, run_stats)

@@ -8,32 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from optimize.cli import show
 from program.errors import IntegrityError, RagcError
 
 if TYPE_CHECKING:
-    from optimize.compiler.publish import LineageNode
-    from optimize.evaluation.comparison import Comparison
     from optimize.registry.aliases import AliasMove
     from optimize.registry.diff import Difference, Edit
+    from optimize.registry.lineage import LineageNode
 
 HEADLINE = ("utility", "correct", "wrong")
-SHOWN = 5
-"""Demonstrations of a predictor that are shown; --json has all."""
+SHOWN = 5  # demonstrations of a predictor that are shown; --json has all
 CONTEXT = 40
 MARKS = {"same": "", "out": "-", "in": "+"}
-Ref = Annotated[str, typer.Argument(help="name@v7, name@production, name@latest, name, or a folder.")]
-Reason = Annotated[str, typer.Option(help="Why, for the history.")]
-
-
-def add_version_verbs(app: typer.Typer) -> None:
-    """Add the verbs of the registry."""
-    show.add_verbs(app, run_ls, run_show, run_verify, run_promote, run_rollback, run_diff, run_log, run_gc)
+Ref = Annotated[str, Argument(help="name@v7, name@production, name@latest, name, or a folder.")]
+Reason = Annotated[str, Option(help="Why, for the history.")]
 
 
 def run_ls(
-    name: Annotated[str, typer.Argument(help="One program; all when left out.")] = "",
+    name: Annotated[str, Argument(help="One program; all when left out.")] = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
@@ -41,38 +35,31 @@ def run_ls(
     from optimize.registry import versions as registry
 
     found = registry.list_versions(name, artifacts)
-    if json:
-        show.print_json([v.as_dict() for v in found])
-        return
-    if not found:
+    if not found and not json:
         _say_none(artifacts)
         return
     rows = []
     for v in found:
         scores = f"broken: {v.broken}" if v.broken else _format_scores(v.metrics)
-        name = f"{v.name}@{v.version}".rstrip("@")
-        rows.append([name, ", ".join(v.aliases), v.created_at, v.parent or "", scores])
-    show.print_table("versions", ("version", "aliases", "created", "parent", "scores"), rows)
+        rows.append([f"{v.name}@{v.version}".rstrip("@"), ", ".join(v.aliases), v.created_at, v.parent, scores])
+    columns = ("version", "aliases", "created", "parent", "scores")
+    show.print_found([v.as_dict() for v in found], json, "versions", columns, rows)
 
 
 def run_show(ref: Ref, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json: show.Json = False) -> None:
     """Show one version's manifest, after checking every byte of it."""
-    from optimize.registry import versions as registry
     from optimize.registry.diff import flatten
+    from program.serve.manifest import open_version
 
-    found = registry.open_version(ref, artifacts)
+    found = open_version(ref, artifacts)
     fields = {**found.fields, "digest": found.digest}
-    if json:
-        show.print_json(fields)
-    else:
-        rows = [(name, "" if value is None else str(value)) for name, value in sorted(flatten(fields).items())]
-        show.print_table(found.label, ("field", "value"), rows)
+    show.print_found(fields, json, found.label, ("field", "value"), sorted(flatten(fields).items()))
 
 
 def run_verify(
-    ref: Annotated[str, typer.Argument(help="A version; or give --all.")] = "",
-    all_: Annotated[bool, typer.Option("--all", help="Every version and every alias; bytes only.")] = False,
-    project: Annotated[Path | None, typer.Option(help="The project folder, when it moved since.")] = None,
+    ref: Annotated[str, Argument(help="A version; or give --all.")] = "",
+    all_: Annotated[bool, Option("--all", help="Every version and every alias; bytes only.")] = False,
+    project: Annotated[Path | None, Option(help="The project folder, when it moved since.")] = None,
     program: show.Program = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
@@ -89,11 +76,8 @@ def run_verify(
         with show.show_progress("indexing", json) as advance:
             make = import_function(program) if program else None
             checked = [registry.verify_by_loading(ref, artifacts, project, advance, make)]
-    if json:
-        show.print_json([{**asdict(c), "ok": c.sound} for c in checked])
-    else:
-        rows = [(c.reference, "; ".join(c.problems) or ", ".join(filter(None, ("sound", c.note)))) for c in checked]
-        show.print_table("verified", ("version", "state"), rows)
+    rows = [(c.reference, "; ".join(c.problems) or ", ".join(filter(None, ("sound", c.note)))) for c in checked]
+    show.print_found([{**asdict(c), "ok": c.sound} for c in checked], json, "verified", ("version", "state"), rows)
     if mends := list(dict.fromkeys(c.mend for c in checked if not c.sound)):
         show.print_error(IntegrityError("Not everything is sound.", " ".join(mends)), json)
         raise typer.Exit(IntegrityError.exit_code)
@@ -101,16 +85,15 @@ def run_verify(
 
 def run_promote(
     ref: Ref,
-    to: Annotated[str, typer.Option(help="The alias to set, such as production.")],
+    to: Annotated[str, Option(help="The alias to set, such as production.")],
     require: Annotated[
         Literal["better", "no-worse"] | None,
-        typer.Option(help="Compare with the alias's present version first; exit code 1 if it does not pass."),
+        Option(help="Compare with the alias's version first; exit code 1 if that fails."),
     ] = None,
     min_gain: Annotated[
-        float | None,
-        typer.Option(help="The 95 % interval of the gain must not reach below this. Default 0; -0.02 for no-worse."),
+        float | None, Option(help="What the 95 % interval of the gain must not reach below: 0, or -0.02 for no-worse.")
     ] = None,
-    expect: Annotated[str | None, typer.Option(help="Only if the alias points at this version now.")] = None,
+    expect: Annotated[str | None, Option(help="Only if the alias points at this version now.")] = None,
     reason: Reason = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
@@ -118,14 +101,13 @@ def run_promote(
     """Point an alias at a version."""
     from optimize.registry.aliases import promote_version
 
-    _print_move(
-        promote_version(ref, to, require=require, min_gain=min_gain, expect=expect, reason=reason, root=artifacts), json
-    )
+    options: dict[str, Any] = {"require": require, "min_gain": min_gain, "expect": expect, "reason": reason}
+    _print_move(promote_version(ref, to, **options, root=artifacts), json)
 
 
 def run_rollback(
-    name: Annotated[str, typer.Argument(help="The program.")],
-    alias: Annotated[str, typer.Option(help="The alias to set back.")] = "production",
+    name: Annotated[str, Argument(help="The program.")],
+    alias: Annotated[str, Option(help="The alias to set back.")] = "production",
     reason: Reason = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
@@ -137,9 +119,9 @@ def run_rollback(
 
 
 def run_diff(
-    a: Annotated[str, typer.Argument(help="The version before.")],
-    b: Annotated[str, typer.Argument(help="The version after.")],
-    point: Annotated[str, typer.Option(help="Whose thresholds and knobs: quality, balanced or economy.")] = "balanced",
+    a: Annotated[str, Argument(help="The version before.")],
+    b: Annotated[str, Argument(help="The version after.")],
+    point: Annotated[str, Option(help="Whose thresholds and knobs: quality, balanced or economy.")] = "balanced",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
@@ -154,13 +136,13 @@ def run_diff(
 
 
 def run_log(
-    name: Annotated[str, typer.Argument(help="The program.")],
+    name: Annotated[str, Argument(help="The program.")],
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
     """Draw which version was compiled from which, and list the moves of the aliases."""
-    from optimize.compiler.publish import build_lineage
     from optimize.registry.aliases import read_history
+    from optimize.registry.lineage import build_lineage
 
     lines = build_lineage(name, artifacts)
     moves = read_history(name, artifacts)
@@ -169,17 +151,18 @@ def run_log(
         return
     typer.echo(name)
     _print_lines(lines)
-    if moves:
-        told = [{**m, "move": f"{m['from'] or 'nothing'} -> {m['to']}"} for m in moves]
-        rows = [[m[key] for key in ("alias", "move", "action", "ts", "actor", "reason")] for m in told]
-        show.print_table("moves of aliases", ("alias", "move", "action", "when", "who", "why"), rows)
+    rows = []
+    for move in moves:
+        way = f"{move['from'] or 'nothing'} -> {move['to']}"
+        rows.append([move["alias"], way, *(move[key] for key in ("action", "ts", "actor", "reason"))])
+    show.print_table("moves of aliases", ("alias", "move", "action", "when", "who", "why"), rows)
 
 
 def run_gc(
-    keep: Annotated[int, typer.Option(min=1, help="Of each program, how many of the newest versions stay.")],
-    name: Annotated[str, typer.Argument(help="One program; all when left out.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go; the default.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Remove what goes.")] = False,
+    keep: Annotated[int, Option(min=1, help="Of each program, how many of the newest versions stay.")],
+    name: Annotated[str, Argument(help="One program; all when left out.")] = "",
+    dry_run: Annotated[bool, Option("--dry-run", help="Only tell what would go; the default.")] = False,
+    force: Annotated[bool, Option("--force", help="Remove what goes.")] = False,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
@@ -213,11 +196,9 @@ def run_gc(
 
 
 def _print_move(move: AliasMove, json: bool) -> None:
-    if json:
-        show.print_json(move.as_dict())
-        return
     gate = f" ({move.gate.text()})" if move.gate else ""
-    typer.echo(f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}{gate}")
+    line = f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}{gate}"
+    show.print_lines(move.as_dict(), json, line)
 
 
 def _say_none(artifacts: Path) -> None:
@@ -257,9 +238,9 @@ def _print_difference(found: Difference) -> None:
     typer.echo(f"{found.a} -> {found.b}")
     if found.same_program:
         typer.echo("the same program")
-    for wording in found.wording:
-        text = "".join(map(_mark_edit, wording.edits))
-        typer.echo(f"\n{wording.of}\n  " + text.replace("\n", "\n  ").rstrip())
+    for of, edits in found.wording.items():
+        text = "".join(map(_mark_edit, edits))
+        typer.echo(f"\n{of}\n  " + text.replace("\n", "\n  ").rstrip())
     for demos in found.demonstrations:
         went = f"{len(demos.went)} went, {demos.stayed} stayed"
         typer.echo(f"\n{demos.of}: {len(demos.came)} demonstrations came, {went}")
@@ -267,23 +248,15 @@ def _print_difference(found: Difference) -> None:
             typer.echo("".join(f"  {mark} {_format_demonstration(demo)}\n" for demo in shown[:SHOWN]), nl=False)
             if len(shown) > SHOWN:
                 typer.echo(f"  {mark} ... and {len(shown) - SHOWN} more")
-    typer.echo(f"\n{found.scores.text()}" if found.scores else f"scores not compared: {found.unscored}")
     groups = {f"thresholds and knobs ({found.point})": found.settings, **found.sections}
     for title, changed in groups.items():
         if changed:
-            rows = [(name, _format_value(x), _format_value(y)) for name, (x, y) in changed.items()]
+            rows = [[name, *(f"{x:g}" if isinstance(x, float) else x for x in pair)] for name, pair in changed.items()]
             show.print_table(title.replace("env", "packages"), ("name", "A", "B"), rows)
     if found.scores:
-        _print_scores(found.scores)
-
-
-def _print_scores(scores: Comparison) -> None:
-    tests = {scores.metric: scores.test, **scores.others}
-    rows = [(name, f"{t.difference:+.4g}", show.format_interval(t.ci), str(t.n)) for name, t in tests.items()]
-    show.print_table("scores", ("metric", "B - A", "95 % interval", "n"), rows)
-    if scores.flipped:
-        flips = [(f["id"], f["a"], f["b"], f.get("question", "")) for f in scores.flipped]
-        show.print_table(f"{len(flips)} answers changed", ("id", "A", "B", "question"), flips)
+        show.print_comparison(found.scores)
+    else:
+        typer.echo(f"scores not compared: {found.unscored}")
 
 
 def _mark_edit(edit: Edit) -> str:
@@ -299,5 +272,4 @@ def _format_demonstration(demo: Mapping[str, Any]) -> str:
     return f"{demo.get('question', '')} ({labels})" if labels else str(demo.get("question", ""))
 
 
-def _format_value(value: Any) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+VERBS = (run_ls, run_show, run_verify, run_promote, run_rollback, run_diff, run_log, run_gc)

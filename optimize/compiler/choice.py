@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import Floats, Scores, Scoring, best_row, gain_out_of_fold, group_topics, survives
+from optimize.compiler.scoring import (
+    Floats,
+    Scores,
+    Scoring,
+    best_row,
+    gain_out_of_fold,
+    group_topics,
+    setting_key,
+    survives,
+)
 from program.errors import BudgetStop
 from program.loop.policy import Setting, is_candidate
 
@@ -178,11 +187,11 @@ class _Chooser:
         self._validation = validation
         self._progress = progress
         self._before = validation(as_it_is)
-        self._seen: set[str] = set()
+        self._seen: set[Any] = set()
 
     def score_all(self, settings: Sequence[Setting]) -> Scored:
         """Return the settings that no cap keeps from being scored, each once."""
-        scored: dict[str, tuple[Setting, Scores]] = {}
+        scored: dict[Any, tuple[Setting, Scores]] = {}
         with suppress(BudgetStop):
             for setting in settings:
                 scored.setdefault(setting_key(setting), (setting, self._score_setting(setting)))
@@ -289,11 +298,6 @@ def fit_doubt(judged: Sequence[tuple[float, bool]]) -> float:
         return 0.0
     last = int(np.flatnonzero(excess == excess.max())[-1])
     return float(ranked[last + 1][0] if last + 1 < len(ranked) else 1.0)
-
-
-def setting_key(setting: Setting) -> str:
-    """Return a text that is equal for equal settings."""
-    return repr(sorted((name, float(value)) for name, value in setting.items()))
 
 
 def without_choices(setting: Setting) -> Setting:

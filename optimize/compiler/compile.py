@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import shlex
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 from uuid import uuid4
 
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
+from optimize.compiler.candidates.layouts import ROUNDS, count_calls
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choose_points
-from optimize.compiler.layouts import ROUNDS, count_calls
 from optimize.compiler.plan import (
     SEARCHED,
     Opened,
@@ -24,28 +24,18 @@ from optimize.compiler.plan import (
     make_demonstrations,
     open_compile,
     plan_search,
-    prepare_sealing,
 )
-from optimize.compiler.publish import (
-    Calibration,
-    Compiled,
-    Publisher,
-    calibrate_decisions,
-    compare_grades,
-    describe_contents,
-)
+from optimize.compiler.publish import Compiled, Publisher, TestReport, seal
 from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.replay import PARALLEL_CALLS, Arm
 from optimize.compiler.scoring import Scoring, Sweeps, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, open_study
-from optimize.evaluation.comparison import judge_difference
-from optimize.evaluation.evaluate import Evaluation, Grader, evaluate_side_by_side
+from optimize.evaluation.evaluate import Grader, evaluate_side_by_side
 from optimize.report.estimate import estimate_cost, list_asked, measure_model
-from optimize.report.page import CompileReport, render_compile_page
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
-from program.loop.policy import PRESETS, Dimension, Setting, apply_setting
+from program.loop.policy import Dimension, Setting, apply_setting
 from program.loop.rag import AgenticRAG
 from program.models.catalog import require_price
 from program.models.language.pace import Pace, note_pace, read_paces
@@ -55,16 +45,6 @@ FINALISTS = 5  # settings scored on dev
 STAGES = (SWEEP, STUDY)  # stages of the search past the first settings, which a benchmark may leave out
 RECORD = "record.sqlite"
 Sweep = Callable[[Scoring, Sequence[Dimension], Setting, Callable[[int, int], None]], Sweeps]
-
-
-@dataclass(frozen=True, slots=True)
-class TestReport:
-    """Plain RAG, the parent and the compiled program on test."""
-
-    plain: Evaluation
-    before: Evaluation
-    after: Evaluation
-    looks: int
 
 
 def compile_project(
@@ -95,10 +75,9 @@ def compile_project(
     """
     caps = Caps(max_calls, max_usd, max_seconds)
     begun, seed, origin, caps = take_up_study(project, study, resume, trials, seed, origin, caps)
-    record = Record(project.settings.study.storage or project.private / RECORD)
-    session = Session(record, Spending(), caps, Live(), watch)
+    session = open_session(project, caps, watch)
     session.limit(Share.CHOICE)
-    with closing(record), ExitStack() as held:
+    with closing(session.record), ExitStack() as held:
         try:
             opened = open_compile(session, project, seed, origin, begun)
             current = begin_study(session, opened, begun, trials)
@@ -106,8 +85,7 @@ def compile_project(
             opened = _take_pace(session, opened)
             demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
-            weights = project.settings.utility
-            search = Search(current, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed)
+            search = open_search(current, opened, plan)
             search_settings(session, search, stages)
         except BudgetStop as stop:
             raise _explain_too_little(stop, session, project) from None
@@ -115,13 +93,31 @@ def compile_project(
         plan.candidates.equip_program(final)
         dev = Arm(session.replay(final), opened.parts["dev"])
         validation = Validation(search.scoring, dev, search.price, wary=bool(opened.origin))
-        _, begun_with, fitted, *designs = plan.firsts
-        plain = None if opened.origin else designs[list(PRESETS).index("plain")]
-        points = choose(session, search, validation, begun_with, fitted, plain)
+        points = choose(session, search, validation, begun=plan.begun, fitted=plan.fitted, plain=plan.plain)
         apply_setting(final, points.points[BALANCED])
         tested = test(session, opened, current, final)
-        decisions = calibrate_decisions(plan.arms, demonstrations, points.points[BALANCED], session.spending)
-        return seal(session, opened, plan, search, validation, points, tested, decisions)
+        return seal(
+            session,
+            opened=opened,
+            plan=plan,
+            search=search,
+            validation=validation,
+            points=points,
+            tested=tested,
+            demonstrations=demonstrations,
+        )
+
+
+def open_session(project: Project, caps: Caps, watch: Watch, study: str = "") -> Session:
+    """Return what every stage of a compile works with, nothing spent so far."""
+    record = Record(project.settings.study.storage or project.private / RECORD)
+    return Session(record, Spending(), caps, Live(study=study), watch)
+
+
+def open_search(study: Study, opened: Opened, plan: SearchPlan, worker: int = 0) -> Search:
+    """Return the search of what a plan says."""
+    weights = opened.project.settings.utility
+    return Search(study, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed, worker)
 
 
 def take_up_study(
@@ -149,18 +145,16 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None, w
     """
     current = open_study(project, study)
     notes = current.notes[Note.IDENTITY]
-    record = Record(project.settings.study.storage or project.private / RECORD)
-    session = Session(record, Spending(), Caps(**current.notes[Note.CAPS]), Live(study=current.name), watch)
+    session = open_session(project, Caps(**current.notes[Note.CAPS]), watch, current.name)
     session.limit(Share.SEARCH)
-    with closing(record), suppress(BudgetStop):
+    with closing(session.record), suppress(BudgetStop):
         opened = open_compile(session, project, notes["seed"], notes["from"], current, leads=False)
         current.expect(opened.describe_conditions())
         session.begin_stage("waiting for the compile")
         current.wait_for(Note.PLANNED, lambda: session.advance(0, 0), wait)
         plan = load_plan(session, opened, current)
         worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
-        weights = project.settings.utility
-        search = Search(current, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed, worker)
+        search = open_search(current, opened, plan, worker)
         session.begin_stage("searching")
         with suppress(BudgetStop):
             search.run(len(plan.firsts), session)
@@ -203,7 +197,7 @@ def search_settings(
 
 
 def choose(
-    session: Session, search: Search, validation: Validation, begun: Setting, fitted: Setting, plain: Setting | None
+    session: Session, search: Search, validation: Validation, *, begun: Setting, fitted: Setting, plain: Setting | None
 ) -> OperatingPoints:
     """Return the setting of each operating point, chosen among the finalists."""
     session.begin_stage("choosing on dev")
@@ -214,9 +208,7 @@ def choose(
         finalists = [trial.setting for trial in search.pick_finalists(FINALISTS)]
     if session.caps != Caps():
         validation.limit_to_reach([begun, *finalists])
-    leaders = {
-        origin: ranked[0].setting for origin in (FIRST, SWEEP, STUDY) if (ranked := search.rank_trials([origin]))
-    }
+    leaders = {one: ranked[0].setting for one in (FIRST, *STAGES) if (ranked := search.rank_trials([one]))}
 
     def scored(done: int) -> None:  # no look at the time: a setting that was scored is not thrown away
         session.live.done = done
@@ -245,92 +237,19 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> T
     return TestReport(plain, before, after, looks)
 
 
-def seal(
-    session: Session,
-    opened: Opened,
-    plan: SearchPlan,
-    search: Search,
-    validation: Validation,
-    points: OperatingPoints,
-    tested: TestReport,
-    decisions: Sequence[Calibration],
-) -> Compiled:
-    """Publish the program with its scores and report."""
-    session.begin_stage("sealing")
-    spending, study, chosen = session.spending, search.study, points.points[BALANCED]
-    publisher, trials, parts = Publisher(opened.project, opened.parts), len(search.trials()), opened.parts
-    gain = compare_grades(tested.before.grades, tested.after.grades)
-    untold = dict.fromkeys(tested.after.failed, "in the test")
-    report = CompileReport(
-        name=opened.project.name,
-        parent=opened.origin
-        or publisher.publish_uncompiled(describe_contents(opened.first, opened.project), tested.before, tested.plain),
-        verdict=judge_difference("utility", gain),
-        gain=gain,
-        over_plain=compare_grades(tested.plain.grades, tested.after.grades),
-        plain=tested.plain,
-        before=tested.before,
-        after=tested.after,
-        trials=trials,
-        calls=spending.calls,
-        usd=spending.usd,
-        seconds=spending.seconds,
-        looks=tested.looks,
-        doubts=opened.doubts,
-        stopped_by=spending.tripped,
-        survived=list(points.survived),
-        stages=list(points.stages),
-        broken={**search.scoring.broken, **validation.dev.broken, **untold},
-        points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
-        frontier=points.seal().dump_frontier(),
-        oracle=points.oracle,
-        reached=points.reached,
-        chosen=chosen,
-        started_from=search.firsts[1][1],
-        decisions=[asdict(one) for one in decisions],
-        given=plan.candidates.describe_choice(opened.base, chosen),
-        importances=search.knob_importances(),
-        meanings={one.name: one.meaning for one in search.space if one.meaning},
-        stage_seconds=session.live.seconds,
-    )
-    optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
-    reference = publisher.find_sealed(study.key) or publisher.publish(
-        describe_contents(prepare_sealing(session, opened, plan, points), opened.project),
-        tested.after,
-        points.seal(),
-        plain=tested.plain,
-        parent=report.parent,
-        optimizer=optimizer,
-        cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
-        report=render_compile_page(report),
-    )
-    study.note(Note.FINISHED, reference)
-    return Compiled(
-        **{one.name: getattr(report, one.name) for one in fields(report)},
-        reference=reference,
-        study=study.name,
-        stood_in=session.record.stand_ins,
-        asked={
-            "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),
-            "train": (len(search.scoring.questions), min(len(parts["train"]), SEARCHED)),
-            "dev": (len(validation.dev.questions), len(parts["dev"])),
-            "test": (len(tested.after.grades), len(parts["test"])),
-        },
-    )
-
-
 def require_sense(project: Project, trials: int | None, seed: int | None, caps: Caps) -> None:
     """Raise for numbers beyond all use, and for a cap on money that could not stop what has no price."""
-    for name, count, least, most in (
+    for name, number, least, most in (
         ("trials", trials, 1, MOST_TRIALS),
         ("seed", seed, 0, MOST_SEED),
         ("max_calls", caps.calls, 1, MOST_CALLS),
+        ("max_usd", caps.usd, 0, sys.float_info.max),
+        ("max_seconds", caps.seconds, LEAST_SECONDS, sys.float_info.max),
     ):
-        if count is not None and not (isinstance(count, int) and least <= count <= most):
-            raise StudyError(f"{name} is a whole number, {least} to {most}, not {count!r}.", "Give another, or none.")
-    for name, amount, least in (("max_usd", caps.usd, 0), ("max_seconds", caps.seconds, LEAST_SECONDS)):
-        if amount is not None and not (isinstance(amount, int | float) and least <= amount < math.inf):
-            raise StudyError(f"{name} is a number from {least}, not {amount!r}.", "Give another, or none for no cap.")
+        whole = isinstance(most, int)
+        if number is not None and not (isinstance(number, int if whole else int | float) and least <= number <= most):
+            kind = f"whole number, {least} to {most}" if whole else f"number from {least}"
+            raise StudyError(f"{name} is a {kind}, not {number!r}.", "Give another, or leave it out.")
     if caps.usd is not None:
         require_price(project.settings.models, project.settings.provider, "--max-usd", "cap --max-calls")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -11,27 +9,23 @@ from functools import partial
 from itertools import chain, zip_longest
 from typing import Any, Protocol
 
-import dspy
-from dspy.lm15 import Request, Response, TextPart
 from filelock import FileLock, Timeout
-from pydantic import TypeAdapter
 
-from optimize.compiler.candidates import CandidateSets, find_candidates
-from optimize.compiler.choice import BALANCED, OperatingPoints, fit_doubt
-from optimize.compiler.demonstrations import WORKED, Demonstration, Demonstrator, Failure, learns_demos
-from optimize.compiler.layouts import screen_layouts
-from optimize.compiler.publish import read_ancestors
-from optimize.compiler.record import Entry, Record, compiler_digest, digest_json, fingerprint_predictor
-from optimize.compiler.replay import Arm, Replay
-from optimize.compiler.scoring import group_topics, observe_routing, split_topics
+from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator
+from optimize.compiler.candidates.instructions import open_proposer, propose_instructions
+from optimize.compiler.candidates.labels import observe_routing
+from optimize.compiler.candidates.layouts import screen_layouts
+from optimize.compiler.candidates.screening import CandidateSets, find_candidates
+from optimize.compiler.record import Entry, compiler_digest, digest_json, fingerprint_predictor
+from optimize.compiler.replay import Arm
+from optimize.compiler.scoring import group_topics, split_topics
 from optimize.compiler.search import Session
-from optimize.compiler.study import Caps, Note, Share, Spending, Study, create_study
-from optimize.evaluation.metrics import judge_answer
+from optimize.compiler.study import Caps, Note, Share, Study, create_study
 from optimize.labelled.check import find_empty_split, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
+from optimize.registry.lineage import read_ancestors
 from optimize.registry.versions import hold_lock
-from program.answer import Outcome
 from program.errors import BudgetStop, DataError, StudyError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
@@ -39,10 +33,7 @@ from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT
-from program.models.language.gateway import ProviderEngine, ProviderLM, to_response
 from program.models.language.layout import Layout
-from program.models.language.spending import track_spending
-from program.models.language.transport import Reply
 from program.serve.artifact import ROLES, require_keys
 from program.serve.opening import load, open_program
 
@@ -93,7 +84,22 @@ class SearchPlan:
 
     candidates: CandidateSets
     arms: Sequence[Arm]
-    firsts: Sequence[Setting]
+    firsts: Sequence[Setting]  # as it is, as it begins, with fitted thresholds, and the published designs if any
+
+    @property
+    def begun(self) -> Setting:
+        """The program with the candidates that it begins with."""
+        return self.firsts[1]
+
+    @property
+    def fitted(self) -> Setting:
+        """The same with the router's thresholds fitted to its labels."""
+        return self.firsts[2]
+
+    @property
+    def plain(self) -> Setting | None:
+        """Plain RAG, or None for a program with a parent."""
+        return dict(zip(PRESETS, self.firsts[3:], strict=False)).get("plain")
 
 
 def open_compile(
@@ -283,111 +289,9 @@ def load_plan(session: Session, opened: Opened, study: Study) -> SearchPlan:
     return SearchPlan(candidates, arms, noted.value["firsts"])
 
 
-LONGEST = 6000  # characters of an instruction at most
-SHOWN, CHARACTERS = 5, 3000  # failures in a reflection at most, and characters of each of their fields
-
-_log = logging.getLogger(__name__)
-
-
-def propose_instructions(lm: dspy.LM, program: dspy.Module, name: str, failures: Sequence[Failure]) -> list[str]:
-    """Return new instructions of a predictor by GEPA's reflection, if any."""
-    from dspy.teleprompt.gepa import InstructionProposer
-
-    now = dict(program.named_predictors())[name].signature.instructions
-    shown = [_shorten_texts(failure) for failure in failures[:SHOWN]]
-    try:
-        with dspy.context(lm=lm):
-            written = InstructionProposer()({name: now}, {name: shown}, [name]) if shown else {}
-    except Exception as error:  # DSPy and GEPA raise what they like
-        _log.warning("no instruction for %s: %s", name, str(error)[:200])
-        return []
-    texts = (text.strip() for text in written.values())
-    return [text for text in texts if text and text != now and len(text) <= LONGEST]
-
-
-def open_proposer(model: ProviderLM, record: Record, spending: Spending) -> dspy.LM:
-    """Return a model asked under the caps, its replies kept in the record."""
-    return dspy.LM(model.model, engine=_Recorded(model, record, spending), cache=False, num_retries=0)
-
-
-class _Recorded:
-    """An engine that answers from the record, or asks the model under the caps."""
-
-    def __init__(self, model: ProviderLM, record: Record, spending: Spending) -> None:
-        self._model = model
-        self._engine = ProviderEngine(model.endpoint)
-        self._record = record
-        self._spending = spending
-
-    def complete(self, request: Request) -> Response:
-        """Return the reply. Raises `CallFailed`, and `BudgetStop` at a cap."""
-        call = self._engine.call(request)
-        digest = digest_json(["propose", call.model, call.messages, call.settings])
-        found = self._record.read([digest]).get(digest) or self._ask(request, digest)
-        text, whole = found.value
-        return to_response(request, Reply(text, found.tokens_in, found.tokens_out, whole))
-
-    def _ask(self, request: Request, digest: bytes) -> Entry:
-        began = time.perf_counter()
-        with track_spending(cap=self._spending) as spent:
-            reply = self._engine.complete(request)
-        self._record.calls += 1
-        seconds = time.perf_counter() - began
-        text = "".join(part.text for part in reply.message.parts if isinstance(part, TextPart))
-        whole = reply.finish_reason != "length"
-        entry = Entry([text, whole], seconds, spent.tokens_in, spent.tokens_out, spent.usd)
-        self._record.write({digest: entry})
-        return entry
-
-
-def _shorten_texts(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _shorten_texts(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_shorten_texts(item) for item in value[:SHOWN]]
-    return str(value)[:CHARACTERS]
-
-
 def make_demonstrations(session: Session, opened: Opened) -> list[Demonstration]:
     """Return the demonstrations that the labels of train give."""
     session.begin_stage("making demonstrations")
     train = opened.parts["train"]
     demonstrator = Demonstrator(opened.first, session.replay(opened.first), sample_stratified(train, WORKED))
     return demonstrator.make(train, session.advance)
-
-
-def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
-    """Return the program to be sealed, its heads and bound of confidence from dev."""
-    program = copy_program(opened.base)
-    plan.candidates.equip_program(program)
-    asked: set[str] = set()
-    for setting in points.points.values():
-        apply_setting(program, setting)
-        with suppress(BudgetStop):
-            for _, path in session.replay(program).trace_all([question.question for question in opened.parts["dev"]]):
-                asked |= {ask.predictor for ask, _ in path}
-    sealed = copy_program(program)  # what was asked of it so far depends on the record
-    apply_setting(sealed, points.points[BALANCED])
-    with suppress(BudgetStop):
-        answers = Replay(sealed, session.record, session.spending).answer_all([q.question for q in opened.parts["dev"]])
-        judged = [
-            (answer.confidence, judge_answer(question, answer.outcome, answer.text).wrong)
-            for question, answer in zip(opened.parts["dev"], answers, strict=True)
-            if answer.outcome is Outcome.ANSWERED
-        ]
-        sealed.policy.turn(unsure_below=fit_doubt(judged))
-    for name in sorted(asked):
-        fit_head(sealed, name)
-    return sealed
-
-
-def fit_head(program: AgenticRAG, name: str) -> None:
-    """Have the embedded decider of a predictor fitted to its demonstrations."""
-    predictor = program.predictor(name)
-    if not (predictor.demos and learns_demos(program, name)):
-        return
-    inputs = {
-        field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
-        for field, info in predictor.signature.input_fields.items()
-    }
-    program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], inputs)

@@ -1,8 +1,7 @@
-"""A program and its scores as the next version in the registry, and the versions it was compiled from."""
+"""The last stage of a compile: the program and its scores sealed as the next version in the registry."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import os
@@ -10,39 +9,51 @@ import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import orjson
+from pydantic import TypeAdapter
 
-from optimize.compiler.choice import BALANCED, OperatingPoints
-from optimize.compiler.demonstrations import Demonstration
+from optimize.compiler.candidates.demonstrations import Demonstration, learns_demos
+from optimize.compiler.candidates.labels import calibrate_decisions
+from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, fit_doubt
+from optimize.compiler.plan import SEARCHED, Opened, SearchPlan, copy_program
 from optimize.compiler.record import source_digest
-from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import ROUTE, LabelledCases, Routing, label_cases, observe_routing
-from optimize.compiler.study import Caps, Spending
+from optimize.compiler.replay import Replay
+from optimize.compiler.search import Search, Session
+from optimize.compiler.study import Note
+from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.metrics import Grade
+from optimize.evaluation.metrics import Grade, judge_answer
 from optimize.evaluation.stats import PairedResult, paired_test
 from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import question_digest
-from optimize.registry import versions as registry
-from optimize.registry.versions import Listed, list_versions, note_test_use, read_manifests
-from optimize.report.page import CompileReport
-from program.errors import BudgetStop, IntegrityError, VersionError
+from optimize.registry.versions import hold_lock, note_test_use, publish_version, read_manifests
+from optimize.report.page import CompileReport, render_compile_page
+from program.answer import Outcome
+from program.errors import BudgetStop
 from program.knowledge.project import Project
-from program.loop.decisions import is_undecided
-from program.loop.policy import Setting, read_setting
+from program.loop.decisions import clients_of
+from program.loop.policy import Setting, apply_setting, read_setting
 from program.loop.rag import AgenticRAG
-from program.serve import reference
 from program.serve.artifact import FRONTIER, STATE, describe_structure, export_files
-from program.serve.manifest import Manifest, read_manifest
 
 SCORES, REPORT = "scores.jsonl", "report.html"
 PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "qdrant-client", "scikit-learn", "numpy")
 """Packages whose versions a manifest names."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestReport:
+    """Plain RAG, the parent and the compiled program on test."""
+
+    plain: Evaluation
+    before: Evaluation
+    after: Evaluation
+    looks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +110,7 @@ class Publisher:
 
     def publish_uncompiled(self, contents: Contents, scores: Evaluation, plain: Evaluation | None = None) -> str:
         """Return the version that holds the uncompiled program, new if need be."""
-        with registry.hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
+        with hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
             found = self._find_equal(contents, len(scores.grades))
             points = OperatingPoints({BALANCED: contents.setting})
             return found or self.publish(contents, scores, points, plain=plain, optimizer={"name": "none"})
@@ -134,7 +145,7 @@ class Publisher:
             files[FRONTIER] = orjson.dumps(points.dump_frontier(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
         if report:
             files[REPORT] = report
-        return registry.publish_version(self.project.name, fields, files, self.project.artifacts)
+        return publish_version(self.project.name, fields, files, self.project.artifacts)
 
     def note_look(self, study: str) -> int:
         """Note that a study reads its test; return which look that is."""
@@ -174,54 +185,6 @@ class Publisher:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class LineageNode:
-    """A version with those compiled from it, oldest first."""
-
-    listed: Listed  # the version
-    children: tuple[LineageNode, ...]  # the versions compiled from it
-    lost: str = ""  # a parent that is not there any more
-
-
-def build_lineage(name: str, root: Path | str | None = None) -> list[LineageNode]:
-    """Return the versions of `name` as trees; one without a known parent begins one."""
-    found = [one for one in list_versions(name, root) if one.version]
-    above = {one.version: _find_parent(one, found) for one in found}
-
-    def grow(one: Listed) -> LineageNode:
-        children = tuple(grow(child) for child in found if above[child.version] == one.version)
-        return LineageNode(one, children, (one.parent or "") if above[one.version] is None else "")
-
-    return [grow(one) for one in found if above[one.version] is None]
-
-
-def read_ancestors(ref: str, root: Path | str | None = None) -> list[Manifest]:
-    """Return the manifests of a version and of those it was compiled from."""
-    found: dict[Path, Manifest] = {}
-    wanted: str | None = ref
-    with suppress(VersionError, IntegrityError):
-        while wanted:
-            path = reference.resolve(wanted, root).path
-            if path in found:
-                break
-            found[path] = read_manifest(path)
-            wanted, root = found[path].parent, path.parents[2]
-    return list(found.values())
-
-
-def _find_parent(one: Listed, known: Sequence[Listed]) -> str | None:
-    """Return the parent's version folder. Only an older number counts: no hand-made manifest closes a circle."""
-    name, _, wanted = (one.parent or "").partition("@")
-    fitting = [
-        other.version
-        for other in known
-        if name == one.name
-        and wanted in {other.version, f"v{reference.version_number(other.version)}"}
-        and reference.version_number(other.version) < reference.version_number(one.version)
-    ]
-    return fitting[0] if len(fitting) == 1 else None
-
-
 def _sizes_of(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return size and digest of each split, which older manifests have too."""
     return {name: (part.get("n"), part.get("sha256")) for name, part in data.items()}
@@ -248,56 +211,118 @@ def _ask_git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """A decision on labelled cases of topics it was not shown, for the report."""
-
-    parameter: str  # name of the decision's threshold
-    cut: bool  # false for a choice among options: `chances` are then of the likeliest option
-    chances: list[float]  # probabilities in [0, 1]
-    truths: list[bool]  # whether it was so; of a choice, whether the likeliest option was the label
-
-
-def calibrate_decisions(
-    arms: Sequence[Arm], demonstrations: Sequence[Demonstration], setting: Setting, spending: Spending
-) -> list[Calibration]:
-    """Return every decision that has labels, under a setting, for no money."""
-    before, spending.caps = (spending.caps, spending.tripped), Caps(calls=0)
-    found: list[Calibration] = []
-    try:
-        with contextlib.suppress(BudgetStop):
-            found += _calibrate_routing(observe_routing(arms, setting))
-        for name in sorted({one.predictor for one in demonstrations} - {ROUTE}):
-            with contextlib.suppress(BudgetStop):
-                found += _calibrate_cases(label_cases(arms, demonstrations, name), setting)
-    finally:
-        spending.caps, spending.tripped = before
-    return [one for one in found if one.chances]
-
-
-def _calibrate_routing(routing: Routing) -> list[Calibration]:
-    choice = Calibration(f"{ROUTE}:route", False, [], [])
-    for table, label in zip(routing.tables, routing.routes, strict=True):
-        likeliest = max(table, key=table.__getitem__)
-        choice.chances.append(table[likeliest])
-        choice.truths.append(likeliest == label)
-    outputs = sorted(routing.chances)
-    return [choice, *(Calibration(f"{ROUTE}:{o}", True, routing.chances[o], routing.truths[o]) for o in outputs)]
-
-
-def _calibrate_cases(cases: LabelledCases, setting: Setting) -> list[Calibration]:
-    found: dict[str, Calibration] = {}
-    for _, _, reply, wanted in cases.decide(setting):
-        for output, label in wanted.items():
-            if not is_undecided(reply[output]):
-                one = found.setdefault(output, Calibration(f"{cases.name}:{output}", True, [], []))
-                one.chances.append(reply[output].probability)
-                one.truths.append(bool(label))
-    return list(found.values())
-
-
 def compare_grades(a: Sequence[Grade], b: Sequence[Grade]) -> PairedResult:
     """Return the paired, topic-clustered test of b's utility over a's."""
     if not a:
         return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
     return paired_test([g.utility for g in a], [g.utility for g in b], [g.topic for g in a])
+
+
+def seal(
+    session: Session,
+    *,
+    opened: Opened,
+    plan: SearchPlan,
+    search: Search,
+    validation: Validation,
+    points: OperatingPoints,
+    tested: TestReport,
+    demonstrations: Sequence[Demonstration],
+) -> Compiled:
+    """Publish the program with its scores and report."""
+    session.begin_stage("sealing")
+    spending, study, chosen = session.spending, search.study, points.points[BALANCED]
+    publisher, trials, parts = Publisher(opened.project, opened.parts), len(search.trials()), opened.parts
+    gain = compare_grades(tested.before.grades, tested.after.grades)
+    decisions = calibrate_decisions(plan.arms, demonstrations, chosen, spending)
+    done = Compiled(
+        name=opened.project.name,
+        reference="",
+        study=study.name,
+        parent=opened.origin
+        or publisher.publish_uncompiled(describe_contents(opened.first, opened.project), tested.before, tested.plain),
+        verdict=judge_difference("utility", gain),
+        gain=gain,
+        over_plain=compare_grades(tested.plain.grades, tested.after.grades),
+        plain=tested.plain,
+        before=tested.before,
+        after=tested.after,
+        trials=trials,
+        calls=spending.calls,
+        usd=spending.usd,
+        seconds=spending.seconds,
+        looks=tested.looks,
+        doubts=opened.doubts,
+        stopped_by=spending.tripped,
+        stood_in=session.record.stand_ins,
+        survived=list(points.survived),
+        stages=list(points.stages),
+        broken={**search.scoring.broken, **validation.dev.broken, **dict.fromkeys(tested.after.failed, "in the test")},
+        points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
+        frontier=points.seal().dump_frontier(),
+        oracle=points.oracle,
+        reached=points.reached,
+        chosen=chosen,
+        started_from=search.firsts[1][1],
+        decisions=[asdict(one) for one in decisions],
+        given=plan.candidates.describe_choice(opened.base, chosen),
+        importances=search.knob_importances(),
+        meanings={one.name: one.meaning for one in search.space if one.meaning},
+        stage_seconds=session.live.seconds,
+        asked={
+            "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),
+            "train": (len(search.scoring.questions), min(len(parts["train"]), SEARCHED)),
+            "dev": (len(validation.dev.questions), len(parts["dev"])),
+            "test": (len(tested.after.grades), len(parts["test"])),
+        },
+    )
+    optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
+    reference = publisher.find_sealed(study.key) or publisher.publish(
+        describe_contents(prepare_sealing(session, opened, plan, points), opened.project),
+        tested.after,
+        points.seal(),
+        plain=tested.plain,
+        parent=done.parent,
+        optimizer=optimizer,
+        cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
+        report=render_compile_page(done),
+    )
+    study.note(Note.FINISHED, reference)
+    return replace(done, reference=reference)
+
+
+def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
+    """Return the program to be sealed, its heads and bound of confidence from dev."""
+    program = copy_program(opened.base)
+    plan.candidates.equip_program(program)
+    asked: set[str] = set()
+    for setting in points.points.values():
+        apply_setting(program, setting)
+        with suppress(BudgetStop):
+            for _, path in session.replay(program).trace_all([question.question for question in opened.parts["dev"]]):
+                asked |= {ask.predictor for ask, _ in path}
+    sealed = copy_program(program)  # what was asked of it so far depends on the record
+    apply_setting(sealed, points.points[BALANCED])
+    with suppress(BudgetStop):
+        answers = Replay(sealed, session.record, session.spending).answer_all([q.question for q in opened.parts["dev"]])
+        judged = [
+            (answer.confidence, judge_answer(question, answer.outcome, answer.text).wrong)
+            for question, answer in zip(opened.parts["dev"], answers, strict=True)
+            if answer.outcome is Outcome.ANSWERED
+        ]
+        sealed.policy.turn(unsure_below=fit_doubt(judged))
+    for name in sorted(asked):
+        fit_head(sealed, name)
+    return sealed
+
+
+def fit_head(program: AgenticRAG, name: str) -> None:
+    """Have the embedded decider of a predictor fitted to its demonstrations."""
+    predictor = program.predictor(name)
+    if not (predictor.demos and learns_demos(program, name)):
+        return
+    inputs = {
+        field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
+        for field, info in predictor.signature.input_fields.items()
+    }
+    program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], inputs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import time
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ from program.errors import RagcError
 from program.loop.decisions import ask_client, clients_of, decode, is_decision, is_direct, is_embedded, to_prompt_inputs
 from program.loop.evidence import Pool
 from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT, Ask, Find, Program, Reply, Request, StepFailed, Steps, search_arguments
+from program.loop.state import DRAFT, Ask, Find, Flow, Program, Reply, Request, Result, StepFailed, search_arguments
 from program.loop.steps import steps
 from program.models.catalog import LOCAL, is_settled, price_call
 from program.models.embedded.writer import WriterEngine
@@ -46,25 +46,42 @@ REFUSING = (400, 413, 422)  # HTTP statuses by which a provider refuses this ver
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A search, or a request to one model."""
+    """A search, or a request to one model; `digest` names its reply on disk, where that may be kept."""
 
     request: Request
     model: Any = None
+    digest: bytes | None = None
 
 
 @dataclass(slots=True)
 class _Run:
-    """A question under way: its loop, the pending requests and, of each, the replies so far, one a model."""
+    """A flow under way: the pending requests and, of each, the replies so far, one a model; then what it came to."""
 
-    question: str
-    path: list[str]
-    loop: Steps
+    flow: Flow[Any]
     requests: list[Request] = field(default_factory=list)
     said: list[list[Entry]] = field(default_factory=list)
-    answer: Answer | None = None
+    done: bool = False
+    result: Any = None
+    failure: StepFailed | None = None
     entries: list[Entry] = field(default_factory=list)
     asked: list[tuple[Ask, Reply]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def resume(self, told: list[Reply] | StepFailed | None) -> None:
+        """Tell the flow the replies, or the failure of one; without either begin it."""
+        try:
+            self.requests = self.flow.throw(told) if isinstance(told, StepFailed) else self.flow.send(told)  # type: ignore[arg-type]
+            self.said = [[] for _ in self.requests]
+        except StopIteration as stop:
+            self.done, self.result = True, stop.value
+        except StepFailed as failure:
+            self.done, self.failure = True, failure
+
+    def require_result(self) -> Any:
+        """Return what the flow came to. Raises `StepFailed` where a failed call ended it."""
+        if self.failure is not None:
+            raise self.failure
+        return self.result
 
 
 class Replay:
@@ -92,66 +109,51 @@ class Replay:
 
     def answer_all(self, questions: Sequence[str]) -> list[Answer]:
         """Return the answers, in order; what several of them lack is performed together."""
-        return [run.answer for run in self._run_all(questions) if run.answer is not None]
+        return [answer for answer, _ in self.trace_all(questions)]
 
     def trace_all(self, questions: Sequence[str]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
-        return [(run.answer, run.asked) for run in self._run_all(questions) if run.answer is not None]
-
-    def reply(self, request: Request) -> Reply:
-        """Return the reply to one request. Raises `StepFailed` when it cannot be had."""
-        (found,) = self.reply_all([request])
-        if found is None:
-            raise next(iter(self._failed.values()))
-        return found
-
-    def reply_all(self, requests: Sequence[Request]) -> list[Reply | None]:
-        """Return the replies, None for one that cannot be had."""
-        said: list[list[Entry]] = [[] for _ in requests]
-        failed: set[int] = set()
-        while True:
-            found = [None if n in failed else self._look_up(r, said[n]) for n, r in enumerate(requests)]
-            lacking = [one for one in found if one is not None]
-            if not lacking:
-                break
-            self._obtain_replies(dict(lacking))
-            failed |= {n for n, one in enumerate(found) if one is not None and one[0] in self._failed}
-        return [None if n in failed else self._decode_reply(r, said[n][-1].value) for n, r in enumerate(requests)]
-
-    def _run_all(self, questions: Sequence[str]) -> list[_Run]:
         program, tuning = self.program, self.program.tuning()  # the knobs are read once for all questions
         same = ("judges_at_once", "sources", "strategies", "links", "tables", "quotes", "threshold", "withholds")
         read = {name: getattr(program, name) for name in (*same, "prompt_of", "layout_of")}
-        view = SimpleNamespace(**read, vouches=self._vouches, tuning=lambda: tuning)
-        rounds = self.program.runtime.budget.max_rounds
-        runs = []
-        for question in questions:
-            path: list[str] = []
-            runs.append(_Run(question, path, steps(question, cast(Program, view), rounds, path=path)))
-            self._resume_loop(runs[-1], None)
+        view = cast(Program, SimpleNamespace(**read, vouches=self._vouches, tuning=lambda: tuning))
+        paths: list[list[str]] = [[] for _ in questions]
+        rounds = program.runtime.budget.max_rounds
+        runs = self._run_all([steps(q, view, rounds, path=path) for q, path in zip(questions, paths, strict=True)])
+        return [(_finish_answer(run, path), run.asked) for run, path in zip(runs, paths, strict=True)]
+
+    def reply(self, request: Request) -> Reply:
+        """Return the reply to one request. Raises `StepFailed` when it cannot be had."""
+        (run,) = self._run_all([_ask_for(request)])
+        return cast(Reply, run.require_result())
+
+    def reply_all(self, requests: Sequence[Request]) -> list[Reply | None]:
+        """Return the replies, None for one that cannot be had."""
+        return self.finish_flows([_ask_for(request) for request in requests])
+
+    def finish_flows(self, flows: Sequence[Flow[Result]]) -> list[Result | None]:
+        """Return what flows come to that are run together, None for one that a failed call ended."""
+        return [run.result for run in self._run_all(flows)]
+
+    def _run_all(self, flows: Sequence[Flow[Any]]) -> list[_Run]:
+        runs = [_Run(flow) for flow in flows]
+        for run in runs:
+            run.resume(None)
         self._failed = {}
-        while lacking := dict(call for run in runs if run.answer is None for call in self._advance_run(run)):
+        while lacking := dict(call for run in runs for call in self._advance_run(run)):
             self._obtain_replies(lacking)
         return runs
 
     def _advance_run(self, run: _Run) -> list[tuple[Hashable, PendingCall]]:
-        """Run the loop as far as the record goes, and return the calls it lacks."""
-        while run.answer is None:
+        """Run a flow as far as the record goes, and return the calls it lacks."""
+        while not run.done:
             pairs = zip(run.requests, run.said, strict=True)
             lacking = [call for request, said in pairs if (call := self._look_up(request, said)) is not None]
             failures = [self._failed[key] for key, _ in lacking if key in self._failed]
             if lacking and not failures:
                 return lacking
-            self._resume_loop(run, failures[0] if failures else self._tell_replies(run))
+            run.resume(failures[0] if failures else self._tell_replies(run))
         return []
-
-    def _resume_loop(self, run: _Run, told: list[Reply] | StepFailed | None) -> None:
-        """Tell the loop the replies, or the failure of one; without either begin it."""
-        try:
-            run.requests = run.loop.throw(told) if isinstance(told, StepFailed) else run.loop.send(told)  # type: ignore[arg-type]
-            run.said = [[] for _ in run.requests]
-        except StopIteration as stop:
-            run.answer = self._finish_answer(run, stop.value)
 
     def _look_up(self, request: Request, said: list[Entry]) -> tuple[Hashable, PendingCall] | None:
         """Add what the record holds to the replies of a request; return the call whose reply is lacking."""
@@ -203,33 +205,21 @@ class Replay:
             counts["dear"] += dear
             counts["spared"] += 0 if self.program.quotes(strict=False) else 1 - 2 * dear
 
-    @staticmethod
-    def _finish_answer(run: _Run, answer: Answer) -> Answer:
-        totals = {
-            name: sum(getattr(one, name) for one in run.entries)
-            for name in ("tokens_in", "tokens_out", "usd", "seconds")
-        }
-        trace = replace(answer.trace, path=tuple(run.path))
-        return Answer(answer, usage=Usage(**run.counts, **totals), trace=trace)
-
     def _obtain_replies(self, wanted: Mapping[Hashable, PendingCall]) -> None:
         """Bring replies into memory: read from the store, else performed; or note how they failed."""
         self._failed = {}
-        digests = {key: self._keys.digest(call.request, call.model) for key, call in wanted.items()}
-        held = self.record.read(digest for digest in digests.values() if digest is not None)
-        lacking = []
-        for key, call in wanted.items():
-            entry = held.get(digests[key] or b"")
+        calls = {k: replace(call, digest=self._keys.digest(call.request, call.model)) for k, call in wanted.items()}
+        held = self.record.read(call.digest for call in calls.values() if call.digest is not None)
+        lacking = {}
+        for key, call in calls.items():
+            entry = held.get(call.digest or b"")
             if entry is None:
-                lacking.append(key)
-            elif isinstance(call.request, Find):
-                self.record.kept[key] = replace(
-                    entry, value=Pool(self.program.runtime.library.unpack_pool(entry.value))
-                )
-            else:
-                self.record.kept[key] = entry
-        performed = self._performer.perform_calls([(wanted[key], digests[key]) for key in lacking])
-        for key, found in zip(lacking, performed, strict=True):
+                lacking[key] = call
+                continue
+            is_pool = isinstance(call.request, Find)
+            value = Pool(self.program.runtime.library.unpack_pool(entry.value)) if is_pool else entry.value
+            self.record.kept[key] = replace(entry, value=value)
+        for key, found in zip(lacking, self._performer.perform_calls([*lacking.values()]), strict=True):
             if isinstance(found, Entry):
                 self.record.kept[key] = found
             else:
@@ -239,6 +229,19 @@ class Replay:
         if isinstance(request, Ask) and request.predictor in self._deciders:
             return decode(said, self.program.predictor(request.predictor).fields)
         return said
+
+
+def _ask_for(request: Request) -> Flow[Reply]:
+    (reply,) = yield [request]
+    return reply
+
+
+def _finish_answer(run: _Run, path: Sequence[str]) -> Answer:
+    """Return the answer of a run, with its cost when it was performed."""
+    answer: Answer = run.require_result()
+    sums = ("tokens_in", "tokens_out", "usd", "seconds")
+    totals = {name: sum(getattr(one, name) for one in run.entries) for name in sums}
+    return Answer(answer, usage=Usage(**run.counts, **totals), trace=replace(answer.trace, path=tuple(path)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +260,11 @@ class Performer:
         self._record = record
         self._spending = spending
 
-    def perform_calls(self, calls: Sequence[tuple[PendingCall, bytes | None]]) -> list[Entry | StepFailed]:
+    def perform_calls(self, calls: Sequence[PendingCall]) -> list[Entry | StepFailed]:
         """Return the replies, in order. Raises `BudgetStop` at a cap."""
         results: dict[int, Entry | StepFailed] = {}
         groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for at, (call, _) in enumerate(calls):
+        for at, call in enumerate(calls):
             name = "" if isinstance(call.request, Find) else call.request.predictor
             groups[name, id(call.model)].append(at)
         for places in groups.values():
@@ -270,38 +273,31 @@ class Performer:
         self._record.performed += len(calls)
         return [results[at] for at in range(len(calls))]
 
-    def _perform_group(self, calls: Sequence[tuple[PendingCall, bytes | None]]) -> list[Entry | StepFailed]:
-        """Perform calls of one kind to one model."""
-        first = calls[0][0]
-        if isinstance(first.request, Find):
-            return self._keep(calls, self._search([c.request for c, _ in calls if isinstance(c.request, Find)]))
-        asks = [call.request for call, _ in calls if isinstance(call.request, Ask)]
-        here = str(first.model.model).startswith(LOCAL)
-        if here and is_direct(first.model) and is_decision(self._program.predictor(first.request.predictor)):
-            return self._keep(calls, self._decide(first.model, asks))
+    def _perform_group(self, calls: Sequence[PendingCall]) -> list[Entry | StepFailed]:
+        """Perform calls of one kind to one model; what goes through at once is kept at once."""
+        model, request = calls[0].model, calls[0].request
+        if isinstance(request, Find):
+            found = self._search([call.request for call in calls if isinstance(call.request, Find)])
+            return self._keep(calls, found, self._program.runtime.library.pack_pool)
+        here = str(model.model).startswith(LOCAL)
+        if here and is_direct(model) and is_decision(self._program.predictor(request.predictor)):
+            asks = [call.request for call in calls if isinstance(call.request, Ask)]
+            return self._keep(calls, self._decide(model, asks), lambda value: value)
         if here:
-            return [self._make_call(ask, first.model, digest) for ask, (_, digest) in zip(asks, calls, strict=True)]
+            return [self._make_call(call) for call in calls]
         pool = ThreadPoolExecutor(PARALLEL_CALLS)
         try:
-            made = [
-                pool.submit(contextvars.copy_context().run, self._make_call, ask, first.model, digest)
-                for ask, (_, digest) in zip(asks, calls, strict=True)
-            ]
+            made = [pool.submit(contextvars.copy_context().run, self._make_call, call) for call in calls]
             return [one.result() for one in made]
         finally:
             pool.shutdown(cancel_futures=True)  # after a stop, calls under way are waited for, and none is begun
 
     def _keep(
-        self, calls: Sequence[tuple[PendingCall, bytes | None]], found: Sequence[Entry | StepFailed]
+        self, calls: Sequence[PendingCall], found: Sequence[Entry | StepFailed], pack: Callable[[Any], Any]
     ) -> list[Entry | StepFailed]:
-        new = {}
-        for (call, digest), entry in zip(calls, found, strict=True):
-            if digest is not None and isinstance(entry, Entry):
-                is_pool = isinstance(call.request, Find)
-                new[digest] = (
-                    replace(entry, value=self._program.runtime.library.pack_pool(entry.value)) if is_pool else entry
-                )
-        self._record.write(new)
+        pairs = zip((call.digest for call in calls), found, strict=True)
+        new = {digest: entry for digest, entry in pairs if digest is not None and isinstance(entry, Entry)}
+        self._record.write({digest: replace(entry, value=pack(entry.value)) for digest, entry in new.items()})
         return list(found)
 
     def _search(self, finds: Sequence[Find]) -> list[Entry | StepFailed]:
@@ -328,8 +324,9 @@ class Performer:
         seconds = (time.perf_counter() - started) / len(asks)
         return [Entry(found, seconds) for found in evidence]
 
-    def _make_call(self, ask: Ask, model: Any, digest: bytes | None) -> Entry | StepFailed:
+    def _make_call(self, call: PendingCall) -> Entry | StepFailed:
         """Ask one model, again where that fails; the reply is kept at once."""
+        ask, model, digest = cast(Ask, call.request), call.model, call.digest
         if digest is not None and digest in self._record.refused:
             return StepFailed(self._record.refused[digest])
         here = str(model.model).startswith(LOCAL)

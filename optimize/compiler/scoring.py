@@ -1,6 +1,6 @@
-"""Settings scored by replay on labelled questions; thresholds fitted to labels, and knobs swept one at a time.
+"""Settings scored by replay on labelled questions, gains judged by folds over topics, and knobs swept one at a time.
 
-Every fit rests on topics that the program was not shown, and a swept value must win on topics it was not chosen on.
+Every score rests on topics that the program was not shown, and a swept value must win on topics it was not chosen on.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optimize.compiler.demonstrations import Demonstration, learns_demos, thin_out
 from optimize.compiler.replay import Arm
 from optimize.evaluation.metrics import judge_answer, score_routing, score_support, score_utility
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import BudgetStop
-from program.loop.decisions import Decision, is_decision, is_undecided
-from program.loop.evidence import preview_pool
-from program.loop.policy import HEAVIEST, LEAST, LIGHTEST, MOST, Dimension, ProgramParameters, Setting, apply_setting
-from program.loop.state import Ask, Find
+from program.loop.policy import Dimension, ProgramParameters, Setting
 from program.signatures import BASE_PREFIX
 
+ROUTE = "classifier.route"
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
+SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # places in the range of a threshold at which it is swept
+COUNTED = 5  # values of a count, or of a knob with steps, that are swept at most
+PREVIEW, FEW = 3, 60
+"""Every so manieth question is tried first, where there are more than FEW; without gain there a value is given up."""
 
 Floats = NDArray[np.float64]
 
@@ -76,6 +77,7 @@ class Scoring:
     def __init__(self, arms: Sequence[Arm], weights: Any) -> None:
         self.arms = arms
         self.questions = [question for arm in arms for question in arm.questions]
+        self._arm_of = [at for at, arm in enumerate(arms) for _ in arm.questions]
         self.broken: dict[str, str] = {}
         self.weights = weights
         self._turning = [ProgramParameters(arm.replay.program) for arm in arms]
@@ -84,19 +86,15 @@ class Scoring:
 
     def __call__(self, setting: Setting, places: Sequence[int] | None = None) -> Scores:
         """Return the scores of the questions at those places, or of all; NaN elsewhere unless known before."""
-        key = tuple(sorted(setting.items()))
-        known = self._known.setdefault(key, np.full((4, len(self.questions)), np.nan))
-        wanted = set(range(len(self.questions)) if places is None else places)
-        first = 0
-        for arm, turning in zip(self.arms, self._turning, strict=True):
-            upto = first + len(arm.questions)
-            open_ = [n for n in range(first, upto) if n in wanted and np.isnan(known[2, n])]
-            if open_:
-                turning.apply(setting)
-                answers = arm.replay.answer_all([self.questions[n].question for n in open_])
-                for n, answer in zip(open_, answers, strict=True):
+        known = self._known.setdefault(setting_key(setting), np.full((4, len(self.questions)), np.nan))
+        wanted = range(len(self.questions)) if places is None else sorted(places)
+        for at, arm in enumerate(self.arms):
+            lacking = [n for n in wanted if self._arm_of[n] == at and np.isnan(known[2, n])]
+            if lacking:
+                self._turning[at].apply(setting)
+                answers = arm.replay.answer_all([self.questions[n].question for n in lacking])
+                for n, answer in zip(lacking, answers, strict=True):
                     known[:, n] = self.grade_answer(self.questions[n], answer)
-            first = upto
         return Scores(*known.copy())
 
     def over(self, arms: Sequence[Arm]) -> Scoring:
@@ -125,6 +123,11 @@ class Scoring:
     @cached_property
     def _texts(self) -> Mapping[str, str]:
         return {p.id: p.text for p in self.arms[0].replay.program.runtime.library.passages()}
+
+
+def setting_key(setting: Setting) -> tuple[tuple[str, float], ...]:
+    """Return a key that is equal for equal settings."""
+    return tuple(sorted(setting.items()))
 
 
 def split_topics(topics: Sequence[str], most: int = FOLDS) -> list[list[int]]:
@@ -174,31 +177,6 @@ def survives(gains: Floats, topics: Sequence[str], errors: float = 1.0) -> bool:
     return test.difference > 0 and test.difference >= errors * test.spread / test.units**0.5
 
 
-ROUTE = "classifier.route"
-PAID = 24  # labelled examples put to a language model at most
-GRID, PASSES = 17, 3  # weights tried for an option, and passes over all options
-SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # places in the range of a threshold at which it is swept
-COUNTED = 5  # values of a count, or of a knob with steps, that are swept at most
-PREVIEW, FEW = 3, 60
-"""Every so manieth question is tried first, where there are more than FEW; without gain there a value is given up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Routing:
-    """The router's decisions on labelled questions, and their labels."""
-
-    chances: Mapping[str, list[float]]  # probabilities of each yes-or-no output
-    truths: Mapping[str, list[bool]]  # labels of each yes-or-no output
-    tables: list[dict[str, float]]  # probabilities of the routes, one table a question
-    routes: list[str]  # labelled routes
-
-    def fit(self, names: Mapping[str, float]) -> Setting:
-        """Return thresholds and weights, each fitted alone to its labels."""
-        found = {f"{ROUTE}:{output}": fit_threshold(p, self.truths[output]) for output, p in self.chances.items()}
-        found |= {f"{ROUTE}:route={label}": w for label, w in fit_weights(self.tables, self.routes).items()}
-        return {name: value for name, value in found.items() if name in names}
-
-
 @dataclass(frozen=True, slots=True)
 class Sweeps:
     """Knobs fitted one at a time."""
@@ -206,99 +184,6 @@ class Sweeps:
     setting: Setting  # the start with every value that won
     gains: Mapping[str, float]  # out-of-fold gain in utility of each knob that was moved
     effective: tuple[str, ...]  # knobs of which some value changed some question's score
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledCases:
-    """Labelled examples of one predictor, each with an arm whose program was not shown its topic."""
-
-    name: str
-    cases: Sequence[tuple[Arm, Demonstration]]
-
-    def decide(self, setting: Setting) -> Iterator[tuple[int, Ask, Mapping[str, Decision], dict[str, Any]]]:
-        """Yield each example's place, request, reply and labels, under a setting."""
-        for arm in {id(arm): arm for arm, _ in self.cases}.values():
-            mine = [n for n, (other, _) in enumerate(self.cases) if other is arm]
-            program = arm.replay.program
-            apply_setting(program, setting)
-            inputs = program.predictor(self.name).signature.input_fields
-            shown = [self.cases[n][1].fields for n in mine]
-            asks = [Ask(self.name, {name: one[name] for name in inputs}) for one in shown]
-            for n, one, ask, reply in zip(mine, shown, asks, arm.replay.reply_all(asks), strict=True):
-                if reply is not None:
-                    yield n, ask, reply, {name: one[name] for name in reply if name in one}
-
-
-def label_cases(arms: Sequence[Arm], demonstrations: Sequence[Demonstration], name: str) -> LabelledCases:
-    """Return the labelled examples of a predictor that decides.
-
-    For an embedded decider those of the first arm, as the heads of each arm have to be fitted; for a language model
-    some of every arm.
-    """
-    program = arms[0].replay.program
-    if not is_decision(program.predictor(name)):
-        return LabelledCases(name, [])
-    topics = {question.cluster: arm for arm in arms for question in arm.questions}
-    own = [one for one in demonstrations if one.predictor == name and one.topic in topics]
-    own = [one for one in own if topics[one.topic] is arms[0]] if learns_demos(program, name) else thin_out(own, PAID)
-    return LabelledCases(name, [(topics[one.topic], one) for one in own])
-
-
-def fit_threshold(probabilities: Sequence[float], labels: Sequence[bool]) -> float:
-    """Return the cut in [0.02, 0.98] with the most labels right."""
-    p, y = np.asarray(probabilities, float), np.asarray(labels, bool)
-    if not len(p) or y.all() or not y.any():
-        return 0.5
-    edges = np.unique(np.clip(p, LEAST, MOST))
-    cuts = np.unique(np.concatenate([[LEAST, 0.5, MOST], (edges[1:] + edges[:-1]) / 2]))
-    right = np.array([np.mean((p >= cut) == y) for cut in cuts])
-    best = cuts[right >= right.max() - 1e-12]
-    return float(best[np.argmin(np.abs(best - 0.5))])
-
-
-def fit_weights(tables: Sequence[Mapping[str, float]], labels: Sequence[str]) -> dict[str, float]:
-    """Return the options' weights in [1/4, 4] with most labels right, near 1."""
-    if not tables:
-        return {}
-    options = list(tables[0])
-    p = np.array([[table[option] for option in options] for table in tables])
-    y = np.array([options.index(label) for label in labels])
-    grid = sorted(np.geomspace(LIGHTEST, HEAVIEST, GRID), key=lambda w: abs(float(np.log(w))))
-    weights = np.ones(len(options))
-    for _ in range(PASSES):
-        for at in range(1, len(options)):
-            tried = np.tile(weights, (GRID, 1))
-            tried[:, at] = grid
-            right = [float(np.mean((p * w).argmax(axis=1) == y)) for w in tried]
-            weights = tried[int(np.argmax(right))]  # the first of equals: nearest to 1
-    return {option: float(weight) for option, weight in zip(options[1:], weights[1:], strict=True)}
-
-
-def observe_routing(arms: Sequence[Arm], setting: Setting) -> Routing:
-    """Return the router's decisions on the labelled questions of the arms."""
-    found = Routing(defaultdict(list), defaultdict(list), [], [])
-    for arm in arms:
-        apply_setting(arm.replay.program, setting)
-        sources = arm.replay.program.sources
-        pools = arm.replay.reply_all([Find(question.question, sources) for question in arm.questions])
-        asks = [
-            Ask(ROUTE, {"question": question.question, "glimpse": preview_pool(pool or [])})
-            for question, pool in zip(arm.questions, pools, strict=True)
-        ]
-        for question, reply in zip(arm.questions, arm.replay.reply_all(asks), strict=True):
-            if reply is None:
-                continue
-            labels = {"vague": question.outcome == "clarify"} if question.outcome is not None else {}
-            if question.sources:
-                labels |= {BASE_PREFIX + name: name in question.sources for name in sources}
-            for output, label in labels.items():
-                if not is_undecided(reply[output]):
-                    found.chances[output].append(reply[output].probability)
-                    found.truths[output].append(label)
-            if question.route is not None:
-                found.tables.append(dict(reply["route"].probabilities))
-                found.routes.append(question.route)
-    return found
 
 
 def sweep_knobs(

@@ -7,12 +7,10 @@ had not been.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,12 +18,11 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState
 
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
-from optimize.compiler.scoring import Scores, Scoring
+from optimize.compiler.scoring import Scores, Scoring, setting_key
 from optimize.compiler.study import KEPT_EVERY, OBJECTIVES, Caps, Spending, Study
 from program.loop.policy import Dimension, Setting, find_dimensions
 from program.loop.rag import AgenticRAG
@@ -154,13 +151,10 @@ class Search:
         self._seed = seed
         self._worker = worker
         self._name = f"{socket.gethostname()}:{os.getpid()}:{worker}"
-        self._memory: optuna.Study | None = None
-        self._remembered = 0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            self._pruner = optuna.pruners.WilcoxonPruner(p_threshold=PRUNED_BELOW)
-        self._order = np.random.default_rng(seed).permutation(len(scoring.questions)).tolist()
         optuna.logging.set_verbosity(logging.ERROR)
+        self._memory = optuna.create_study(directions=[*OBJECTIVES.values()])  # of the trials, for the sampler
+        self._remembered = 0
+        self._order = np.random.default_rng(seed).permutation(len(scoring.questions)).tolist()
 
     def follow_sweeps(self, swept: Mapping[str, Any]) -> None:
         """Try the swept setting, too, and search the knobs that had an effect."""
@@ -192,9 +186,9 @@ class Search:
     def rank_trials(self, origins: Sequence[str] = (FIRST, SWEEP, STUDY)) -> list[Trial]:
         """Return the trials scored on every question, best first, no setting twice."""
         complete = [one for one in self.trials() if not one.pruned and one.origin in origins]
-        best: dict[str, Trial] = {}
+        best: dict[Any, Trial] = {}
         for trial in sorted(complete, key=lambda one: (-one.worth, one.number)):
-            best.setdefault(json.dumps(trial.setting, sort_keys=True), trial)
+            best.setdefault(setting_key(trial.setting), trial)
         return list(best.values())
 
     def pick_finalists(self, most: int) -> list[Trial]:
@@ -221,30 +215,24 @@ class Search:
         return found
 
     def _next_setting(self, trials: Sequence[Trial]) -> tuple[int | None, str, Setting]:
-        """Return the next setting, where it comes from, and its place among the firsts."""
+        """Return the place of the next setting among the firsts, if it is one, where it comes from, and the setting."""
         tried = {trial.first for trial in trials}
         if open_ := [n for n in range(len(self.firsts)) if n not in tried]:
             first = open_[self._worker % len(open_)]  # workers begin at different ones
             return first, *self.firsts[first]
         base = max((one for one in trials if one.first is not None), key=lambda one: (one.worth, -one.number)).setting
         space = {name: self._distributions[name] for name in self._searched}
-        seed = (self._seed * 1_000_003 + self._worker * 7_919 + len(trials)) % 2**32
-        if self._memory is None:
-            self._memory = optuna.create_study(directions=[*OBJECTIVES.values()])
         for one in trials[self._remembered :]:
             params = {name: one.setting[name] for name in space}
             values = [one.worth, one.calls]
             self._memory.add_trial(optuna.create_trial(values=values, params=params, distributions=space))
         self._remembered = len(trials)
+        seed = (self._seed * 1_000_003 + self._worker * 7_919 + len(trials)) % 2**32
         self._memory.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
         asked = self._memory.ask(space)
         self._memory.tell(asked, state=TrialState.FAIL)  # it is added once it is on disk
         found = plain_params(asked.params)
-        return (
-            None,
-            STUDY,
-            {**base, **{d.name: _coarsen_value(d, found[d.name]) for d in self.space if d.name in found}},
-        )
+        return None, STUDY, base | {d.name: _coarsen_value(d, found[d.name]) for d in self.space if d.name in found}
 
     def fit_ranges(self, setting: Setting) -> Setting:
         """Return the setting with each value in its range."""
@@ -270,24 +258,20 @@ class Search:
         )
 
     def _is_hopeless(self, scores: Scores, best: Trial, seen: Sequence[int]) -> bool:
-        """Return True when a setting is worse than the best on these questions and costs no fewer calls."""
+        """Return True when a setting is surely worse than the best on these questions and costs no fewer calls."""
+        from scipy.stats import wilcoxon  # slow to import
+
         before = self.scoring(best.setting).take(seen)
-        if scores.mean_calls < before.mean_calls:
+        gain = scores.utility - before.utility
+        gain = gain[np.isfinite(gain)]
+        if scores.mean_calls < before.mean_calls or len(gain) < 2 or gain.mean() >= 0:
             return False
-        study = optuna.create_study(direction="maximize")
-        study.add_trial(optuna.create_trial(value=best.worth, intermediate_values=_by_question(before, seen)))
-        running = optuna.create_trial(state=TrialState.RUNNING, intermediate_values=_by_question(scores, seen))
-        return bool(self._pruner.prune(study, running))
+        return bool(wilcoxon(gain, alternative="less", zero_method="zsplit").pvalue < PRUNED_BELOW)
 
 
 def plain_params(params: Mapping[str, Any]) -> Setting:
     """Return Optuna's parameters as a setting."""
     return {name: value if isinstance(value, int) else float(value) for name, value in params.items()}
-
-
-def _by_question(scores: Scores, places: Sequence[int]) -> dict[int, float]:
-    pairs = zip(places, scores.utility.tolist(), strict=True)
-    return {place: utility for place, utility in pairs if np.isfinite(utility)}
 
 
 def _make_distribution(d: Dimension) -> BaseDistribution:

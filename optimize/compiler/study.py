@@ -23,6 +23,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from optimize.registry.diff import flatten
 from program.errors import BudgetStop, RecordError, SettingsError, StudyError
 from program.knowledge.project import Project
 
@@ -202,7 +203,6 @@ class Study:
 
     def __init__(self, name: str, storage: BaseStorage) -> None:
         self.name = name
-        self._storage = storage
         self.optuna: optuna.Study = _run_patiently(lambda: optuna.load_study(study_name=name, storage=storage))
 
     @property
@@ -213,7 +213,7 @@ class Study:
     @property
     def notes(self) -> Mapping[str, Any]:
         """Notes of the study as a whole."""
-        return _run_patiently(lambda: self._storage.get_study_user_attrs(self.optuna._study_id))
+        return _run_patiently(lambda: self.optuna.user_attrs)
 
     @property
     def finished(self) -> str:
@@ -252,11 +252,13 @@ class Study:
 
     def expect(self, identity: Mapping[str, Any]) -> None:
         """Raise `StudyError` when the study was made under other conditions."""
-        found = _find_differences("", self.notes.get(Note.IDENTITY, {}), json.loads(json.dumps(identity)))
-        if found:
-            shown = "; ".join(found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
+        noted, now = (flatten(one) for one in (self.notes.get(Note.IDENTITY, {}), json.loads(json.dumps(identity))))
+        names = [name for name in sorted({*noted, *now}) if noted.get(name) != now.get(name)]
+        if names:
+            shown = "; ".join(_describe_difference(name, noted.get(name), now.get(name)) for name in names[:6])
+            more = f"; and {len(names) - 6} more" if len(names) > 6 else ""
             mend = "Restore them to go on with it, or start anew: ragc compile PROJECT"
-            raise StudyError(f"The study {self.name} was made under other conditions: {shown}.", mend)
+            raise StudyError(f"The study {self.name} was made under other conditions: {shown}{more}.", mend)
 
 
 def create_study(project: Project, identity: Mapping[str, Any], notes: Mapping[str, Any]) -> Study:
@@ -366,20 +368,11 @@ def _storage_error(error: Exception) -> RecordError:
     return RecordError(f"The trials cannot be kept: {reason}.", mend)
 
 
-def _find_differences(name: str, there: Any, here: Any) -> list[str]:
-    """Return what differs between two JSON values, each by its dotted name."""
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        return [
-            found
-            for key in sorted({*there, *here})
-            for found in _find_differences(f"{name}.{key}".lstrip("."), there.get(key), here.get(key))
-        ]
-    if there == here:
-        return []
+def _describe_difference(name: str, there: Any, here: Any) -> str:
     if there is None or here is None:
-        return [f"{name} is only {'here' if there is None else 'there'}"]
+        return f"{name} is only {'here' if there is None else 'there'}"
     was, now = (text if len(text := str(value)) <= 40 else f"{text[:24]}..." for value in (there, here))
-    return [f"{name} was {was}, is {now}"]
+    return f"{name} was {was}, is {now}"
 
 
 def try_again(action: Callable[[], T], may_pass: Callable[[BaseException], bool]) -> T:

@@ -11,11 +11,12 @@ from typing import Any, cast
 import dspy
 import orjson
 
-from optimize.compiler.candidates import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
+from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
+from optimize.compiler.candidates.instructions import propose_instructions
+from optimize.compiler.candidates.screening import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation
 from optimize.compiler.compile import RECORD, choose, search_settings, take_up_study
-from optimize.compiler.demonstrations import WORKED, Demonstration, thin_out, to_json
-from optimize.compiler.plan import SEARCHED, begin_study, lead_study, propose_instructions
+from optimize.compiler.plan import SEARCHED, begin_study, lead_study
 from optimize.compiler.publish import Publisher, compare_grades
 from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.scoring import split_topics
@@ -230,7 +231,7 @@ def _search(
     trial = task.base.deepcopy()
     candidates.equip_program(trial)
     validation = Validation(scoring, task.arm(trial, task.parts["dev"]), 0.0, wary=bool(task.origin))
-    points = choose(session, search, validation, begun, begun, None)
+    points = choose(session, search, validation, begun=begun, fitted=begun, plain=None)
     apply_setting(final, points.points[BALANCED])
     setting = {BALANCED: points.seal().points[BALANCED]}
     return final, replace(points, points=setting, frontier=()), search
@@ -244,7 +245,7 @@ def _plan(session: Session, task: Task, study: Study) -> CandidateSets:
             return CandidateSets.load(found.value)
     session.begin_stage("making demonstrations")
     session.limit(Share.CANDIDATES)
-    sets, offers = {}, {}
+    offers = {}
     replay = task.replay(task.base.deepcopy())
     worked = sample_stratified(task.parts["train"], WORKED)
     try:
@@ -262,8 +263,8 @@ def _plan(session: Session, task: Task, study: Study) -> CandidateSets:
             lm = predictor.lm or dspy.settings.lm
             if isinstance(lm, dspy.BaseLM) and (failures := _collect_failures(task, name, runs)):
                 texts = propose_instructions(lm, task.base, name, failures)
-        sets[name], offers[name] = own, Offer(tuple(texts), tuple(own)[1:])
-    candidates = CandidateSets(sets, {name: offer for name, offer in offers.items() if offer != Offer()})
+        offers[name] = Offer(tuple(texts), own)
+    candidates = CandidateSets(offers)
     digest = digest_json(["plan", study.key])
     session.record.write({digest: Entry(candidates.dump())})
     study.note(Note.PLANNED, digest.hex())

@@ -15,7 +15,7 @@ import orjson
 from dspy.adapters.types.decision import Choice, Noul, Score
 
 from optimize.abtest.offline import score_side_by_side
-from optimize.compiler.publish import Contents, read_ancestors
+from optimize.compiler.publish import Contents
 from optimize.compiler.record import compiler_digest
 from optimize.compiler.replay import Arm, Replay
 from optimize.compiler.scoring import Scoring
@@ -26,6 +26,7 @@ from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import find_previous_splits, question_digest
 from optimize.programs.examples import Examples, Metric, check_metric, read_examples, score_prediction
 from optimize.programs.recording import Answered, CallMeter, ModuleReplay, run_example
+from optimize.registry.lineage import read_ancestors
 from optimize.registry.versions import note_test_use
 from program.errors import BudgetError, DataError, SettingsError
 from program.knowledge.project import Project

@@ -46,10 +46,8 @@ def make_reader(
     """Train a reader, leave it in a folder with its card, and return the card.
 
     The folder holds `reader.onnx`, `reader.json`, `README.md`, and the weights in float32. A training that was cut off
-    goes on.
-
-    Raises `DataError` for data that cannot be read or are too few, `ModelError` where onnx is not installed, and
-    `StudyError` for a folder that holds anything else than this very training.
+    goes on. Raises `DataError` for data that cannot be read or are too few, `ModelError` where onnx is not installed,
+    and `StudyError` for a folder that holds anything else than this very training.
     """
     require_onnx()
     _check_folder(out)

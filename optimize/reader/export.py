@@ -28,7 +28,7 @@ def require_onnx() -> None:
 def export_reader(weights: Path, out: Path, training: Training) -> Path:
     """Write `reader.onnx` into a folder, and return its path.
 
-    Its weights are in int8, about 11 MB.     Its inputs are `words` (pairs, tokens, 384), the embeddings' rows of the
+    Its weights are in int8, about 11 MB. Its inputs are `words` (pairs, tokens, 384), the embeddings' rows of the
     token ids, and `types` and `open` (pairs, tokens), none of which is padding; its outputs are logits: `start` and
     `end` (pairs, tokens), `answers` (pairs,). The word embeddings are not in it: they are those of the MiniLM package,
     which training leaves as they are.

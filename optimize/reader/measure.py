@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import string
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from dspy.evaluate.metrics import normalize_text
 
 from optimize.reader.examples import ReadingExample
 from program.models.embedded.reader import SPAN_TOKENS, Reader
@@ -20,20 +19,18 @@ if TYPE_CHECKING:
     from optimize.reader.pairs import PairEncoder
 
 BATCH = 16  # pairs that are measured at once
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def measure_reader(reader: Reader, examples: Sequence[ReadingExample]) -> dict[str, float]:
     """Return how a reader does on labelled questions, as it is served.
 
-    `exact` is the share of answerable questions whose best span is an answer (`normalise_answer`); `auc_answers`,
+    `exact` is the share of answerable questions whose best span is an answer in SQuAD's normal form; `auc_answers`,
     `auc_margin` and `auc_sum` how often an answerable question is above an unanswerable one by that score, the sum
     being `answers` and half the margin. Without unanswerable questions there is `exact` alone.
     """
     read = reader.read_pairs([(one.question, (one.title, one.text)) for one in examples])
     right = [
-        normalise_answer(one.text[slice(*found.span)]) in {normalise_answer(answer) for answer in one.answers}
+        normalize_text(one.text[slice(*found.span)]) in {normalize_text(answer) for answer in one.answers}
         for one, found in zip(examples, read, strict=True)
     ]
     scores = np.array([(found.answers, found.margin) for found in read])
@@ -43,10 +40,7 @@ def measure_reader(reader: Reader, examples: Sequence[ReadingExample]) -> dict[s
 def measure_weights(
     net: ReaderNet, weights: Mapping[str, Any], examples: Sequence[ReadingExample], encoder: PairEncoder
 ) -> dict[str, float]:
-    """Return the figures of `measure_reader` for weights in training.
-
-    They are of one window a passage, by tokens.
-    """
+    """Return the figures of `measure_reader` for weights in training, of one window a passage, by tokens."""
     import torch
 
     from optimize.reader.pairs import collate
@@ -60,24 +54,16 @@ def measure_weights(
     with torch.no_grad():
         for at in range(0, len(order), BATCH):
             rows = order[at : at + BATCH]
-            start, end, answers = net.read(collate([encoded[n] for n in rows]))
-            for row, n in enumerate(rows):
-                score, span = _find_best(start[row], end[row])
-                answering[n] = answers[row]
-                margins[n] = score - start[row, 0] - end[row, 0]
-                right[n] = span in encoded[n].spans
+            start, end, answering[rows] = net.read(collate([encoded[n] for n in rows]))
+            width = start.shape[1] - 1  # the first token stands for no answer
+            allowed = torch.ones(width, width).triu().tril(SPAN_TOKENS - 1)
+            scores = (start[:, 1:, None] + end[:, None, 1:]).masked_fill(allowed == 0, -1e4).flatten(1)
+            best, places = scores.max(dim=1)
+            margins[rows] = best - start[:, 0] - end[:, 0]
+            spans = [(n // width + 1, n % width + 1) for n in places.tolist()]
+            right[rows] = [span in encoded[n].spans for n, span in zip(rows, spans, strict=True)]
     net.load_state_dict(trained, strict=False)
     return _summarise(examples, right, answering, margins)
-
-
-def _find_best(start: Any, end: Any) -> tuple[Any, tuple[int, int]]:
-    """Return the score and the tokens of the best span behind the first token, from one pair's logits."""
-    import torch
-
-    allowed = torch.ones(len(start) - 1, len(start) - 1).triu().tril(SPAN_TOKENS - 1)
-    scores = (start[1:, None] + end[None, 1:]).masked_fill(allowed == 0, -1e4)
-    best = int(scores.argmax())
-    return scores.max(), (best // len(scores) + 1, best % len(scores) + 1)
 
 
 def _summarise(
@@ -94,14 +80,3 @@ def _summarise(
         for name, scores in (("answers", answers), ("margin", margins), ("sum", answers + margins / 2)):
             found[f"auc_{name}"] = float(roc_auc_score(answered, scores))
     return found
-
-
-def normalise_answer(text: str) -> str:
-    """Return an answer as SQuAD compares it, in lower case without punctuation.
-
-    Rajpurkar et al. 2016, arXiv 1606.05250.
-
-
-    Articles are left out, and spaces are single.
-    """
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
+from torch.nn.utils.rnn import pad_sequence
 
 from optimize.reader.examples import ReadingExample
 from program.models.embedded.encoder import minilm_folder
@@ -94,13 +95,12 @@ def collate(batch: Sequence[Encoded]) -> Batch:
 
     `open` marks the places where an answer may stand: the text's, and the first one, which says that there is none.
     """
-    longest = max(len(one.ids) for one in batch)
-    ids = torch.zeros(len(batch), longest, dtype=torch.long)
-    mask, types, open = (torch.zeros(len(batch), longest, dtype=torch.long) for _ in range(3))
-    for row, one in enumerate(batch):
-        ids[row, : len(one.ids)] = torch.tensor(one.ids)
-        mask[row, : len(one.ids)] = 1
-        types[row, one.ids.index(SEP) + 1 : len(one.ids)] = 1
-        open[row, one.text_at : len(one.ids) - 1] = 1
-        open[row, 0] = 1
-    return {"ids": ids, "mask": mask, "types": types, "open": open, "spans": [one.spans for one in batch]}
+    ids = pad_sequence([torch.tensor(one.ids) for one in batch], batch_first=True)
+    places = torch.arange(ids.shape[1])
+    lengths = torch.tensor([[len(one.ids)] for one in batch])
+    questions = torch.tensor([[one.ids.index(SEP)] for one in batch])  # where they end
+    texts = torch.tensor([[one.text_at] for one in batch])
+    mask = places < lengths
+    open = ((places >= texts) & (places < lengths - 1)) | (places == 0)
+    masks = {"mask": mask, "types": mask & (places > questions), "open": open}
+    return {"ids": ids, **{name: one.long() for name, one in masks.items()}, "spans": [one.spans for one in batch]}

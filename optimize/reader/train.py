@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
@@ -82,10 +83,7 @@ class _Run:
         return make_batches(encoded, self._training.batch_tokens, random)
 
     def run_epoch(self, epoch: int, before: int, total: int, advance: Advance) -> str:
-        """Take the steps left of an epoch, and return its figures.
-
-        Its weights are kept if they are best.
-        """
+        """Take the steps left of an epoch, keep its weights if they are best, and return its figures."""
         lost, seen = 0.0, 0
         for step, batch in enumerate(self.list_batches(epoch), before):
             if step < self.step:
@@ -144,19 +142,20 @@ class _Run:
         self.epoch, self.step, self.best = kept["epoch"], kept["step"], kept["best"]
 
     def save_checkpoint(self) -> None:
-        self._out.mkdir(parents=True, exist_ok=True)
         reached = {"key": self._key, "epoch": self.epoch, "step": self.step, "best": self.best}
         weights = {"net": self._trained, "averaged": self._averaged, "optimizer": self._optimizer.state_dict()}
-        aside = self._out / f"{CHECKPOINT}{ASIDE}"
-        torch.save({**reached, **weights, "random": torch.get_rng_state()}, aside)
-        aside.replace(self._out / CHECKPOINT)
+        self._write(CHECKPOINT, partial(torch.save, {**reached, **weights, "random": torch.get_rng_state()}))
         self._saved = time.monotonic()
 
     def _save_weights(self) -> None:
+        kept = {name: value.contiguous() for name, value in self._averaged.items()}
+        self._write(WEIGHTS, partial(save_file, kept))
+
+    def _write(self, name: str, write: Callable[[Path], Any]) -> None:
         self._out.mkdir(parents=True, exist_ok=True)
-        aside = self._out / f"{WEIGHTS}{ASIDE}"
-        save_file({name: value.contiguous() for name, value in self._averaged.items()}, aside)
-        aside.replace(self._out / WEIGHTS)
+        aside = self._out / f"{name}{ASIDE}"
+        write(aside)
+        aside.replace(self._out / name)
 
 
 def _worth(found: Mapping[str, float]) -> float:

@@ -30,8 +30,7 @@ class AliasMove:
 
     name: str
     alias: str
-    previous: str | None
-    """The version it pointed at; None the first time, or when its file was broken."""
+    previous: str | None  # the version it pointed at; None the first time, or when its file was broken
     version: str
     gate: Comparison | None = None
 

@@ -12,27 +12,16 @@ from typing import Any, Literal
 import orjson
 
 from optimize.evaluation.comparison import Comparison, compare_versions
-from optimize.registry.versions import open_version
 from program.errors import DataError, VersionError
-from program.serve.manifest import refuse_unreadable
+from program.serve.manifest import open_version, refuse_unreadable
 
 Edit = tuple[Literal["same", "out", "in"], str]
 """A run of words, and whether both hold it, only the first (out) or only the second (in)."""
-Change = tuple[Any, Any]
-"""A value in A and in B; None where one has none."""
+Change = tuple[Any, Any]  # a value in A and in B; None where one has none
 STATE = "program.json"
 POINT = "balanced"
 SECTIONS = ("data", "knowledge", "models", "optimizer", "env", "git")
 SHORT = 120
-
-
-@dataclass(frozen=True, slots=True)
-class WordingChange:
-    """A text that a model is shown, and how it changed."""
-
-    of: str
-    """The predictor, `judge.relevance`, or its field, `judge.relevance / Relevant:`."""
-    edits: tuple[Edit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +41,11 @@ class Difference:
     a: str
     b: str
     point: str
-    wording: tuple[WordingChange, ...]
-    """Instructions and descriptions that changed."""
+    wording: Mapping[str, tuple[Edit, ...]]
+    """Instructions and descriptions that changed, by predictor (`judge.relevance`) or field (`... / Relevant:`)."""
     demonstrations: tuple[DemonstrationChange, ...]
     settings: Mapping[str, Change]
-    sections: Mapping[str, Mapping[str, Change]]
-    """Entries of the manifest's tables that changed, by table."""
+    sections: Mapping[str, Mapping[str, Change]]  # entries of the manifest's tables that changed, by table
     scores: Comparison | None
     unscored: str = ""
 
@@ -68,13 +56,15 @@ class Difference:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc diff --json`."""
-        edits = [{"of": w.of, "edits": [{"op": op, "text": text} for op, text in w.edits]} for w in self.wording]
+        instructions = [
+            {"of": of, "edits": [{"op": op, "text": text} for op, text in edits]} for of, edits in self.wording.items()
+        ]
         return {
             "a": self.a,
             "b": self.b,
             "point": self.point,
             "same_program": self.same_program,
-            "instructions": edits,
+            "instructions": instructions,
             "demonstrations": [asdict(change) for change in self.demonstrations],
             "settings": _show_changes(self.settings),
             **{section: _show_changes(changed) for section, changed in self.sections.items()},
@@ -128,15 +118,16 @@ def word_edits(before: str, after: str) -> tuple[Edit, ...]:
     return tuple(edit for edit in found if edit[1])
 
 
-def _compare_wording(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[WordingChange, ...]:
+def _compare_wording(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Edit, ...]]:
     x, y = _find_texts(before), _find_texts(after)
     pairs = {name: (x.get(name, ""), y.get(name, "")) for name in (*x, *y)}
-    return tuple(WordingChange(name, word_edits(old, new)) for name, (old, new) in pairs.items() if old != new)
+    return {name: word_edits(old, new) for name, (old, new) in pairs.items() if old != new}
 
 
 def _find_texts(state: Mapping[str, Any]) -> dict[str, str]:
     found = {}
-    for name, signature in ((n, part["signature"]) for n, part in state.items() if _is_predictor(part)):
+    for name, part in state.items():
+        signature = part["signature"] if _is_predictor(part) else {}
         found[name] = str(signature.get("instructions", ""))
         found |= {f"{name} / {f.get('prefix')}": str(f.get("description", "")) for f in signature.get("fields", [])}
     return found

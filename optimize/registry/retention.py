@@ -30,10 +30,8 @@ class Retention:
     name: str
     version: str
     size: int
-    reason: str
-    """Why it stays; empty when it goes."""
-    broken: str = ""
-    """What is wrong with a version that stays because it cannot be read, and the way out."""
+    reason: str  # why it stays; empty when it goes
+    broken: str = ""  # what is wrong with a version that stays because it cannot be read, and the way out
 
     @property
     def goes(self) -> bool:

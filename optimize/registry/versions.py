@@ -26,8 +26,7 @@ from program.storage import ASIDE, sync_folder, write_whole
 
 LOCK = ".lock"
 LOCK_SECONDS = 60.0
-LOOKS = "looks.jsonl"
-"""The ledger beside the versions of a name, to be committed with them."""
+LOOKS = "looks.jsonl"  # the ledger beside the versions of a name, to be committed with them
 DIGITS = 8  # of a question's digest
 GIT_FILES = {
     ".gitattributes": "* -text\nhistory.jsonl merge=union\n",
@@ -42,16 +41,13 @@ class Listed:
     """A version, or a broken alias, as `ragc ls` shows it."""
 
     name: str
-    version: str
-    """The version's folder; empty for an alias that cannot be read."""
+    version: str  # the version's folder; empty for an alias that cannot be read
     digest: str
-    created_at: str
-    """The time of sealing, UTC, ISO 8601."""
+    created_at: str  # the time of sealing, UTC, ISO 8601
     aliases: tuple[str, ...]
     parent: str | None
     metrics: Mapping[str, Any]
-    broken: str = ""
-    """Why it cannot be read, and the way out."""
+    broken: str = ""  # why it cannot be read, and the way out
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc ls --json`; only what is broken has the key `broken`."""
@@ -66,8 +62,7 @@ class Checked:
     digest: str
     problems: tuple[str, ...]
     mend: str = ""
-    note: str = ""
-    """What could not be tried, such as loading a version whose project is not here."""
+    note: str = ""  # what could not be tried, such as loading a version whose project is not here
 
     @property
     def sound(self) -> bool:
@@ -163,19 +158,12 @@ def _warn_once(version: str, why: str) -> None:
     _log.warning("%s is left out: %s", version, why)
 
 
-def open_version(ref: str, root: Path | str | None = None) -> manifest.Manifest:
-    """Return the verified manifest of the version that a reference names."""
-    found = reference.resolve(ref, root)
-    return manifest.verify_folder(found.path, found.digest)
-
-
 def verify_version(ref: str, root: Path | str | None = None) -> Checked:
     """Check every byte of a version. Raises `VersionError` for an unknown one."""
     digest = ""
     try:
-        found = reference.resolve(ref, root)
-        digest = found.digest
-        manifest.verify_folder(found.path, digest)
+        digest = reference.resolve(ref, root).digest
+        manifest.open_version(ref, root)
     except IntegrityError as error:
         return Checked(ref, digest, tuple(error.data.get("differences", (error.what,))), error.mend)
     return Checked(ref, digest, ())
@@ -194,7 +182,7 @@ def verify_by_loading(
     """
     if not (checked := verify_version(ref, root)).sound:
         return checked
-    if not open_version(ref, root).section("program").get("structure"):
+    if not manifest.open_version(ref, root).section("program").get("structure"):
         return replace(checked, note="it holds no program to load")
     from program.serve.opening import load
 

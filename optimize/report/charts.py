@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 WIDTH, HEIGHT, EDGE = 340, 170, 30
-CHARACTER = 6
-"""Pixels that a character of a text is allowed."""
+MARGIN = 52  # left of a plot, where numbers stand beside its axis
+LINE = 12  # pixels that a line of text is allowed
 BINS = 20
 WIDE = 720
 ROW = 26
@@ -29,17 +29,6 @@ class Mark:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Whisker:
-    """A difference in one metric with its interval, whose ends may be infinite."""
-
-    metric: str
-    verdict: str
-    difference: float
-    low: float
-    high: float
-
-
 def format_signed(value: float | None) -> str:
     """Return a difference with its sign in four digits; a dash for None."""
     return "-" if value is None else f"{value:+.4g}"
@@ -53,13 +42,15 @@ def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
     frame = _Frame(min(xs), max(xs), min(ys), max(ys))
     path = " ".join(f"{frame.x(m.x):.1f},{frame.y(m.y):.1f}" for m in sorted(marks, key=lambda m: m.x))
     parts = [f'<polyline class="line" points="{path}"/>']
-    for m in marks:
+    below, lowest = 0.0, HEIGHT - EDGE + 8 - LINE * sum(bool(m.text) for m in marks)
+    for m in sorted(marks, key=lambda m: -m.y):
         x, y = frame.x(m.x), frame.y(m.y)
         kind, radius = ("named", 5) if m.text else ("dot", 3)
         parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>')
         if m.text:
-            left = x > WIDTH / 2
-            parts.append(_draw_text(x - 8 if left else x + 8, y - 7, m.text, "end" if left else "start"))
+            left, at = x > WIDTH / 2, min(max(y - 7, below), lowest)
+            below, lowest = at + LINE, lowest + LINE  # no text runs into the one over it, nor the last into the axis
+            parts.append(_draw_text(x - 8 if left else x + 8, at, m.text, "end" if left else "start"))
     return _wrap_svg(parts + frame.draw_axes(across, up))
 
 
@@ -95,39 +86,29 @@ def draw_calibration(chances: Sequence[float], truths: Sequence[bool]) -> str:
     return _wrap_svg(parts + frame.draw_axes("said", "was"))
 
 
-def draw_bars(named: Sequence[tuple[str, float]]) -> str:
-    """Draw one bar a name, the longest the largest."""
-    top = max((value for _, value in named), default=0.0) or 1.0
-    parts = []
-    for n, (name, value) in enumerate(named):
-        y = 4 + 20 * n
-        parts.append(f'<rect class="yes" x="190" y="{y}" width="{140 * value / top:.1f}" height="13"/>')
-        parts.append(_draw_text(184, y + 11, name, "end"))
-    return _wrap_svg(parts, height=20 * len(named) + 8)
-
-
-def draw_whiskers(rows: Sequence[Whisker]) -> str:
-    """Draw a difference and its interval a row, zero in the middle.
+def draw_whiskers(tests: Mapping[str, Mapping[str, Any]]) -> str:
+    """Draw by metric the difference of a test and its interval a row, zero in the middle.
 
     Units differ, so that each row has a scale of its own: the farther end of the interval, or the difference, lies at
-    nine tenths of the axis; what is infinite ends at its edge.
+    nine tenths of the axis; what is infinite (None) ends at its edge.
     """
     middle, half = (LEFT + RIGHT) / 2, (RIGHT - LEFT) / 2
-    height = ROW * len(rows) + 10
+    height = ROW * len(tests) + 10
     parts = [_draw_line("zero", middle, middle, 0, height)]
-    for n, row in enumerate(rows):
+    for n, (metric, test) in enumerate(tests.items()):
         y = ROW * n + ROW / 2 + 5
-        values = (row.difference, row.low, row.high)
+        low, high = test["ci"]
+        values = (test["difference"], -math.inf if low is None else low, math.inf if high is None else high)
         scale = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
         unit = 0.9 * half / scale if scale else 1.0
-        dot, low, high = (min(max(middle + unit * value, LEFT), RIGHT) for value in values)
-        interval = f"{format_signed(row.difference)} [{format_signed(row.low)}, {format_signed(row.high)}]"
+        dot, start, end = (min(max(middle + unit * value, LEFT), RIGHT) for value in values)
+        interval = "{} [{}, {}]".format(*map(format_signed, values))
         parts.append(
-            f'<g class="{row.verdict}"><text x="180" y="{y + 4}" text-anchor="end">{escape(row.metric)}</text>'
-            f'{_draw_line("bar", low, high, y, y)}<circle cx="{dot:.2f}" cy="{y}" r="4"/>'
-            f'<text x="520" y="{y + 4}">{interval}</text></g>'
+            f'<g class="{escape(test["verdict"])}">{_draw_text(180, y + 4, metric, "end")}'
+            f'{_draw_line("bar", start, end, y, y)}<circle cx="{dot:.2f}" cy="{y}" r="4"/>'
+            f"{_draw_text(520, y + 4, interval, 'start')}</g>"
         )
-    return _wrap_svg(parts, width=WIDE, height=height, label="Difference and 95 % interval of every metric")
+    return _wrap_svg(parts, WIDE, height, "Difference and 95 % interval of every metric")
 
 
 class _Frame:
@@ -136,7 +117,7 @@ class _Frame:
         self._low, self._high = low, high if high > low else low + 1
 
     def x(self, value: float) -> float:
-        return EDGE + (WIDTH - 2 * EDGE) * (value - self._left) / (self._right - self._left)
+        return MARGIN + (WIDTH - MARGIN - EDGE) * (value - self._left) / (self._right - self._left)
 
     def y(self, value: float) -> float:
         return HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * (value - self._low) / (self._high - self._low)
@@ -144,22 +125,16 @@ class _Frame:
     def draw_axes(self, across: str, up: str, ticks: bool = True) -> list[str]:
         base = HEIGHT - EDGE
         parts = [
-            _draw_line("axis", EDGE, WIDTH - EDGE, base, base),
-            _draw_text(WIDTH / 2, HEIGHT - 4, across, "middle"),
+            _draw_line("axis", MARGIN, WIDTH - EDGE, base, base),
+            _draw_text(self.x((self._left + self._right) / 2), HEIGHT - 4, across, "middle"),
             _draw_text(2, 11, up, "start"),
-            _draw_text(EDGE, base + 14, f"{self._left:.2g}", "middle"),
+            _draw_text(MARGIN, base + 14, f"{self._left:.2g}", "middle"),
             _draw_text(WIDTH - EDGE, base + 14, f"{self._right:.2g}", "middle"),
         ]
         if ticks:
-            parts += [_draw_tick(base, self._low), _draw_tick(self.y(self._high) + 4, self._high)]
+            parts.append(_draw_text(MARGIN - 3, base, f"{self._low:.2g}", "end"))
+            parts.append(_draw_text(MARGIN - 3, EDGE + 4, f"{self._high:.2g}", "end"))
         return parts
-
-
-def _draw_tick(y: float, value: float) -> str:
-    """Return a number beside the upright axis, or from the edge over it where there is no room."""
-    text = f"{value:.2g}"
-    beside = len(text) * CHARACTER <= EDGE - 3
-    return _draw_text(EDGE - 3, y, text, "end") if beside else _draw_text(0, y, text, "start")
 
 
 def _draw_line(kind: str, x1: float, x2: float, y1: float, y2: float) -> str:
@@ -167,12 +142,7 @@ def _draw_line(kind: str, x1: float, x2: float, y1: float, y2: float) -> str:
 
 
 def _draw_text(x: float, y: float, text: str, anchor: Literal["start", "middle", "end"]) -> str:
-    """Return a text that stays in the drawing; one too long loses its beginning and is whole in its title."""
-    room = {"start": WIDTH - x, "middle": 2 * min(x, WIDTH - x), "end": x}[anchor]
-    most = int(room // CHARACTER)
-    shown = text if len(text) <= most else "…" + text[len(text) - most + 1 :]
-    title = f"<title>{escape(text)}</title>" if shown != text else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{title}{escape(shown)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def _wrap_svg(parts: Sequence[str], width: int = WIDTH, height: int = HEIGHT, label: str = "") -> str:

@@ -16,7 +16,6 @@ from program.errors import RagcError
 if TYPE_CHECKING:
     from program.knowledge.project import Project
     from program.models.language.gateway import Endpoint
-    from program.models.language.pace import Pace
     from program.settings import KnowledgeSettings, ProviderSettings
 
 INSTALL = "python -m pip install -c constraints.txt"
@@ -28,11 +27,9 @@ LEAST_CALLS = 2  # of a model, that the time of a question should be room for
 class SetupFinding:
     """One thing that was looked at."""
 
-    good: bool
-    """Whether nothing has to be done."""
+    good: bool  # whether nothing has to be done
     what: str
-    mend: str = ""
-    """The remedy; empty where nothing has to be done."""
+    mend: str = ""  # the remedy; empty where nothing has to be done
 
 
 def examine_setup(folder: Path | None) -> list[SetupFinding]:
@@ -102,61 +99,48 @@ def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> Se
 
 def _check_model(role: str, name: str, provider: ProviderSettings, project: Project) -> SetupFinding:
     """Look at a model: a language model is called, to see whether it answers and how long that takes."""
-    from program.models.catalog import FALLBACK, is_structured, missing_keys, open_endpoint
+    from program.models.catalog import FALLBACK, is_structured, missing_keys, open_probe
     from program.models.embedded.reader import READER
-    from program.models.language.pace import allow_long_calls
-    from program.models.language.transport import CallFailed
+    from program.models.language.pace import allow_long_calls, measure_pace, note_pace
+    from program.models.language.transport import CallFailed, is_decision_model
 
     embedded = READER if role in ("decide", "judge", "write", FALLBACK) else ""
     if name == embedded:
         return SetupFinding(True, f"{role}: {name} (embedded)")
     mend = "Check the name, the key and that its server runs."
     try:
-        lane = open_endpoint(name, allow_long_calls(provider), role, embedded)
+        model = open_probe(name, allow_long_calls(provider), role, embedded)
         if lacking := missing_keys(name, provider):
             return SetupFinding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
-        if structured := is_structured(name, provider):
-            mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
-        _ask_once(lane, structured)
-        pace = _measure_pace(lane, project)
-        told = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(lane)}"
-        limit = project.settings.budget.max_seconds
-        short = "max_seconds" in project.settings.budget.model_fields_set and limit < LEAST_CALLS * pace.seconds
-        mend = f"[budget] max_seconds = {limit:g} cuts its answers off: take it out, and it follows the pace measured."
-        return SetupFinding(not short, told, mend)
+        if not is_decision_model(name):
+            if structured := is_structured(name, provider):
+                mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
+            _decide_once(model.endpoint, structured)
+        pace = measure_pace(model)
+        note_pace(project.private, model.model, pace)
     except CallFailed as failure:
         return SetupFinding(False, f"{role}: {failure.what}", mend)
     except RagcError as error:
         return SetupFinding(False, f"{role}: {error.what}", error.mend)
+    budget = project.settings.budget
+    short = "max_seconds" in budget.model_fields_set and budget.max_seconds < LEAST_CALLS * pace.seconds
+    cut = f"[budget] max_seconds = {budget.max_seconds:g} cuts its answers off"
+    told = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(model.endpoint)}"
+    return SetupFinding(not short, told, f"{cut}: take it out, and it follows the pace measured.")
 
 
-def _ask_once(lane: Endpoint, structured: bool) -> None:
+def _decide_once(endpoint: Endpoint, structured: bool) -> None:
     """Ask a language model for a decision, by a schema where it takes one."""
-    from program.models.language.decision_format import build_decision_prompt, decision_schema
-    from program.models.language.gateway import shared_gateway
-    from program.models.language.spending import ModelSpending
-    from program.models.language.transport import Call
+    from program.models.deciders import LanguageDecider
+    from program.models.language.pace import READY
 
-    asked = {"ready": {"type": "noul", "instructions": "You are ready to answer questions."}}
-    settings = {"response_format": decision_schema(asked)} if structured else {}
-    messages = build_decision_prompt({"instructions": "Decide.", "inputs": {}}, asked)
-    shared_gateway().ask(lane, Call(lane.model, messages, settings, lane.api_base), ModelSpending())
+    LanguageDecider(endpoint, structured=structured)({"instructions": "Decide.", "inputs": {}}, READY)
 
 
-def _measure_pace(lane: Endpoint, project: Project) -> Pace:
-    """Return how long a call takes, kept with the project."""
-    from program.models.language.gateway import ProviderLM
-    from program.models.language.pace import measure_pace, note_pace
-
-    pace = measure_pace(ProviderLM(lane))
-    note_pace(project.private, lane.model, pace)
-    return pace
-
-
-def _describe_price(lane: Endpoint) -> str:
-    if not lane.priced:
+def _describe_price(endpoint: Endpoint) -> str:
+    if not endpoint.priced:
         return "price unknown: no cap on money holds until usd_in and usd_out are in ragc.toml"
-    usd_in, usd_out = 1e3 * lane.price(1_000, 0), 1e3 * lane.price(0, 1_000)  # of a short call
+    usd_in, usd_out = 1e3 * endpoint.price(1_000, 0), 1e3 * endpoint.price(0, 1_000)  # of a short call
     return f"US$ {usd_in:g} in, {usd_out:g} out a million"
 
 

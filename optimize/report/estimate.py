@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from dspy.utils.exceptions import LMError
 
 from program.knowledge.project import Project
-from program.models.catalog import LOCAL, list_names, open_endpoint
-from program.models.language.gateway import ProviderLM
+from program.models.catalog import LOCAL, list_names, open_endpoint, open_probe
 from program.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
 from program.models.language.spending import Cap
 from program.models.language.transport import CallFailed
@@ -50,7 +49,7 @@ def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
     """
     with suppress(CallFailed, LMError):
         provider = allow_long_calls(project.settings.provider)
-        return measure_pace(ProviderLM(open_endpoint(name, provider)), cap)
+        return measure_pace(open_probe(name, provider), cap)
     return None
 
 

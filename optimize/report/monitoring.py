@@ -12,7 +12,7 @@ import numpy as np
 
 from program.errors import DataError
 from program.knowledge.project import Project
-from program.models.asked import DEFAULTED
+from program.models.language.adapter import DEFAULTED
 from program.serve.trace import UNRETRIEVED, LineLog, TraceLog
 from program.settings import FILE
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
-from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.metrics import METRICS, PROPORTIONS, Grade
+from optimize.evaluation.metrics import METRICS, PROPORTIONS
 from optimize.evaluation.stats import PairedResult, format_p
 from optimize.report import charts
 from program.loop.policy import Setting, is_candidate
@@ -22,13 +22,12 @@ from program.signatures import BASE_PREFIX
 if TYPE_CHECKING:
     from jinja2 import Template
 
-LARGEST = 500_000
-"""Bytes of a compile's page, which is committed with its version."""
+LARGEST = 500_000  # bytes of a compile's page, which is committed with its version
 SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
 """Items of a list and characters of a text that are shown at most: the first with which the page is not too large."""
-GIVEN = 10  # times as long a text a predictor was given may be
 IMPORTANT = 12  # parameters in the chart of importances
 FIRST = ("correct", "wrong", "model_calls")  # figures shown before all others
+WORDS = 110  # characters that say what a parameter is
 DRAWN = 20  # decisions of one predictor whose charts are shown at most: a router decides on every knowledge base
 
 
@@ -41,23 +40,17 @@ class CompileReport:
     verdict: str
     gain: PairedResult
     over_plain: PairedResult
-    plain: Evaluation
-    """Plain RAG on test."""
-    before: Evaluation
-    """The parent on test."""
-    after: Evaluation
-    """The new version on test."""
+    plain: Evaluation  # plain RAG on test
+    before: Evaluation  # the parent on test
+    after: Evaluation  # the new version on test
     points: Mapping[str, Mapping[str, float]]
     """`utility` and `calls` a question of each named operating point, on train (out of fold) and dev."""
     frontier: Sequence[Mapping[str, Any]]
     """`utility` and `calls` of the settings that no other beats, on the same questions."""
     survived: Sequence[str]
-    reached: float
-    """Utility of the setting of `balanced`."""
-    oracle: float
-    """Utility of choosing the best of the settings for each question."""
-    chosen: Setting
-    """The setting of `balanced`, candidates included."""
+    reached: float  # utility of the setting of `balanced`
+    oracle: float  # utility of choosing the best of the settings for each question
+    chosen: Setting  # the setting of `balanced`, candidates included
     started_from: Setting
     decisions: Sequence[Mapping[str, Any]]
     """Decisions on labelled cases of topics they were not shown.
@@ -67,8 +60,7 @@ class CompileReport:
     """
     given: Mapping[str, Mapping[str, str]]
     """By predictor the instruction or demonstrations chosen, as `kind` and `text`."""
-    importances: Mapping[str, float]
-    """By parameter its share of the spread in utility."""
+    importances: Mapping[str, float]  # by parameter its share of the spread in utility
     trials: int
     calls: int
     usd: float
@@ -76,10 +68,8 @@ class CompileReport:
     looks: int
     stages: Sequence[Mapping[str, Any]] = ()
     """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
-    doubts: Sequence[str] = ()
-    """Shortcuts in the labels, a paragraph each."""
-    meanings: Mapping[str, str] = field(default_factory=dict)
-    """By parameter what it is, in words."""
+    doubts: Sequence[str] = ()  # shortcuts in the labels, a paragraph each
+    meanings: Mapping[str, str] = field(default_factory=dict)  # by parameter what it is, in words
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage of the compile how long it took, in this process."""
     stopped_by: str = ""
@@ -99,10 +89,8 @@ def render_ab_page(found: Mapping[str, Any]) -> str:
     """Return the page of an offline test from the JSON of `ragc ab offline --json`."""
     arms = found.get("arms") or [found]
     control = found.get("control") or found["a"]
-    drawn = [{"arm": arm, "plot": charts.draw_whiskers(_list_differences(arm))} for arm in arms]
-    return _open_template("offline.html").render(
-        control=control, metric=found["metric"], warnings=found["warnings"], arms=drawn
-    )
+    drawn = [{"arm": arm, "plot": charts.draw_whiskers({arm["metric"]: arm, **arm["others"]})} for arm in arms]
+    return _open_template("offline.html").render(found, control=control, arms=drawn)
 
 
 @cache
@@ -110,53 +98,51 @@ def _open_template(name: str) -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
-    found.filters["signed"] = charts.format_signed
+    found.filters |= {"signed": charts.format_signed, "cut": _cut}
     return found.get_template(name)
-
-
-def _list_differences(arm: Mapping[str, Any]) -> list[charts.Whisker]:
-    """Return a row for every metric, the declared one first; an end that is None is infinite."""
-    rows = []
-    for name, test in {arm["metric"]: arm, **arm["others"]}.items():
-        low, high = test["ci"]
-        ends = (-math.inf if low is None else low, math.inf if high is None else high)
-        rows.append(charts.Whisker(name, test["verdict"], test["difference"], *ends))
-    return rows
 
 
 def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str, Any]:
     """Return what the template shows: `most` items of a list, `longest` characters of a text."""
-    won, lost = _list_flipped(report.before.grades, report.after.grades, longest)
+    pairs = list(zip(report.before.grades, report.after.grades, strict=True))
     important = sorted(report.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
+    top = max((share for _, share in important), default=0.0) or 1.0
     drawn = _select_decisions(report, min(most, DRAWN))
-    listed = max(most, 1)
     return {
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
         "p": format_p(report.gain.p),
         "p_plain": format_p(report.over_plain.p),
-        "doubts": [_cut(doubt, 2 * longest) for doubt in report.doubts[:listed]],
         "metrics": _list_metrics([report.plain, report.before, report.after], ("utility", *METRICS)),
         "first": _list_metrics([report.plain, report.before, report.after], FIRST),
         "frontier": _draw_frontier(report),
-        "importances": charts.draw_bars(important) if important else "",
+        "importances": [(_name_parameter(report, name), name, share, share / top) for name, share in important],
         "moved": [
-            (report.meanings.get(name, ""), name, was, report.chosen[name])
+            (_name_parameter(report, name), name, was, report.chosen[name])
             for name, was in sorted(report.started_from.items())
             if abs(report.chosen.get(name, was) - was) > 1e-9 and not is_candidate(name)
         ],
-        "given": {name: {**one, "text": _cut(one["text"], GIVEN * longest)} for name, one in report.given.items()},
         "decisions": [
-            _draw_decision(one, report.started_from, report.chosen, report.meanings.get(one["parameter"], ""))
+            _draw_decision(one, report.started_from, report.chosen, _name_parameter(report, one["parameter"]))
             for one in drawn
         ],
         "undrawn": len(report.decisions) - len(drawn),
-        "tags": {_cut(tag, longest): row for tag, row in islice(report.after.by_tag().items(), listed)},
-        "won": won,
-        "lost": lost,
+        "tags": report.after.by_tag(),
+        "won": [(a, b) for a, b in pairs if a.correct - a.wrong < b.correct - b.wrong],
+        "lost": [(a, b) for a, b in pairs if a.correct - a.wrong > b.correct - b.wrong],
         "most": most,
-        "broken": {_cut(id_, longest): _cut(why, longest) for id_, why in islice(report.broken.items(), listed)},
+        "listed": max(most, 1),
+        "longest": longest,
     }
+
+
+def _name_parameter(report: CompileReport, name: str) -> str:
+    """Return in words what a parameter is, on a line or two."""
+    if is_candidate(name):
+        return "which {2} {0} is given".format(*name.partition("#"))
+    if (field := name.rpartition(":")[2]).startswith(BASE_PREFIX):
+        return f"probability from which the base {field.removeprefix(BASE_PREFIX)} is searched"
+    return shorten(report.meanings.get(name, ""), WORDS, placeholder=" ...")
 
 
 def _cut(text: str, longest: int) -> str:
@@ -177,11 +163,11 @@ def _list_metrics(evaluations: Sequence[Evaluation], names: Sequence[str]) -> li
 
 
 def _draw_frontier(report: CompileReport) -> str:
-    names: dict[tuple[float, float], list[str]] = {}
+    every = [*report.points.values(), *report.frontier]
+    places: dict[tuple[float, float], list[str]] = {(one["calls"], one["utility"]): [] for one in every}
     for name, point in report.points.items():
-        names.setdefault((point["calls"], point["utility"]), []).append(name)
-    places = dict.fromkeys([*names, *((point["calls"], point["utility"]) for point in report.frontier)])
-    marks = [charts.Mark(*place, ", ".join(names.get(place, []))) for place in places]
+        places[point["calls"], point["utility"]].append(name)
+    marks = [charts.Mark(*place, ", ".join(names)) for place, names in places.items()]
     return charts.draw_scatter(marks, "model calls a question", "utility")
 
 
@@ -197,11 +183,13 @@ def _select_decisions(report: CompileReport, most: int) -> list[Mapping[str, Any
         on_a_base = name.rpartition(":")[2].startswith(BASE_PREFIX)
         return not on_a_base, report.importances.get(name, 0.0), moved, len(one["chances"])
 
-    by_predictor: dict[str, list[Mapping[str, Any]]] = {}
+    drawn: Counter[str] = Counter()
+    kept = []
     for one in sorted(report.decisions, key=rank_decision, reverse=True):
-        by_predictor.setdefault(one["parameter"].rpartition(":")[0], []).append(one)
-    kept = {id(one) for found in by_predictor.values() for one in found[:most]}
-    return [one for one in report.decisions if id(one) in kept]
+        predictor = one["parameter"].rpartition(":")[0]
+        drawn[predictor] += 1
+        kept += [one["parameter"]] * (drawn[predictor] <= most)
+    return [one for one in report.decisions if one["parameter"] in kept]
 
 
 def _draw_decision(one: Mapping[str, Any], was: Setting, now: Setting, meaning: str) -> dict[str, Any]:
@@ -218,23 +206,3 @@ def _draw_decision(one: Mapping[str, Any], was: Setting, now: Setting, meaning: 
         "right_after": float(np.mean((p >= after) == y)),
         "calibration": charts.draw_calibration(one["chances"], one["truths"]),
     }
-
-
-def _list_flipped(
-    before: Sequence[Grade], after: Sequence[Grade], longest: int
-) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Return the questions whose word changed for the better, and those for the worse."""
-    won: list[dict[str, str]] = []
-    lost: list[dict[str, str]] = []
-    for a, b in zip(before, after, strict=True):
-        gained = b.correct - b.wrong - (a.correct - a.wrong)
-        if gained:
-            row = {"was": _name_grade(a), "now": _name_grade(b), "question": b.question}
-            row |= {"before": a.answer, "before_path": " > ".join(a.path)}
-            row |= {"after": b.answer, "after_path": " > ".join(b.path)}
-            (won if gained > 0 else lost).append({name: _cut(text, longest) for name, text in row.items()})
-    return won, lost
-
-
-def _name_grade(grade: Grade) -> str:
-    return "correct" if grade.correct else "wrong" if grade.wrong else "partial"

@@ -106,12 +106,15 @@ def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping
     if is_decision(predictor):
         return models.decider(predictor.signature)
     if judges_many(predictor):
-        return models.decider(predictor.signature).chat
+        decider = models.decider(predictor.signature)
+        return getattr(decider, "chat", decider)
     return models.writer(inputs or {})
 
 
 def clients_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the models that may be asked: one, or both of a cascade."""
+    """Return the models that may be asked: one, both of a cascade, or none where no chat model judges."""
+    if judges_many(predictor) and not predictor.lm and not program.judges_at_once:
+        return ()
     return list_tiers(client_of(program, predictor, inputs))
 
 

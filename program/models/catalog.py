@@ -181,10 +181,13 @@ class _ClientOpener:
     def _open_decider(self, name: str, role: str) -> Any:
         if name == READER:
             return self.embedded
-        from program.models.asked import LanguageDecider
+        from program.models.deciders import DecisionModel, LanguageDecider
+        from program.models.language.transport import is_decision_model
 
         endpoint = open_endpoint(name, self._provider, role, READER)
         fallback = self._open_fallback(name, READER, self._open_decider)
+        if is_decision_model(name):
+            return DecisionModel(endpoint, fallback)
         return LanguageDecider(endpoint, fallback, is_structured(name, self._provider))
 
     def open_writer(self, name: str, role: str) -> Any:
@@ -196,7 +199,10 @@ class _ClientOpener:
         endpoint = open_endpoint(name, self._provider, role, "" if proposes else READER)
         from program.models.language.adapter import FencedAdapter
         from program.models.language.gateway import ProviderLM
+        from program.models.language.transport import is_decision_model
 
+        if is_decision_model(name):
+            raise ModelError(f"{name!r} decides and writes no text.", "Name it under [models] decide or judge.")
         fallback = None if proposes else self._open_fallback(name, READER, self.open_writer)
         return ProviderLM(endpoint, FencedAdapter(fallback, is_structured(name, self._provider)))
 
@@ -222,13 +228,40 @@ def open_endpoint(name: str, provider: ProviderSettings, role: str = "write", lo
         how = "Serve it over HTTP, and name it hosted_vllm/... or openai/..."
         raise ModelError(f"{name!r} would run in this process.", how)
     from program.models.language.gateway import EndpointTerms, shared_gateway
+    from program.models.language.transport import is_decision_model
 
+    if is_decision_model(name):
+        _check_decision_model(name)
     of_model = provider.model.get(name)
     own = {} if of_model is None else {k: v for k, v in of_model.model_dump().items() if v is not None}
     terms = {**provider.model_dump(exclude={"model", "fallback"}), **own}
     api_base = str(terms.pop("api_base", ""))
     terms.pop("structured", None)
     return shared_gateway().endpoint(name, api_base, EndpointTerms(**terms))
+
+
+def _check_decision_model(name: str) -> None:
+    """Raise `ModelError` where nobody serves decisions under such a name."""
+    from program.models.language.decision_wire import decision_providers
+    from program.models.language.transport import litellm_name
+
+    provider, _, model = litellm_name(name).partition("/")
+    if not model or provider not in decision_providers():
+        how = f"Write systemone/PROVIDER/MODEL, with one of {', '.join(decision_providers())}."
+        raise ModelError(
+            f"{name!r} names no provider of decisions.",
+            f"{how} A server of your own that speaks /v1/systemone is systemone/hosted_vllm/MODEL with its api_base.",
+        )
+
+
+def open_probe(name: str, provider: ProviderSettings, role: str = "write", local: str = "") -> Any:
+    """Return a client by which a model is tried and timed. Raises `ModelError` as `open_endpoint` does."""
+    endpoint = open_endpoint(name, provider, role, local)
+    from program.models.deciders import DecisionModel
+    from program.models.language.gateway import ProviderLM
+    from program.models.language.transport import is_decision_model
+
+    return DecisionModel(endpoint) if is_decision_model(name) else ProviderLM(endpoint)
 
 
 def is_structured(name: str, provider: ProviderSettings) -> bool:
@@ -285,8 +318,11 @@ def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
     of_model = provider.model.get(name)
     if not name or name.startswith(LOCAL) or (of_model is not None and of_model.api_base):
         return []
-    from program.models.language.transport import load_litellm
+    from program.models.language.decision_wire import decision_keys
+    from program.models.language.transport import is_decision_model, load_litellm
 
+    if is_decision_model(name):
+        return decision_keys(name)
     wanted: list[str] = load_litellm().validate_environment(name).get("missing_keys", [])
     return [key for key in wanted if key.endswith("_API_KEY") and key not in os.environ]
 

@@ -56,20 +56,6 @@ def export_state(program: dspy.Module, heads: Mapping[str, Any]) -> dict[str, by
     return files
 
 
-def restore_state(program: AgenticRAG, manifest: Manifest, point: str | None = None) -> None:
-    """Load sealed state and heads, set to an operating point.
-
-    Raises `IntegrityError` when they are another program's, `VersionError` for an unknown point. Warns when the
-    documents are not those that the version was scored over.
-    """
-    then, now = manifest.section("knowledge").get("corpus_digest"), program.runtime.library.corpus_digest
-    if then not in (None, now):
-        changed = "%s was compiled over other documents than there are now: measure it again with `ragc eval`."
-        _log.warning(changed, manifest.label)
-    models = program.runtime.models
-    restore_program(program, manifest, models.embedded, models.weights, point)
-
-
 def restore_program(
     program: dspy.Module,
     manifest: Manifest,
@@ -77,7 +63,10 @@ def restore_program(
     weights: Mapping[str, str],
     point: str | None = None,
 ) -> None:
-    """Load sealed state and heads into a program, set to an operating point."""
+    """Load sealed state and heads into a program, set to an operating point.
+
+    Raises `IntegrityError` when they are another program's, `VersionError` for an unknown point.
+    """
     state = orjson.loads((manifest.folder / STATE).read_bytes())
     check_fit(manifest, program, state, weights)
     program.load_state(state["self"] if isinstance(program, dspy.Predict) else state)

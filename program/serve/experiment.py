@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
@@ -82,9 +81,8 @@ class Experiment:
     def __init__(self, folder: Path, design: store.Design, programs: Mapping[str, AgenticRAG]) -> None:
         self.design, self.programs = design, programs
         self._folder = folder
-        self._assignment = store.Assignment(design.id, design.weights, design.include)
         self._key = store.read_unit_key()
-        self._log = self._new_log()
+        self._log = store.ExposureLog(folder, design.id, design.seal, self._key)
         self._outside: OrderedDict[str, None] = OrderedDict()
 
     @classmethod
@@ -123,8 +121,8 @@ class Experiment:
         arm, why = self.design.control, "not included"
         if not state.running:
             why = f"{state.status}: {state.reason}"
-        elif self._assignment.includes(unit):
-            arm, why = self.design.arms[self._assignment.arm(unit)], "assigned"
+        elif store.is_included(self.design.id, self.design.include, unit):
+            arm, why = self.design.arms[store.choose_arm(self.design.id, self.design.weights, unit)], "assigned"
         program = LoggedProgram(self, arm, unit if why == "assigned" else "")
         try:
             yield AssignedArm(arm.name, arm.version, why, program)
@@ -170,17 +168,12 @@ class Experiment:
 
     def _write_row(self, kind: str, **fields: object) -> bool:
         """Write a row, or return False: a full disk must not keep a user from an answer."""
-        if self._log.pid != os.getpid():  # forked: the file and its lock are the parent's
-            self._log = self._new_log()
         try:
             self._log.append(kind, **fields)
         except OSError as error:
             _LOG.warning("a row of %s was not logged: %s", self.design.id, error)
             return False
         return True
-
-    def _new_log(self) -> store.ExposureLog:
-        return store.ExposureLog(self._folder, self.design.id, self.design.seal, self._key)
 
 
 def measure_answer(answer: Answer) -> dict[str, float]:

@@ -13,12 +13,12 @@ import operator
 import os
 import re
 import socket
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -129,26 +129,23 @@ def draw_number(experiment: str, salt: str, unit: str) -> int:
     return int.from_bytes(digest[:8], "big")
 
 
-class Assignment:
-    """Sticky arms for one experiment.
+def is_included(experiment: str, include: float, unit: str) -> bool:
+    """Tell whether a unit takes part; `include`, in (0, 1], is the share that does.
 
-    The same in every process and language. `weights` are positive and of any sum; `include` in (0, 1] is the share of
-    units that take part. Inclusion and arm are drawn with different salts, so neither tells anything of the other.
+    Drawn with another salt than the arm, so neither tells anything of the other.
     """
+    return draw_number(experiment, INCLUDE, unit) < _WHOLE * Fraction(str(include))
 
-    def __init__(self, experiment: str, weights: Sequence[float], include: float = 1.0) -> None:
-        parts = [Fraction(str(weight)) for weight in weights]
-        self._experiment = experiment
-        self._bounds = [int(_WHOLE * upto / sum(parts)) for upto in accumulate(parts)]
-        self._included = int(_WHOLE * Fraction(str(include)))
 
-    def includes(self, unit: str) -> bool:
-        """Tell whether the unit takes part at all."""
-        return self._included == _WHOLE or draw_number(self._experiment, INCLUDE, unit) < self._included
+def choose_arm(experiment: str, weights: Sequence[float], unit: str) -> int:
+    """Return the index of a unit's arm, the same in every process and language; `weights` are of any sum."""
+    return bisect_right(_share_bounds(tuple(weights)), draw_number(experiment, ARM, unit))
 
-    def arm(self, unit: str) -> int:
-        """Return the index of the unit's arm."""
-        return bisect_right(self._bounds, draw_number(self._experiment, ARM, unit))
+
+@lru_cache
+def _share_bounds(weights: tuple[float, ...]) -> list[int]:
+    parts = [Fraction(str(weight)) for weight in weights]
+    return [int(_WHOLE * upto / sum(parts)) for upto in accumulate(parts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,33 +238,29 @@ def pseudonymize_unit(key: bytes, experiment: str, unit: str) -> str:
 
 
 class ExposureLog:
-    """The file of one process, to which neither threads nor a kill write mixed rows.
+    """The files of an experiment on a host, one a process, in which neither threads nor a kill mix rows.
 
-    A forked process needs a log of its own: `pid` tells whose this one is. The first row holds eight hexadecimal digits
-    by which two hosts' keys can be told apart.
+    The first row holds eight hexadecimal digits by which two hosts' keys can be told apart.
     """
 
     def __init__(self, folder: Path, experiment: str, seal: str, key: bytes) -> None:
-        host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower()) or "host"
-        self.pid = os.getpid()
-        self.path = folder / f"exposures-{host}-{self.pid}.jsonl"
-        self._experiment = experiment
+        self._host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower()) or "host"
+        self._folder, self._experiment = folder, experiment
         self._opened = {"design": seal, "key": hmac.digest(key, b"ragc exposure log", "sha256")[:4].hex()}
-        self._begun = False
-        self._lock = threading.Lock()
+        self._begun_by = 0  # the process whose file holds its first row
 
     def append(self, kind: str, **fields: Any) -> None:
         """Write one row with the time. Raises `OSError` when the disk does not take it."""
-        row = self._format_row(kind, fields)
-        with self._lock:
-            self.path.touch(0o640)
-            with self.path.open("ab", buffering=0) as file:
-                if not self._begun:  # a process id comes again, and an earlier holder may have been killed in a row
-                    row = (b"\n" if file.tell() else b"") + self._format_row("opened", self._opened) + row
-                written = file.write(row)
-            self._begun = written == len(row)  # else a full disk: what follows starts on a line of its own
-            if not self._begun:
-                raise OSError(f"{self.path} took {written} of {len(row)} bytes")
+        row, process = self._format_row(kind, fields), os.getpid()  # another after a fork
+        path = self._folder / f"exposures-{self._host}-{process}.jsonl"
+        path.touch(0o640)
+        with path.open("ab", buffering=0) as file:
+            if self._begun_by != process:  # a process id comes again, and an earlier holder may have died in a row
+                row = (b"\n" if file.tell() else b"") + self._format_row("opened", self._opened) + row
+            written = file.write(row)  # in one call, which the system mixes with no other
+        self._begun_by = process if written == len(row) else 0  # else what follows starts on a line of its own
+        if written < len(row):
+            raise OSError(f"{path} took {written} of {len(row)} bytes")
 
     def _format_row(self, kind: str, fields: ExposureRow) -> bytes:
         row = {"kind": kind, "ts": round(time.time(), 3), "experiment": self._experiment, **fields}

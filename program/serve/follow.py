@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -37,8 +38,7 @@ class Followed:
             raise VersionError(what, "Follow an alias: name@production, or name@latest.")
         self._root, self._load_version = root, load_version
         self._lock = threading.Lock()
-        self._warned_of: object = None
-        self._retry_at: float | None = None
+        self._retry_at = math.inf
         self._seen = _fingerprint_alias(self._reference, root)  # before loading: a move meanwhile is noticed next time
         self._current = load_version()
 
@@ -62,27 +62,28 @@ class Followed:
 
     def follow_alias(self) -> AgenticRAG:
         """Return the program named now; the old one when the new one fails to load."""
-        moved = _fingerprint_alias(self._reference, self._root) != self._seen
-        due = moved or (self._retry_at is not None and time.monotonic() >= self._retry_at)
+        named = _fingerprint_alias(self._reference, self._root)
+        due = named != self._seen or time.monotonic() >= self._retry_at
         if due and self._lock.acquire(blocking=False):
             try:
-                self._load_anew()
+                self._load_anew(named)
             finally:
                 self._lock.release()
         return self._current
 
-    def _load_anew(self) -> None:
-        seen = _fingerprint_alias(self._reference, self._root)
+    def _load_anew(self, named: object) -> None:
         try:
             self._current = self._load_version()
-            self._retry_at = None
+            self._retry_at = math.inf
         except Exception as error:  # whatever is wrong with the new version, the old one can answer
             self._retry_at = time.monotonic() + RETRY_SECONDS
-            if seen != self._warned_of:
-                self._warned_of, version = seen, self._current.runtime.version
-                told = "%s moved, but what it names does not load; %s goes on. %s"
+            if named != self._seen:
+                version, told = (
+                    self._current.runtime.version,
+                    "%s moved, but what it names does not load; %s goes on. %s",
+                )
                 _log.warning(told, self._reference, version, error)
-        self._seen = seen
+        self._seen = named
 
 
 def _fingerprint_alias(reference: Reference, root: Path) -> object:

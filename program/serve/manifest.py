@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from program.errors import IntegrityError, RagcError
-from program.serve.reference import MANIFEST, VERSION, is_name, version_number
+from program.serve.reference import MANIFEST, VERSION, is_name, resolve, version_number
 from program.storage import sync_folder
 
 SCHEMA = {"major": 2, "minor": 0}
@@ -106,7 +106,13 @@ def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, b
             file.flush()
             os.fsync(file.fileno())
     sync_folder(folder)
-    return _parse_manifest(folder, sealed)
+    return read_manifest(folder)
+
+
+def open_version(given: str | Path, root: Path | str | None = None) -> Manifest:
+    """Return the manifest of the version that a reference, or a folder, names, once every byte is checked."""
+    found = resolve(given, root)
+    return verify_folder(found.path, found.digest)
 
 
 def verify_folder(folder: Path, digest: str = "") -> Manifest:
@@ -125,7 +131,13 @@ def verify_folder(folder: Path, digest: str = "") -> Manifest:
 def read_manifest(folder: Path) -> Manifest:
     """Read a manifest, its files unchecked. Raises `IntegrityError`."""
     try:
-        return _parse_manifest(folder, (folder / MANIFEST).read_bytes())
+        content = (folder / MANIFEST).read_bytes()
+        fields = orjson.loads(content)
+        if not isinstance(fields.get("parent"), str | None):
+            raise TypeError("a parent is a reference")
+        files = tuple(SealedFile(str(f["path"]), int(f["size"]), str(f["digest"])) for f in fields["files"])
+        texts = (str(fields.get(key, "")) for key in ("name", "version", "created_at", "content_digest"))
+        return Manifest(folder, digest_of(content), files, fields, *texts)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise IntegrityError.unreadable(folder / MANIFEST, "Restore the folder from a copy.") from error
 
@@ -176,15 +188,6 @@ def _digest_program(files: Mapping[str, bytes]) -> str:
     """Digest the names and bytes of a program's files, without dates and timings."""
     counted = sorted(files.keys() - RECORDS)
     return digest_of("".join(f"{digest_of(files[name])} {name}\n" for name in counted).encode())
-
-
-def _parse_manifest(folder: Path, content: bytes) -> Manifest:
-    fields = orjson.loads(content)
-    if not isinstance(fields.get("parent"), str | None):
-        raise TypeError("a parent is a reference")
-    files = tuple(SealedFile(str(f["path"]), int(f["size"]), str(f["digest"])) for f in fields["files"])
-    texts = (str(fields.get(key, "")) for key in ("name", "version", "created_at", "content_digest"))
-    return Manifest(folder, digest_of(content), files, fields, *texts)
 
 
 def _find_unsuitable(name: str, content: bytes) -> str:

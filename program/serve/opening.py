@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from program.errors import BudgetError, SettingsError, VersionError
 
@@ -34,8 +34,7 @@ class LoadOptions(TypedDict, total=False):
     """Options of `load`."""
 
     point: str | None  # an operating point: `quality`, `balanced` (the default) or `economy`
-    artifacts: str | Path | None
-    """The folder of versions; default: the environment's `RAGC_ARTIFACTS`, then `./artifacts`."""
+    artifacts: str | Path | None  # the folder of versions; default: `RAGC_ARTIFACTS`, then `./artifacts`
     project: str | Path | None  # the project folder, when it is not where it was at compile time
     progress: Advance | None  # called with the number of files indexed so far, and of all
 
@@ -53,7 +52,14 @@ def load(reference: str | Path, make: Factory, *, artifacts: str | Path | None =
 
 
 def load(
-    reference: str | Path, make: Factory | None = None, *, follow: bool = False, **options: Unpack[LoadOptions]
+    reference: str | Path,
+    make: Factory | None = None,
+    *,
+    follow: bool = False,
+    point: str | None = None,
+    artifacts: str | Path | None = None,
+    project: str | Path | None = None,
+    progress: Advance | None = None,
 ) -> AgenticRAG | Followed | dspy.Module:
     """Load the compiled program that a reference, or a version's folder, names.
 
@@ -63,15 +69,33 @@ def load(
     `IntegrityError` when a byte of the artifact changed or it does not fit this code and project, `ModelError` when a
     model it needs cannot be reached, `BudgetError` when the project caps money and a model has no price.
     """
-    if unknown := options.keys() - LoadOptions.__annotations__.keys():
-        raise TypeError(f"load() has no option {', '.join(unknown)}")
-    if not follow:
-        return _load_version(reference, options, make)
-    from program.serve.follow import Followed
-    from program.settings import artifacts_root
+    from program.serve import artifact
+    from program.serve.manifest import open_version, refuse_unreadable
 
-    options["artifacts"] = root = artifacts_root(options.get("artifacts"))
-    return Followed(reference, root, lambda: _load_version(reference, options))
+    if follow:
+        from program.serve.follow import Followed
+        from program.settings import artifacts_root
+
+        root = artifacts_root(artifacts)
+        return Followed(
+            reference, root, lambda: load(reference, point=point, artifacts=root, project=project, progress=progress)
+        )
+    manifest = open_version(reference, artifacts)
+    with refuse_unreadable(manifest.folder):
+        if make is not None or manifest.section("program").get("kind"):
+            from program.serve.factory import restore_module
+
+            return restore_module(manifest, make)
+        opened = _open_noted_project(manifest, project)
+        artifact.check_models(manifest, opened)
+    program = open_program(opened, progress=progress, version=manifest.label)
+    library, models = program.runtime.library, program.runtime.models
+    if manifest.section("knowledge").get("corpus_digest") not in (None, library.corpus_digest):
+        changed = "%s was compiled over other documents than there are now: measure it again with `ragc eval`."
+        _log.warning(changed, manifest.label)
+    with refuse_unreadable(manifest.folder):
+        artifact.restore_program(program, manifest, models.embedded, models.weights, point)
+    return program
 
 
 def open_latest(project: str | Path, *, point: str | None = None, progress: Advance | None = None) -> AgenticRAG:
@@ -149,34 +173,11 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
 def find_project(target: str, artifacts: str | Path | None = None, project: str | Path | None = None) -> Project:
     """Open the project of a project folder or a version; `project` if it moved."""
     from program.knowledge.project import Project
-    from program.serve.manifest import verify_folder
-    from program.serve.reference import resolve
+    from program.serve.manifest import open_version
 
     if (Path(target) / "ragc.toml").is_file():
         return Project.open(target)
-    version = resolve(target, artifacts)
-    return _open_noted_project(verify_folder(version.path, version.digest), project)
-
-
-def _load_version(reference: str | Path, options: LoadOptions, make: Factory | None = None) -> Any:
-    from program.serve import artifact
-    from program.serve.manifest import refuse_unreadable, verify_folder
-    from program.serve.reference import resolve
-
-    version = resolve(reference, options.get("artifacts"))
-    manifest = verify_folder(version.path, version.digest)
-    if make is not None or manifest.section("program").get("kind"):
-        from program.serve.factory import restore_module
-
-        with refuse_unreadable(manifest.folder):
-            return restore_module(manifest, make)
-    with refuse_unreadable(manifest.folder):
-        project = _open_noted_project(manifest, options.get("project"))
-        artifact.check_models(manifest, project)
-    program = open_program(project, progress=options.get("progress"), version=manifest.label)
-    with refuse_unreadable(manifest.folder):
-        artifact.restore_state(program, manifest, options.get("point"))
-    return program
+    return _open_noted_project(open_version(target, artifacts), project)
 
 
 def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project:

@@ -100,11 +100,12 @@ def resolve(given: str | Path, root: Path | str | None = None) -> VersionFolder:
     text = _require_text(given)
     base = artifacts_root(root)
     folder = _find_sealed_folder(text)
-    if text.startswith((".", "/")) or ("@" not in text and any(c in text for c in ("/", os.sep, ":"))):
-        if folder is None:
-            what = f"{_quote_text(text)} is not the folder of a version: it holds no {MANIFEST}."
-            raise VersionError(what, "Name a folder such as artifacts/NAME/versions/v7-3fa9c1d2, or NAME@latest.")
+    is_path = text.startswith((".", "/")) or ("@" not in text and any(c in text for c in ("/", os.sep, ":")))
+    if is_path and folder is not None:
         return _describe_folder(folder, base)
+    if is_path:
+        what = f"{_quote_text(text)} is not the folder of a version: it holds no {MANIFEST}."
+        raise VersionError(what, "Name a folder such as artifacts/NAME/versions/v7-3fa9c1d2, or NAME@latest.")
     try:
         reference = parse_reference(text)
         fitting = _find_fitting(reference, base)
@@ -119,10 +120,8 @@ def resolve(given: str | Path, root: Path | str | None = None) -> VersionFolder:
     if is_alias(reference.selector):
         expected = read_alias(base, reference.name, reference.selector)["digest"]
         if found.digest != expected:
-            raise IntegrityError(
-                f"{reference} was set to {expected}, but {found} is now {found.digest}.",
-                "Restore the version's manifest.json, or promote another version to the alias.",
-            )
+            what = f"{reference} was set to {expected}, but {found} is now {found.digest}."
+            raise IntegrityError(what, "Restore the version's manifest.json, or promote another version to the alias.")
     return found
 
 
@@ -181,15 +180,13 @@ def _find_fitting(reference: Reference, base: Path) -> list[str]:
             mend = f"Restore it, or set the alias to another version: ragc promote REF --to {chosen}"
             raise VersionError(f"{reference} points at {target}, which is not there.", mend)
         return [target]
-    if digest := re.fullmatch(DIGEST, chosen):
-        fitting = [version for version in known if version.endswith(digest[1][:8])]
+    if re.fullmatch(DIGEST, chosen):
+        fitting = [version for version in known if version.endswith(chosen[7:15])]
         folder = base / name / "versions"
-        fitting = [v for v in fitting if _describe_folder(folder / v, base).digest.startswith(chosen)]
-    elif is_version(chosen):
-        fitting = [chosen] if chosen in known else []
+        fitting = [version for version in fitting if _describe_folder(folder / version, base).digest.startswith(chosen)]
     else:
-        number = version_number(known[-1] if chosen == LATEST else chosen)
-        fitting = [version for version in known if version_number(version) == number]
+        number = known[-1].partition("-")[0] if chosen == LATEST else chosen
+        fitting = [version for version in known if number in (version, version.partition("-")[0])]
     if not fitting:
         raise _explain_unknown(str(reference), chosen, [*list_aliases(base, name), *known], f"{name}@")
     return fitting

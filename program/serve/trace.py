@@ -175,29 +175,24 @@ class SpanLog:
         whole.end(int((began + answer.usage.seconds) * NANOSECONDS))
 
     def _describe_step(self, step: Step) -> tuple[str, dict[str, Any]]:
-        common = {"ragc.step": step.name, "ragc.inputs": step.inputs}
+        common: dict[str, Any] = {"ragc.step": step.name, "ragc.inputs": step.inputs}
         if self.text_of is not None or step.scores or not step.model:
             common["ragc.output"] = step.output
         if not step.model:
-            kinds = {"gen_ai.operation.name": "retrieval", "openinference.span.kind": "RETRIEVER"}
-            return "retrieval", {**kinds, **common, **self._describe_documents(step)}
+            for n, (id_, score) in enumerate(step.documents):
+                document = f"retrieval.documents.{n}.document"
+                common |= {f"{document}.id": id_, f"{document}.score": score}
+                if self.text_of is not None and (text := self.text_of(id_)):
+                    common[f"{document}.content"] = text
+            return "retrieval", {"gen_ai.operation.name": "retrieval", "openinference.span.kind": "RETRIEVER", **common}
         provider, _, model = step.model.rpartition("/")
-        asked = {"gen_ai.provider.name": provider or "unknown", "gen_ai.request.model": model}
+        common |= {"gen_ai.provider.name": provider or "unknown", "gen_ai.request.model": model}
         if step.scores or not (step.tokens_in or step.tokens_out):
-            scores = {f"ragc.score.{name}": score for name, score in step.scores.items()}
-            counts = {"decision.token_count.input": step.tokens_in, "decision.token_count.output": step.tokens_out}
-            asked |= {"decision.model_name": step.model, "gen_ai.operation.name": "decide"}
-            return f"decide {step.name}", {"openinference.span.kind": "DECISION", **asked, **counts, **common, **scores}
-        counts = dict.fromkeys(("gen_ai.usage.input_tokens", "llm.token_count.prompt"), step.tokens_in)
-        counts |= dict.fromkeys(("gen_ai.usage.output_tokens", "llm.token_count.completion"), step.tokens_out)
-        asked |= {"llm.model_name": step.model, "gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
-        return f"chat {model}", {**asked, **counts, **common}
-
-    def _describe_documents(self, step: Step) -> dict[str, Any]:
-        described: dict[str, Any] = {}
-        for n, (id_, score) in enumerate(step.documents):
-            document = f"retrieval.documents.{n}.document"
-            described |= {f"{document}.id": id_, f"{document}.score": score}
-            if self.text_of is not None and (text := self.text_of(id_)):
-                described[f"{document}.content"] = text
-        return described
+            common |= {f"ragc.score.{name}": score for name, score in step.scores.items()}
+            common |= {"decision.token_count.input": step.tokens_in, "decision.token_count.output": step.tokens_out}
+            kinds = {"gen_ai.operation.name": "decide", "openinference.span.kind": "DECISION"}
+            return f"decide {step.name}", {**kinds, "decision.model_name": step.model, **common}
+        common |= dict.fromkeys(("gen_ai.usage.input_tokens", "llm.token_count.prompt"), step.tokens_in)
+        common |= dict.fromkeys(("gen_ai.usage.output_tokens", "llm.token_count.completion"), step.tokens_out)
+        kinds = {"gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
+        return f"chat {model}", {**kinds, "llm.model_name": step.model, **common}

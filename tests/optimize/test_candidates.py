@@ -104,15 +104,10 @@ def test_a_compile_from_a_version_starts_with_its_instruction(helped):
     assert instruction(folder, second.reference) == GOOD
 
 
-def test_an_instruction_that_does_not_help_is_not_sealed(own_shop, monkeypatch):
-    with written_by(own_shop, monkeypatch, writes(IDLE)):
-        done = compile_(own_shop)
-    assert instruction(own_shop, done.reference) == instruction(own_shop, done.parent)
-
-
-def test_a_proposer_that_fails_leaves_the_compile_whole(own_shop, monkeypatch):
+@pytest.mark.parametrize("proposed", [IDLE, None])
+def test_an_instruction_that_does_not_help_or_is_none_is_not_sealed(own_shop, monkeypatch, proposed):
     def brain(body):
-        return "???" if body["model"] == "proposer" else writes("")(body)
+        return "???" if body["model"] == "proposer" and not proposed else writes(proposed or "")(body)
 
     with written_by(own_shop, monkeypatch, brain):
         done = compile_(own_shop, trials=4)

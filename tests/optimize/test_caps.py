@@ -35,20 +35,14 @@ def later(monkeypatch):
     return gone
 
 
-def test_a_resumed_compile_goes_on_under_the_caps_it_began_with(paid_shop, model):
-    interrupted(paid_shop, max_calls=CALLS)
+@pytest.mark.parametrize(("began", "more"), [(CALLS, None), (None, 5)])
+def test_a_resumed_compile_counts_what_was_spent_before_under_its_cap_or_the_one_given(paid_shop, model, began, more):
+    interrupted(paid_shop, max_calls=began)
     before = len(model.calls)
-    done = compile_(paid_shop, resume=True)
-    assert before < len(model.calls) <= CALLS
-    assert (done.stopped_by, done.calls) == ("calls", len(model.calls))
-
-
-def test_a_cap_given_with_resume_counts_what_was_spent_before(paid_shop, model):
-    interrupted(paid_shop)
-    before = len(model.calls)
-    done = compile_(paid_shop, resume=True, max_calls=before + 5)
-    assert before < len(model.calls) <= before + 5
+    done = compile_(paid_shop, resume=True, max_calls=more and before + more)
+    assert before < len(model.calls) <= (began or before + more)
     assert done.stopped_by == "calls"
+    assert more or done.calls == len(model.calls)
 
 
 def test_a_compile_stopped_after_its_search_is_sealed_under_its_caps_when_it_is_resumed(paid_shop, monkeypatch):

@@ -51,19 +51,14 @@ def test_another_host_on_the_same_database_pays_for_nothing_again(paid_shop, mod
     assert digest_of(elsewhere, second) == digest_of(paid_shop, first)
 
 
-def test_no_cap_on_calls_is_ever_passed_and_the_best_so_far_is_sealed(paid_shop, model):
-    done = compile_(paid_shop, max_calls=90)
-    assert len(model.calls) <= 90
-    assert done.stopped_by == "calls"
-    assert verify_folder(resolve(done.reference, paid_shop / "artifacts").path).parent == done.parent
-
-
-def test_no_cap_on_money_is_ever_passed(paid_shop, model):
+@pytest.mark.parametrize(("cap", "most"), [("calls", 90), ("usd", 0.0087)])
+def test_no_cap_is_ever_passed_and_the_best_so_far_is_sealed(paid_shop, model, cap, most):
     cost = 100 * 0.15e-6 + 10 * 0.6e-6  # of a call, at the model's list price
-    done = compile_(paid_shop, max_usd=0.0087)
-    assert 0 < done.usd <= 0.0087
+    done = compile_(paid_shop, **{f"max_{cap}": most})
+    assert 0 < {"calls": len(model.calls), "usd": done.usd}[cap] <= most
     assert done.usd == pytest.approx(len(model.calls) * cost)
-    assert done.stopped_by == "usd"
+    assert done.stopped_by == cap
+    assert verify_folder(resolve(done.reference, paid_shop / "artifacts").path).parent == done.parent
 
 
 def test_a_cap_that_does_not_reach_to_the_first_setting_is_told_and_what_was_paid_is_kept(paid_shop, model):
@@ -94,7 +89,8 @@ def test_a_model_that_fails_three_calls_in_ten_is_asked_again(paid_shop, model):
 
 
 def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop, monkeypatch):
-    from optimize.compiler import demonstrations, scoring
+    from optimize.compiler import scoring
+    from optimize.compiler.candidates import demonstrations
     from optimize.evaluation import metrics
 
     judge = metrics.judge_answer

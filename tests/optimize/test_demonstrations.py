@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimize.compiler.candidates import gather_sets
-from optimize.compiler.demonstrations import Demonstration, Demonstrator
+from optimize.compiler.candidates.demonstrations import Demonstration, Demonstrator
+from optimize.compiler.candidates.labels import label_cases
+from optimize.compiler.candidates.screening import CandidateSets, gather_sets, offer_labels
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Arm, Replay
-from optimize.compiler.scoring import label_cases
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.loop.claims import split_claims
@@ -58,8 +58,8 @@ def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
 def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     rag, demonstrations = shop_demonstrations
     copy = rag.deepcopy()
-    sets = gather_sets(rag, demonstrations, [])
-    sets.equip_program(copy, without=frozenset({"capacity"}))
+    offers = offer_labels(gather_sets(rag, demonstrations, []))
+    CandidateSets(offers).equip_program(copy, without=frozenset({"capacity"}))
     apply_setting(copy, {"classifier.route#demonstrations": 1})
     asked = {demo["question"] for demo in copy.classifier.route.demos}
     assert "How much water does the Merle hold?" not in asked
@@ -109,11 +109,8 @@ def test_a_labelled_answer_that_the_evidence_does_not_bear_out_is_shown_to_nobod
 def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_is_not(paid_shop):
     made = [Demonstration("decomposer.split", f"t{n}", {"question": f"{n}?", "sub_queries": ["a"]}) for n in range(9)]
     program = open_program(paid_shop)
-    sets = gather_sets(program, made, []).sets
-    assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {
-        "as it is": 0,
-        "labelled": 4,
-    }
+    sets = gather_sets(program, made, [])
+    assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {"as it is": 0, "labelled": 4}
     assert not label_cases([Arm(Replay(program, Record()), [])], made, "decomposer.split").cases
 
 

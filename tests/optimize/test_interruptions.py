@@ -184,20 +184,6 @@ def test_ctrl_c_that_falls_into_a_finalizer_where_python_ignores_it_is_not_lost(
     assert "--resume" in capsys.readouterr().err
 
 
-def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(paid_shop, model, capsys, monkeypatch):
-    def interrupted(n):
-        if n == 30:
-            os.kill(os.getpid(), signal.SIGINT)
-        return False
-
-    model.fails = interrupted
-    assert stopped(monkeypatch, "compile", paid_shop, "--trials", "4") == 130
-    assert "--resume" in capsys.readouterr().err
-    model.fails = lambda n: False
-    done = compile_project(Project.open(paid_shop), resume=True)
-    assert done.trials == FIRSTS + 4
-
-
 @contextlib.contextmanager
 def held_up(model):
     """Inside, the model answers its first ten calls, and no other before the block ends; tells when one waits."""

@@ -1,14 +1,13 @@
 """Layouts of the writer's prompt: raced on a few calls, searched, sealed, and never paid for twice."""
 
 import re
-from itertools import pairwise
 
 import orjson
 import pytest
 
+from optimize.compiler.candidates.demonstrations import Demonstration
+from optimize.compiler.candidates.layouts import LET_IN, ROUNDS, count_calls, gather_cases, race_layouts, screen_layouts
 from optimize.compiler.compile import compile_project
-from optimize.compiler.demonstrations import Demonstration
-from optimize.compiler.layouts import LET_IN, ROUNDS, count_calls, gather_cases, race_layouts, screen_layouts
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.compiler.study import Caps, Spending
@@ -68,20 +67,23 @@ def questions_of(folder):
     return read_labelled(folder / "labelled.jsonl", folder)
 
 
-def race(worth, count=8, asked=None):
-    def score(layout, places):
-        if asked is not None:
-            asked.extend(places)
-        return [worth(layout, place) for place in places]
-
-    return race_layouts(AS_IT_IS, CHOICES, score, count, seed=1)
+def race(worth, count=8):
+    return race_layouts(
+        AS_IT_IS, CHOICES, lambda layout, places: [worth(layout, place) for place in places], count, seed=1
+    )
 
 
-def test_the_layout_that_states_most_wins_the_race_within_the_calls_that_were_told():
-    asked = []
-    ranked = race(lambda layout, _: (layout.marks == "numbered") + (layout.instruction == "line") / 2, asked=asked)
+def test_the_layout_that_states_most_wins_the_race_within_the_calls_that_were_told_and_is_asked_nothing_twice():
+    asked = {}
+
+    def worth(layout, place):
+        asked.setdefault(layout, []).append(place)
+        return (layout.marks == "numbered") + (layout.instruction == "line") / 2
+
+    ranked = race(worth)
     assert (ranked[0].marks, ranked[0].instruction) == ("numbered", "line") and AS_IT_IS in ranked
-    assert len(asked) <= count_calls(8) <= 100
+    assert sum(map(len, asked.values())) <= count_calls(8) <= 100
+    assert all(places == sorted(set(places)) for places in asked.values()) and len(asked[AS_IT_IS]) == 8
 
 
 def test_a_tie_falls_to_the_layout_that_the_program_has_and_a_cap_ends_the_race_where_it_is():
@@ -145,11 +147,3 @@ def test_the_layout_that_a_compile_chooses_is_sealed_and_loaded(picky_shop):
     assert PromptLayout(**state).marks == "numbered"
     assert compile_project(Project.open(folder), trials=6).calls == 0
     assert done.calls == provider.calls
-
-
-def test_the_rounds_halve_the_layouts_and_ask_no_question_twice():
-    assert all(a[0] == 2 * b[0] and a[1] < b[1] for a, b in pairwise(ROUNDS))
-    asked = {}
-    race(lambda layout, place: asked.setdefault(layout, []).append(place) or 0.0)
-    assert all(places == sorted(set(places)) for places in asked.values())
-    assert len(asked[AS_IT_IS]) == 8

@@ -82,13 +82,6 @@ def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
         assert invoke("trace", *asked.split(), traces).exit_code == 0
 
 
-def test_a_project_that_was_never_asked_says_so(tmp_path):
-    with pytest.raises(DataError, match="no traces"):
-        open_log(tmp_path)
-    with pytest.raises(DataError, match="nosuch"):
-        open_log(tmp_path / "nosuch")
-
-
 def test_the_command_line_prints_the_figures_the_queue_and_one_question_step_by_step(traces):
     def run(*arguments):
         done = invoke("trace", *arguments)

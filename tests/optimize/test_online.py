@@ -12,10 +12,10 @@ from optimize.abtest.online import report_experiment, start_experiment
 from program.errors import ExperimentError, VersionError
 from program.serve.experiment_store import (
     ArmDesign,
-    Assignment,
     Design,
     ExposureLog,
     MetricGuard,
+    choose_arm,
     pseudonymize_unit,
     read_design,
 )
@@ -34,9 +34,9 @@ def serve(
     """Users who ask one question each, straight into a log: as `Experiment` would write it, in a hurry."""
     folder, design = read_design(NAME, root)
     log = ExposureLog(place or folder, design.id, design.seal, key.encode())
-    assignment, rng = Assignment(design.id, design.weights, design.include), random.Random(0)
+    rng = random.Random(0)
     for n in range(first, first + users):
-        arm = design.arms[assignment.arm(f"user-{n}")]
+        arm = design.arms[choose_arm(design.id, design.weights, f"user-{n}")]
         unit = pseudonymize_unit(key.encode(), design.id, f"user-{n}")
         log.append("exposure", unit=unit, arm=arm.name, digest=arm.digest, request=f"r{n}")
         seconds = (latency or {}).get(arm.name, 1.0)

@@ -119,7 +119,7 @@ def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_
 
         def ask(n):
             put = Call("openai/x", [{"role": "user", "content": f"Hello {n}."}], {}, provider.url)
-            return shared_gateway().ask(lane, put, ModelSpending(cap=spending)).text
+            return shared_gateway().run(lane.ask(put, ModelSpending(cap=spending))).text
 
         with ThreadPoolExecutor(12) as threads:
             assert len(list(threads.map(ask, range(12)))) == 12
@@ -139,7 +139,7 @@ def test_where_money_is_capped_a_reply_is_no_longer_than_what_is_reserved_for_it
         lane = shared_gateway().endpoint("openai/x", provider.url, EndpointTerms(usd_in=1.0, usd_out=1.0))
         for settings in ({}, {"max_tokens": 7}):
             put = Call("openai/x", [{"role": "user", "content": "Is it so?"}], settings, provider.url)
-            shared_gateway().ask(lane, put, ModelSpending(cap=Spending(cap)))
+            shared_gateway().run(lane.ask(put, ModelSpending(cap=Spending(cap))))
     assert asked == [sent, 7]
 
 
@@ -154,5 +154,5 @@ def test_a_prompt_in_any_script_is_reserved_no_less_than_its_tokens(letter):
     with serve(None, obliging) as provider:
         lane = shared_gateway().endpoint("openai/gpt-4", provider.url, EndpointTerms(usd_in=1.0, usd_out=0.0))
         put = Call("openai/gpt-4", [{"role": "user", "content": letter * 6000}], {}, provider.url)
-        shared_gateway().ask(lane, put, ModelSpending(cap=Cap(Caps(usd=1.0))))
+        shared_gateway().run(lane.ask(put, ModelSpending(cap=Cap(Caps(usd=1.0)))))
     assert reserved[0] * 1e6 >= count_messages("openai/gpt-4", put.messages)

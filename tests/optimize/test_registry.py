@@ -9,6 +9,7 @@ from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version, read_history, roll_back
 from program.errors import GateError, IntegrityError, VersionError
 from program.serve import reference
+from program.serve.manifest import open_version
 from tests.optimize.conftest import invoke
 
 
@@ -41,10 +42,10 @@ def ragc(tmp_path):
 
 
 def test_a_published_version_is_sealed_and_numbered_and_no_number_is_used_twice(two):
-    found = registry.open_version("helpdesk@v2", two)
+    found = open_version("helpdesk@v2", two)
     assert (found.name, found.version, found.parent) == ("helpdesk", "v2", "helpdesk@v1")
     assert re.fullmatch("v2-[0-9a-f]{8}", found.folder.name) and found.folder.name.endswith(found.digest[7:15])
-    same = registry.open_version(publish(two, 0.5), two)
+    same = open_version(publish(two, 0.5), two)
     assert (same.content_digest, same.digest == found.digest) == (found.content_digest, False)
     folder(two, "helpdesk@v1").rename(two / "gone")
     assert (two / ".gitattributes").read_text() == "* -text\nhistory.jsonl merge=union\n"

@@ -4,6 +4,8 @@ import html
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.metrics import Grade
@@ -11,6 +13,8 @@ from optimize.evaluation.stats import paired_test
 from optimize.report import charts
 from optimize.report.page import CompileReport, render_compile_page
 from program.serve.reference import resolve
+
+TEXT = r'<text x="([^"]*)" y="([^"]*)" text-anchor="([^"]*)">([^<]*)</text>'
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +40,25 @@ def test_the_page_tells_gain_frontier_decisions_tags_and_changed_answers(page):
     assert re.search(r"judge\.\w+:\w+: \d+ cases; no above, yes\s+below[^;]*; dashed the cut before", page)
 
 
-def test_what_an_answer_says_is_text_not_markup():
-    assert "<b>" not in charts.draw_bars([("<b>name</b>", 1.0)])
+def test_what_a_name_says_is_text_not_markup():
     assert "<b>" not in charts.draw_scatter([charts.Mark(0, 0, "<b>")], "<b>", "<b>")
+
+
+places = st.tuples(st.floats(0, 5), st.floats(-1, 1))
+
+
+@given(st.tuples(places, places, places))
+def test_the_names_of_points_stay_in_the_picture_and_run_into_none_of_its_texts(three):
+    named = ["balanced, quality", "economy", "the third"]
+    marks = [charts.Mark(*place, text) for place, text in zip(three, named, strict=True)]
+    drawn = charts.draw_scatter(marks, "calls", "up")
+    texts = [(float(x), float(y), how, text) for x, y, how, text in re.findall(TEXT, drawn)]
+    spans = {text: (x - {"start": 0, "middle": 0.5, "end": 1}[how] * 6 * len(text), y) for x, y, how, text in texts}
+    for text in named:
+        left, y = spans.pop(text)
+        assert left >= 0 and left + 6 * len(text) <= charts.WIDTH and 10 <= y <= charts.HEIGHT - 4
+        for other, (begin, base) in spans.items():
+            assert abs(y - base) >= 10 or left + 6 * len(text) <= begin or begin + 6 * len(other) <= left, other
 
 
 def graded(n, topic, worth, answer="It is 42.", question="How much?", tags=()):
@@ -86,6 +106,31 @@ def test_every_number_on_the_page_is_that_of_the_story():
     assert "<td>hard</td><td>12</td><td>75 %</td><td>25 %</td>" in page
     assert "33 settings tried, 1234 model calls, $0.5678, 90 s" in page
     assert "<td>utility</td><td>-1.000 " in page and "<td>0.500 [" in page
+
+
+def test_a_parameter_is_named_in_few_words_beside_its_id():
+    names = {
+        "policy.k": 5.0,
+        "router.route:base_bills": 0.4,
+        "writer.answer#instructions": 1.0,
+        "judge.asked:vague": 0.2,
+    }
+    meanings = {
+        "policy.k": "passages taken",
+        "router.route:base_bills": "it needs " + "bills " * 99,
+        "judge.asked:vague": "so " * 99,
+    }
+    grades = [graded(0, "t", 1.0)]
+    changed = {"importances": names, "meanings": meanings, "chosen": names, "started_from": dict.fromkeys(names, 0.0)}
+    told = html.unescape(render_compile_page(story(grades, grades, **changed)).decode())
+    for words, name in (
+        ("passages taken", "policy.k"), ("probability from which the base bills is searched", "router.route:base_bills"),
+        ("which instructions writer.answer is given", "writer.answer#instructions"), ("so ...", "judge.asked:vague"),
+    ):  # fmt: skip
+        said = re.findall(rf'<td>([^<]*)<span class="id">{name}</span>', told)
+        assert len(said) == (1 if "#" in name else 2) and all(
+            one.strip().endswith(words) and len(one) < 120 for one in said
+        )
 
 
 def test_however_much_there_is_to_tell_the_page_stays_small():

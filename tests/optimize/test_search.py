@@ -12,10 +12,11 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from optimize.compiler import study as study_room
+from optimize.compiler.candidates.labels import fit_threshold, fit_weights
 from optimize.compiler.choice import Candidate, find_best, find_frontier, fit_doubt, price_points
 from optimize.compiler.plan import lead_study
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import Scoring, fit_threshold, fit_weights, gain_out_of_fold, survives, sweep_knobs
+from optimize.compiler.scoring import Scoring, gain_out_of_fold, survives, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
 from optimize.compiler.study import Caps, Note, Spending, create_study, list_studies, open_study
 from optimize.evaluation.evaluate import Grader
@@ -336,11 +337,6 @@ def test_fitted_weights_are_never_worse_than_none(pairs):
 
     assert right(weights) >= right({"a": 1.0, "b": 1.0, "c": 1.0})
     assert all(0.25 <= w <= 4.0001 for w in weights.values())
-
-
-def test_a_neglected_option_is_lifted():
-    weights = fit_weights([{"a": 0.6, "b": 0.4}] * 9 + [{"a": 0.9, "b": 0.1}], ["b"] * 9 + ["a"])
-    assert weights["b"] > 1.5
 
 
 def test_answers_are_said_to_be_uncertain_under_the_confidence_where_most_were_wrong():

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimize.compiler.compile import compile_project
-from optimize.compiler.publish import read_ancestors
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import (
     LEARNT_FROM,
@@ -17,6 +16,7 @@ from optimize.labelled.split import (
     split_questions,
     write_splits,
 )
+from optimize.registry.lineage import read_ancestors
 from program.knowledge.project import Project
 from tests.optimize.conftest import invoke, invoke_json
 

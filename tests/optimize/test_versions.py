@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.compiler.publish import build_lineage
 from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version
 from optimize.registry.diff import diff_versions, word_edits
+from optimize.registry.lineage import build_lineage
 from optimize.registry.retention import collect_garbage
 from program.errors import IntegrityError, RagcError, VersionError
 from program.serve import reference
@@ -56,9 +56,8 @@ def ragc(tmp_path):
 
 def test_a_difference_tells_wording_demonstrations_settings_and_scores(two, ragc):
     found = diff_versions("helpdesk@v1", "helpdesk@v2", root=two)
-    (wording,) = found.wording
-    assert wording.of == "judge.relevance"
-    assert wording.edits == (("same", "Judge "), ("out", "the "), ("in", "every "), ("same", "passage."))
+    edits = (("same", "Judge "), ("out", "the "), ("in", "every "), ("same", "passage."))
+    assert found.wording == {"judge.relevance": edits}
     (demos,) = found.demonstrations
     assert ([d["question"] for d in demos.came], [d["question"] for d in demos.went]) == (["New?"], ["Old?"])
     assert demos.stayed == 1
@@ -75,7 +74,7 @@ def test_a_difference_tells_wording_demonstrations_settings_and_scores(two, ragc
     for part in ("Judge [-the-] [+every+] passage.", "+ New? (relevant=True)", "- Old?", "local/b", "better: utility"):
         assert part in text
     same = diff_versions("helpdesk@v1", "helpdesk@v1", root=two)
-    assert same.same_program and (same.wording, same.demonstrations, dict(same.settings)) == ((), (), {})
+    assert same.same_program and (same.wording, same.demonstrations, dict(same.settings)) == ({}, (), {})
 
 
 def test_versions_scored_on_different_questions_are_still_compared_but_for_their_scores(two):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
 from program import Experiment
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_store import DESIGN, Assignment, ExposureLog, log_files, read_exposures
+from program.serve.experiment_store import DESIGN, ExposureLog, choose_arm, is_included, log_files, read_exposures
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -45,11 +45,10 @@ def rows(root, kind=""):
 def test_a_user_gets_the_arm_of_the_hash_every_time_and_it_says_which_and_why(tmp_path):
     begin(tmp_path, weights=(70, 30))
     exp = opened(tmp_path)
-    expected = Assignment(NAME, (70, 30))
     for n in (*range(30), *range(30)):
         with exp.assign(unit=f"user-{n}") as arm:
             answer = arm.program("why?")
-        assert (arm.name, arm.why) == ("AB"[expected.arm(f"user-{n}")], "assigned")
+        assert (arm.name, arm.why) == ("AB"[choose_arm(NAME, (70, 30), f"user-{n}")], "assigned")
         assert answer.text == f"{arm.name}: why?"
         assert arm.version.startswith(f"support@v{1 + 'AB'.index(arm.name)}-")
     assert Counter(row["kind"] for row in rows(tmp_path)) == {"opened": 1, "exposure": 60, "measured": 60}
@@ -66,7 +65,7 @@ def test_an_exposure_is_written_before_the_answer_and_a_failure_counts_and_nobod
 
     async def ask():
         with exp.assign(unit="ann@example.org") as arm:
-            answer = await arm.program.aask("my card is 4711")
+            answer = await arm.program.aask("my card is lost")
             *events, last = [event async for event in arm.program.stream("two")]
         assert [row["trace"] for row in rows(tmp_path, "measured")] == [answer.trace.id, last.trace.id]
         assert events == ["a token"]
@@ -75,12 +74,12 @@ def test_an_exposure_is_written_before_the_answer_and_a_failure_counts_and_nobod
     assert seen == [1, 2]
     failing = opened(tmp_path, {n: Echo(n, then=lambda: 1 / 0) for n in "AB"})
     with pytest.raises(ZeroDivisionError), failing.assign(unit="ann@example.org") as arm:
-        arm.program("my card is 4711")
+        arm.program("my card is lost")
     assert rows(tmp_path, "measured")[-1]["values"] == {"error": 1}
     with pytest.raises(ExperimentError, match="not a number"):
         exp.record("a1", outcome={"comment": "call me, ann"})
     (log,) = folder(tmp_path).glob("exposures-*.jsonl")
-    assert not any(word in log.read_text() for word in ("ann", "example", "4711", "card", KEY))
+    assert not any(word in log.read_text() for word in ("ann", "example", "card", "lost", KEY))
 
 
 def test_an_outcome_is_recorded_by_answer_by_trace_or_by_request_now_or_later(tmp_path):
@@ -224,15 +223,16 @@ def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused
 
 def test_golden_units_are_put_in_the_arms_that_sha256sum_says():
     # printf 'exp-2026-11-refunds\0arm\0user-1' | sha256sum | cut -c1-16
-    ninety_ten = Assignment("exp-2026-11-refunds", (90, 10), 0.5)
-    assert [ninety_ten.arm(unit) for unit in ("user-1", "user-2", "üñí")] == [0, 0, 1]
-    assert [ninety_ten.includes(unit) for unit in ("user-1", "user-2", "üñí")] == [False, True, False]
+    users = ("user-1", "user-2", "üñí")
+    assert [choose_arm("exp-2026-11-refunds", (90, 10), unit) for unit in users] == [0, 0, 1]
+    assert [is_included("exp-2026-11-refunds", 0.5, unit) for unit in users] == [False, True, False]
+    assert all(is_included("exp-2026-11-refunds", 1.0, unit) for unit in users)
 
 
 @given(units, weights, st.integers(2, 9))
 def test_an_arm_depends_on_nothing_but_experiment_unit_and_the_ratios_of_weights(unit, shares, times):
-    first = Assignment("exp-a", shares).arm(unit)
-    assert Assignment("exp-a", [times * weight for weight in shares], include=0.3).arm(unit) == first
+    first = choose_arm("exp-a", shares, unit)
+    assert choose_arm("exp-a", [times * weight for weight in shares], unit) == first
     assert 0 <= first < len(shares)
 
 

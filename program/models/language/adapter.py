@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
-from program.models.language.decision_format import strict_object
 from program.models.language.fence import find_addresses, remove_links
 from program.models.language.layout import AS_IT_IS, PromptLayout, format_instruction, format_messages, read_reply
-from program.models.language.parsing import UnreadableReply, read_records, read_texts, whole_sentences
+from program.models.language.parsing import UnreadableReply, read_outputs, read_text, record_of, whole_sentences
 from program.models.language.spending import current_spending
 from program.models.language.transport import CallFailed
 from program.signatures import Excerpt
 
 LONGEST_ANSWER = 8_000  # characters; the rest is cut at the end of a sentence
+DEFAULTED = "took the safe default"
 REMINDER = "Your last reply was not in this form. Keep to it exactly."
 _DEFAULT_TRACE = dspy.settings.trace
 
@@ -102,9 +102,10 @@ class FencedAdapter(dspy.ChatAdapter):
         """Return the fields of a reply. Raises `AdapterParseError` for a doubtful one."""
         try:
             told = _whole_reply(read_reply(completion, self.layout), signature)
-            texts = read_texts(told, _text_outputs(signature))
-            records = _record_outputs(signature).items()
-            return {**texts, **{name: read_records(completion, name, record) for name, record in records}}
+            outputs = _outputs(signature)
+            if _is_one_text(signature):
+                return {name: read_text(told, name) for name in outputs}
+            return read_outputs(told, outputs)
         except UnreadableReply as error:
             told = completion[:LONGEST_ANSWER]
             raise AdapterParseError("FencedAdapter", signature, lm_response=told, message=str(error)) from None
@@ -112,7 +113,7 @@ class FencedAdapter(dspy.ChatAdapter):
     def _settings(self, signature: Any, lm_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         settings = {"temperature": 0.0, **lm_kwargs}
         if self.structured and not _is_one_text(signature):
-            settings["response_format"] = _reply_schema(signature)
+            settings["response_format"] = _response_format(signature)
         return settings
 
     def _stand_in(self, lm: Any, error: LMError) -> dspy.LM:
@@ -175,10 +176,12 @@ def _with_reminder(signature: Any) -> Iterator[Any]:
 
 def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return nothing for each field; for a list of look-ups the question as it is."""
-    current_spending().note(f"no readable reply from {model}: took the safe default")
-    outputs = _text_outputs(signature).items()
-    texts = {name: [str(inputs.get("question", ""))] if is_list else "" for name, is_list in outputs}
-    return {**texts, **{name: [] for name in _record_outputs(signature)}}
+    current_spending().note(f"no readable reply from {model}: {DEFAULTED}")
+    question = str(inputs.get("question", ""))
+    return {
+        name: "" if kind is str else None if _is_model(kind) else [] if record_of(kind) else [question]
+        for name, kind in _outputs(signature).items()
+    }
 
 
 def _whole_reply(completion: str, signature: Any) -> str:
@@ -190,34 +193,33 @@ def _whole_reply(completion: str, signature: Any) -> str:
     return whole_sentences(completion)
 
 
-def _text_outputs(signature: Any) -> dict[str, bool]:
-    """Return by name of an output of text whether it is a list."""
-    records = _record_outputs(signature)
-    fields = signature.output_fields.items()
-    return {name: field.annotation is not str for name, field in fields if name not in records}
-
-
-def _record_outputs(signature: Any) -> dict[str, type[BaseModel]]:
-    """Return by name of an output that is a list of records what a record is."""
-    items = {name: get_args(field.annotation) for name, field in signature.output_fields.items()}
-    return {
-        name: of[0] for name, of in items.items() if of and isinstance(of[0], type) and issubclass(of[0], BaseModel)
-    }
+def _outputs(signature: Any) -> dict[str, Any]:
+    """Return the annotation of each output by its name: texts first, then records."""
+    outputs = {name: field.annotation for name, field in signature.output_fields.items()}
+    return dict(sorted(outputs.items(), key=lambda item: _holds_records(item[1])))
 
 
 def _is_one_text(signature: Any) -> bool:
-    return [field.annotation for field in signature.output_fields.values()] == [str]
+    return list(_outputs(signature).values()) == [str]
 
 
 def _reply_form(signature: Any) -> str:
-    texts, records = _text_outputs(signature), _record_outputs(signature)
+    outputs = _outputs(signature)
     if _is_one_text(signature):
-        return f"Reply with the {next(iter(texts)).replace('_', ' ')} alone: no heading, no fence, no remark about it."
+        (name,) = outputs
+        return f"Reply with the {name.replace('_', ' ')} alone: no heading, no fence, no remark about it."
     told = {name: _description(field, name) for name, field in signature.output_fields.items()}
-    form: dict[str, Any] = {name: ["..."] if is_list else told[name] for name, is_list in texts.items()}
-    form |= {name: [_example_record(record)] for name, record in records.items()}
-    lines = [f"Reply with one JSON object and nothing else. Form: {json.dumps(form, ensure_ascii=False)}"]
-    return "\n".join(lines + [f"`{name}`: {told[name]}" for name in records])
+    form = json.dumps({name: _example(kind, told[name]) for name, kind in outputs.items()}, ensure_ascii=False)
+    lines = [f"Reply with one JSON object and nothing else. Form: {form}"]
+    return "\n".join(lines + [f"`{name}`: {told[name]}" for name, kind in outputs.items() if _holds_records(kind)])
+
+
+def _holds_records(annotation: Any) -> bool:
+    return _is_model(annotation) or record_of(annotation) is not None
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _description(field: Any, name: str) -> str:
@@ -225,19 +227,32 @@ def _description(field: Any, name: str) -> str:
     return "..." if description in ("", f"${{{name}}}") else description
 
 
-def _example_record(record: type[BaseModel]) -> dict[str, Any]:
+def _example(annotation: Any, description: str) -> Any:
+    """Return a value as the form shows it; of a record each field's own example, else one of its type."""
+    if annotation is str:
+        return description
+    if record := record_of(annotation):
+        return [_example(record, description)]
+    if not _is_model(annotation):
+        return ["..."]
     values: dict[str, Any] = {"integer": 1, "number": 0.5, "array": [1]}
-    fields = record.model_json_schema()["properties"]
-    return {name: values.get(field["type"], "") for name, field in fields.items()}
+    fields = annotation.model_json_schema()["properties"]
+    return {name: field.get("examples", [values.get(field["type"], "")])[0] for name, field in fields.items()}
 
 
-def _reply_schema(signature: Any) -> dict[str, Any]:
-    text: dict[str, Any] = {"type": "string"}
-    texts = _text_outputs(signature).items()
-    properties = {name: {"type": "array", "items": text} if is_list else text for name, is_list in texts}
-    for name, record in _record_outputs(signature).items():
-        fields = record.model_json_schema()["properties"]
-        bare = {key: {k: v for k, v in field.items() if k in ("type", "items")} for key, field in fields.items()}
-        properties[name] = {"type": "array", "items": strict_object(bare)}
-    schema = strict_object(properties)
-    return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
+def _response_format(signature: Any) -> dict[str, Any]:
+    """Return the reply's JSON schema in OpenAI's strict form: all required, no other, bounds left to the reading."""
+    fields: dict[str, Any] = {name: (kind, ...) for name, kind in _outputs(signature).items()}
+    whole = create_model("reply", **fields).model_json_schema()
+
+    def strict(part: Mapping[str, Any]) -> dict[str, Any]:
+        part = whole["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+        bare = {key: part[key] for key in ("type", "enum") if key in part}
+        if "items" in part:
+            bare["items"] = strict(part["items"])
+        if "properties" in part:
+            bare["properties"] = {name: strict(value) for name, value in part["properties"].items()}
+            bare |= {"required": list(part["properties"]), "additionalProperties": False}
+        return bare
+
+    return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": strict(whole)}}

@@ -10,9 +10,9 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -21,12 +21,14 @@ import dspy
 from dspy import lm15
 from dspy.clients.lm15_boundary import request_kwargs
 
+from program.models.language.decision_wire import request_decision
 from program.models.language.spending import ModelSpending, Paid, current_spending, limit_reply, reserve_cost
 from program.models.language.transport import (
     Call,
     CallFailed,
     Reply,
     cancelled_failure,
+    is_decision_model,
     is_priced,
     late_failure,
     listed_price,
@@ -35,6 +37,8 @@ from program.models.language.transport import (
 )
 
 T = TypeVar("T")
+Pieces = Callable[[Call, float], AsyncIterator[str | Reply]]
+"""A request that yields its reply in pieces, the whole last, within so many seconds."""
 WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM loads the provider's part
 FIRST_WAIT, LONGEST_WAIT = 0.25, 20.0  # seconds between tries, before jitter
 
@@ -90,6 +94,8 @@ class Endpoint:
     slots: asyncio.Semaphore
     breaker: CircuitBreaker
     warm: bool = False
+    takes_examples: bool = True
+    """False once a decision model has refused demonstrations."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Endpoint:
         return self  # copies of a model share its limits
@@ -110,28 +116,25 @@ class Endpoint:
         """Return the reply, within the question's time. Raises `CallFailed`."""
         if spent.seconds_left <= 0:
             raise late_failure(call)
-        call, tries = limit_reply(call, spent), 0
+        request = request_decision if is_decision_model(call.model) else request_reply
         try:
-            async with asyncio.timeout(spent.patience):
-                while True:
-                    tries += 1
-                    try:
-                        async with self._admit(call, spent) as paid:
-                            paid.reply = reply = await request_reply(call, self._request_seconds(spent))
-                        return reply
-                    except CallFailed as failure:
-                        await self._wait_or_raise(failure, tries, spent)
+            async with asyncio.timeout(spent.patience), aclosing(self.stream(call, spent, request)) as replies:
+                reply = await anext(replies)
         except TimeoutError:
             raise late_failure(call) from None
+        assert isinstance(reply, Reply)
+        return reply
 
-    async def stream(self, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
-        """Yield the pieces, then the `Reply`; repeat only while no piece has come."""
+    async def stream(
+        self, call: Call, spent: ModelSpending, request: Pieces = stream_reply
+    ) -> AsyncGenerator[str | Reply]:
+        """Yield the pieces of a request, then the `Reply`; repeat only while no piece has come."""
         call, begun, tries = limit_reply(call, spent), False, 0
         while True:
             tries += 1
             try:
                 async with self._admit(call, spent) as paid:
-                    async for piece in stream_reply(call, self._request_seconds(spent)):
+                    async for piece in request(call, self._request_seconds(spent)):
                         begun = True
                         if isinstance(piece, Reply):
                             paid.reply = piece
@@ -199,13 +202,13 @@ class Gateway:
                 self._endpoints[key] = Endpoint(*key, asyncio.Semaphore(terms.concurrency), breaker)
             return self._endpoints[key]
 
-    def ask(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> Reply:
-        """Return the reply, waited for by this thread. Raises `CallFailed`."""
-        return self._submit(endpoint.ask(call, spent)).result()
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what work on the gateway's loop comes to, waited for by this thread."""
+        return self._submit(work).result()
 
-    async def aask(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> Reply:
-        """Return the reply, awaited; cancelling the wait calls the request off."""
-        return await asyncio.wrap_future(self._submit(endpoint.ask(call, spent)))
+    async def arun(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the same, awaited; cancelling the wait calls the work off."""
+        return await asyncio.wrap_future(self._submit(work))
 
     async def stream(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
         """Yield the pieces, then the whole reply; leaving early calls the request off."""
@@ -268,7 +271,7 @@ class ProviderEngine:
 
     def complete(self, request: lm15.Request) -> lm15.Response:
         """Return the reply. Raises `CallFailed`."""
-        return to_response(request, self.gateway.ask(self.endpoint, self.call(request), current_spending()))
+        return to_response(request, self.gateway.run(self.endpoint.ask(self.call(request), current_spending())))
 
     def stream(self, request: lm15.Request) -> Iterator[Any]:
         """Yield the reply as events, all at once: pieces are for an event loop."""
@@ -280,7 +283,7 @@ class AsyncProviderEngine(ProviderEngine):
 
     async def complete(self, request: lm15.Request) -> lm15.Response:
         """Return the reply. Raises `CallFailed`."""
-        return to_response(request, await self.gateway.aask(self.endpoint, self.call(request), current_spending()))
+        return to_response(request, await self.gateway.arun(self.endpoint.ask(self.call(request), current_spending())))
 
     async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:  # type: ignore[override]
         """Yield events as the words come. Raises `CallFailed`."""

@@ -28,6 +28,8 @@ CALLS = 8
 _PASSAGE = "The kettle holds two litres, boils in three minutes and is guaranteed for four years. " * 12
 PROBE = "\n\n".join([_PASSAGE] * 4) + "\n\nQuestion: How much does the kettle hold? Answer in one sentence."
 """A prompt of about the length of a writer's."""
+READY = {"ready": {"type": "noul", "instructions": "You are ready to answer questions."}}
+"""A decision that any model can make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,13 @@ class Pace:
 
 
 def measure_pace(model: Any, cap: Cap | None = None) -> Pace:
-    """Return what a call takes, booked at the cap. Raises what the model raises."""
+    """Return what a call takes, of a model or a decision client, booked at the cap. Raises what the model raises."""
     began = time.perf_counter()
     with track_spending(cap=cap) as spent:
-        model(messages=[{"role": "user", "content": PROBE}])
+        if model.supports_decision_requests:
+            model(state={"instructions": "Decide.", "inputs": {"text": PROBE}}, questions=READY)
+        else:
+            model(messages=[{"role": "user", "content": PROBE}])
     return Pace(round(time.perf_counter() - began, 2), spent.tokens_in, spent.tokens_out)
 
 

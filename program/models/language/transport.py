@@ -18,6 +18,7 @@ from dspy.lm15 import ProviderError
 LONGEST_STREAM = 8_000  # characters, as of the longest answer; the rest counts as cut off
 EXTRA_TOKENS = 10_000  # in, beyond the prompt's bytes: what a provider may add to it
 MOST_TOKENS_OUT = 1_000_000
+DECISION_PREFIXES = ("systemone/", "decisions/")
 KEY_PREFIX = "RAGC_API_KEY_"
 NO_KEY = "none"  # for servers that want none
 HTTP_SECONDS = 3600.0  # LiteLLM's own limit, one for all: it keeps a connection pool for each limit it is given
@@ -39,7 +40,7 @@ class Call:
 class Reply:
     """A reply, with the provider's count of tokens or, where that cannot be, ours."""
 
-    text: str
+    text: str  # of a decision model its answers, as JSON
     tokens_in: int
     tokens_out: int
     whole: bool = True  # false when the model was cut off
@@ -68,17 +69,17 @@ class CallFailed(ProviderError):
         super().__init__(self.what, status=self.status)
 
 
-async def request_reply(call: Call, seconds: float) -> Reply:
-    """Return the reply, within so many seconds. Raises `CallFailed`."""
+async def request_reply(call: Call, seconds: float) -> AsyncIterator[Reply]:
+    """Yield the whole reply, within so many seconds. Raises `CallFailed`."""
+    litellm = prepare_litellm(call.model)
     try:
         async with asyncio.timeout(seconds):
-            register_model(call.model)
-            raw = await load_litellm().acompletion(**_arguments(call))
+            raw = await litellm.acompletion(**_arguments(call))
     except Exception as error:
         raise failure_of(call, error) from None
     body = raw.model_dump()
     choice = next(iter(body.get("choices") or ()), None) or {}
-    return _finished(call, _reply_text(choice), body.get("usage"), choice.get("finish_reason") == "length")
+    yield _finished(call, _reply_text(choice), body.get("usage"), choice.get("finish_reason") == "length")
 
 
 async def stream_reply(call: Call, seconds: float) -> AsyncIterator[str | Reply]:
@@ -89,11 +90,11 @@ async def stream_reply(call: Call, seconds: float) -> AsyncIterator[str | Reply]
     text = ""
     usage: dict[str, Any] = {}
     finish = source = None
+    litellm = prepare_litellm(call.model)
     try:
         async with asyncio.timeout(seconds):
-            register_model(call.model)
             wanted = {"stream": True, "stream_options": {"include_usage": True}}
-            source = await load_litellm().acompletion(**_arguments(call), **wanted)
+            source = await litellm.acompletion(**_arguments(call), **wanted)
         iterator = aiter(source)
         while len(text) <= LONGEST_STREAM:
             async with asyncio.timeout(seconds):
@@ -159,7 +160,7 @@ def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
 
 
 def _finished(call: Call, text: str, usage: Mapping[str, Any] | None, cut: bool) -> Reply:
-    tokens_in, tokens_out, cached, kept = _read_usage(call, usage or {}, text)
+    tokens_in, tokens_out, cached, kept = read_usage(call, usage or {}, text)
     if text:
         return Reply(text, tokens_in, tokens_out, not cut, cached, kept)
     what = "used its reply's tokens up before the first word" if cut else "sent an empty reply"
@@ -210,7 +211,7 @@ def count_text(model: str, text: str) -> int:
     return int(load_litellm().token_counter(model=model.rpartition("/")[2], text=_encodable(text))) if text else 0
 
 
-def _read_usage(call: Call, usage: Mapping[str, Any], text: str) -> tuple[int, int, int, int]:
+def read_usage(call: Call, usage: Mapping[str, Any], text: str) -> tuple[int, int, int, int]:
     """Return tokens in, out, from and to the provider's cache; LiteLLM's counts for impossible ones."""
     longest = EXTRA_TOKENS + sum(len(str(message).encode("utf-8", "replace")) for message in call.messages)
     tokens_in = _possible_count(usage.get("prompt_tokens"), longest)
@@ -248,13 +249,23 @@ def load_litellm() -> Any:
     return litellm
 
 
+def is_decision_model(model: str) -> bool:
+    """Tell whether a model's name asks for typed decisions."""
+    return model.startswith(DECISION_PREFIXES)
+
+
+def litellm_name(model: str) -> str:
+    """Return a model's name as LiteLLM knows it: without what asks for decisions."""
+    return model.partition("/")[2] if is_decision_model(model) else model
+
+
 @lru_cache(maxsize=256)
 def is_priced(model: str) -> bool:
     """Tell whether LiteLLM's list has a price for the model, be it 0.
 
     LiteLLM is not asked for one that its list lacks: it would say 0, or ask a server on this machine.
     """
-    listed = load_litellm().model_cost
+    listed, model = load_litellm().model_cost, litellm_name(model)
     provider, _, name = model.partition("/")
     entries = [listed.get(model)]
     if str((listed.get(name) or {}).get("litellm_provider", "")).startswith(provider):
@@ -268,17 +279,22 @@ def listed_price(model: str, tokens_in: int, tokens_out: int, cached: int = 0, k
         with suppress(Exception):
             used = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
             of_cache = {"cache_read_input_tokens": cached, "cache_creation_input_tokens": kept}
-            return float(sum(load_litellm().cost_per_token(model, **used, **of_cache)))
+            return float(sum(load_litellm().cost_per_token(litellm_name(model), **used, **of_cache)))
     return None
 
 
 @lru_cache(maxsize=256)
-def register_model(model: str) -> None:
-    """Enter an unlisted model, which LiteLLM would search for at every call."""
+def prepare_litellm(model: str) -> Any:
+    """Return LiteLLM, loaded before a request's time begins, with an unlisted model entered.
+
+    LiteLLM would search for it at every call.
+    """
     provider, _, name = model.partition("/")
     litellm = load_litellm()
-    if not is_priced(model) and name and {model, name}.isdisjoint(litellm.model_cost):
+    listed = is_decision_model(model) or is_priced(model) or not {model, name}.isdisjoint(litellm.model_cost)
+    if name and not listed:
         litellm.register_model({model: {"litellm_provider": provider, "mode": "chat"}}, persist_across_reloads=False)
+    return litellm
 
 
 @lru_cache(maxsize=256)
@@ -298,12 +314,17 @@ def key_variable(api_base: str) -> str:
 
 
 def _arguments(call: Call) -> dict[str, Any]:
-    """Return LiteLLM's arguments for a call, key and address included."""
-    given: dict[str, Any] = {**call.settings, "model": call.model, "messages": list(call.messages)}
-    given |= {"timeout": HTTP_SECONDS, "num_retries": 0, "max_retries": 0}
-    given["cache"] = {"no-cache": True, "no-store": True}
+    """Return LiteLLM's arguments for a text."""
+    given = {**call.settings, **connection_arguments(call), "messages": list(call.messages)}
     if _needs_cache_marks(call.model):  # the instructions are the same for every question
         given["cache_control_injection_points"] = [{"location": "message", "role": "system"}]
+    return given
+
+
+def connection_arguments(call: Call) -> dict[str, Any]:
+    """Return LiteLLM's arguments for reaching a model, key and address included."""
+    given: dict[str, Any] = {"model": litellm_name(call.model), "timeout": HTTP_SECONDS}
+    given |= {"num_retries": 0, "max_retries": 0, "cache": {"no-cache": True, "no-store": True}}
     if call.api_base:
         given["api_base"] = call.api_base
         given["api_key"] = os.environ.get(key_variable(call.api_base), NO_KEY)

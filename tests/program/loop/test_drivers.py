@@ -157,9 +157,8 @@ def lane(provider):
     """The provider's lane, past its first request, which LiteLLM takes long for."""
     opened = shared_gateway().endpoint(MODEL, provider.url, EndpointTerms(retries=0))
     script, provider.script = provider.script, Script()
-    shared_gateway().ask(
-        opened, Call(MODEL, [{"role": "user", "content": "Hello."}], {}, provider.url), ModelSpending()
-    )
+    hello = Call(MODEL, [{"role": "user", "content": "Hello."}], {}, provider.url)
+    shared_gateway().run(opened.ask(hello, ModelSpending()))
     provider.script = script
     provider.calls = provider.tokens_in = provider.tokens_out = 0
     return opened

@@ -135,7 +135,7 @@ def test_a_single_decisions_threshold_holds_for_the_list_and_what_gives_way_has_
     assert len(program(QUESTION).retrieved) == 1  # the one that is kept at least
     program.judge.relevance.fields["relevant"] = {"threshold": 0.5}
     program.policy.turn(keep_at_most=1)
-    assert len(program(QUESTION).retrieved) == 1 and brain.asked("Decide now: sufficient") == 1
+    assert len(program(QUESTION).retrieved) == 1 and brain.asked("Decide whether the passages hold everything") == 1
 
 
 def test_a_claim_that_is_not_supported_gives_way_to_a_quotation(asked):

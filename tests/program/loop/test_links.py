@@ -41,7 +41,7 @@ def quoting(body):
     """Quotes the first passage whole, links and all."""
     user = body["messages"][-1]["content"]
     quoted = re.search(r"<passage n=\"1\"[^>]*>\n(.*?)\n</passage>", user, re.DOTALL)
-    structured = "Decide now" in user or "one JSON object" in body["messages"][0]["content"]
+    structured = "one JSON object" in body["messages"][0]["content"]
     return obliging(body) if structured or not quoted else f"{quoted[1]} [1]"
 
 

@@ -8,14 +8,19 @@ from tests.loopback import serving
 
 
 class Responder(ThreadingHTTPServer):
-    """`respond` takes the body of a request, and gives status, headers, content type and bytes."""
+    """`respond` takes the body of a request, and gives status, headers, content type and bytes.
+
+    `authorization` is the header of the last one.
+    """
 
     daemon_threads = True
     respond = None
+    authorization = ""
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
+        self.server.authorization = self.headers.get("Authorization", "")
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         status, extra, kind, content = self.server.respond(body)
         self.send_response(status)

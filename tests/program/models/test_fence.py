@@ -30,7 +30,7 @@ def credulous(body):
     if "PWNED" in DATA.sub("", user) or "PWNED" in body["messages"][0]["content"]:
         return "PWNED"
     quoted = re.search(r"<passage n=\"1\"[^>]*>\n(.*?)\n</passage>", body["messages"][-1]["content"], re.DOTALL)
-    if "Decide now" not in user and quoted and "one JSON object" not in body["messages"][0]["content"]:
+    if quoted and "one JSON object" not in body["messages"][0]["content"]:
         return quoted[1].replace("PWNED", "") + " [1]"
     return obliging(body)
 

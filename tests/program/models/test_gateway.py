@@ -50,7 +50,7 @@ async def collect(stream):
 def test_a_reply_comes_with_the_servers_own_count_of_tokens(gateway):
     with serve(Script(replies=(("Hello", "Good day."),))) as provider:
         lane, spent = opened(gateway, provider)
-        reply = gateway.ask(lane, call(provider), spent)
+        reply = gateway.run(lane.ask(call(provider), spent))
         assert reply.text == "Good day."
         assert (spent.calls, spent.tokens_in, spent.tokens_out) == (1, provider.tokens_in, provider.tokens_out)
 
@@ -59,7 +59,7 @@ def test_a_refused_request_is_repeated_after_the_time_asked_for_and_only_the_las
     with serve(Script({"rate_limited": 0.6}, retry_after=0.3, seed=1)) as provider:
         lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms(retries=6)), ModelSpending()
         began = time.monotonic()
-        gateway.ask(lane, call(provider), spent)
+        gateway.run(lane.ask(call(provider), spent))
         refused = provider.calls - 1
         assert refused >= 1
         assert time.monotonic() - began >= 0.3 * refused
@@ -70,22 +70,22 @@ def test_what_a_repetition_would_not_mend_is_asked_once(gateway):
     with serve() as provider:
         lane = gateway.endpoint(MODEL, provider.url + "/elsewhere", EndpointTerms())
         with pytest.raises(CallFailed, match="404"):
-            gateway.ask(lane, replace(call(provider), api_base=provider.url + "/elsewhere"), ModelSpending())
+            gateway.run(lane.ask(replace(call(provider), api_base=provider.url + "/elsewhere"), ModelSpending()))
 
 
 def test_waiting_for_a_place_is_no_failure_of_the_provider(gateway):
     with serve(Script(token_delay=0.2, replies=(("", "word " * 12),))) as provider:
         terms = EndpointTerms(concurrency=1, call_seconds=0.8, retries=0, breaker_after=1)
         lane = gateway.endpoint(MODEL, provider.url, terms)
-        gateway.ask(lane, call(provider, "Warm."), ModelSpending())
+        gateway.run(lane.ask(call(provider, "Warm."), ModelSpending()))
 
         async def behind_a_stream():
             stream, waiting = gateway.stream(lane, call(provider, "Long."), ModelSpending()), ModelSpending()
             hasty = ModelSpending(deadline=time.monotonic() + 0.5)
             await anext(stream)
-            patient = asyncio.create_task(gateway.aask(lane, call(provider), waiting))
+            patient = asyncio.create_task(gateway.arun(lane.ask(call(provider), waiting)))
             with pytest.raises(CallFailed, match="within the question's time") as failure:
-                await gateway.aask(lane, call(provider), hasty)
+                await gateway.arun(lane.ask(call(provider), hasty))
             assert [piece async for piece in stream] and await patient
             return failure.value, waiting, hasty
 
@@ -99,7 +99,7 @@ def test_cancelling_the_wait_calls_the_request_off(gateway):
         lane, spent = opened(gateway, provider)
 
         async def leave():
-            task = asyncio.create_task(gateway.aask(lane, call(provider), spent))
+            task = asyncio.create_task(gateway.arun(lane.ask(call(provider), spent)))
             while not provider.calls:
                 await asyncio.sleep(0.01)
             task.cancel()
@@ -115,14 +115,14 @@ def test_cancelling_the_wait_calls_the_request_off(gateway):
 def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing(gateway):
     with serve(Script(delay=0.6)) as provider:
         lane = gateway.endpoint(MODEL, provider.url, EndpointTerms(concurrency=1))
-        gateway.ask(lane, call(provider, "First."), ModelSpending())
+        gateway.run(lane.ask(call(provider, "First."), ModelSpending()))
         under_way, waiting = ModelSpending(), ModelSpending()
 
         async def leave():
-            first = asyncio.create_task(gateway.aask(lane, call(provider, "Second."), under_way))
+            first = asyncio.create_task(gateway.arun(lane.ask(call(provider, "Second."), under_way)))
             while not provider.in_flight:
                 await asyncio.sleep(0.01)
-            second = asyncio.create_task(gateway.aask(lane, call(provider, "Third."), waiting))
+            second = asyncio.create_task(gateway.arun(lane.ask(call(provider, "Third."), waiting)))
             await asyncio.sleep(0.1)
             second.cancel()
             await first
@@ -136,7 +136,7 @@ def test_a_reply_whose_tokens_are_used_up_without_a_word_is_asked_for_once_and_o
     with serve(Script({"thought": 1.0})) as provider:
         lane, spent = gateway.endpoint(MODEL, provider.url, EndpointTerms(retries=3)), ModelSpending()
         with pytest.raises(CallFailed, match="before the first word"):
-            gateway.ask(lane, call(provider), spent)
+            gateway.run(lane.ask(call(provider), spent))
         assert spent.calls == provider.calls == 1 and lane.breaker.failures == 0
 
 
@@ -147,7 +147,7 @@ def test_counts_that_cannot_be_are_not_booked(gateway, streamed):
         if streamed:
             asyncio.run(collect(gateway.stream(lane, call(provider), spent)))
         else:
-            gateway.ask(lane, call(provider), spent)
+            gateway.run(lane.ask(call(provider), spent))
         assert (spent.tokens_in, spent.tokens_out) == (provider.tokens_in, provider.tokens_out) > (0, 0)
         assert 0 < spent.usd < 0.01
 
@@ -181,7 +181,7 @@ def test_a_reply_that_is_cut_leaves_no_connection_open(gateway, caplog):
         lane = gateway.endpoint(MODEL, provider.url, EndpointTerms(retries=0, breaker_after=1000))
         for n in range(30):
             with pytest.raises(CallFailed):
-                gateway.ask(lane, call(provider, f"Hello {n}."), ModelSpending())
+                gateway.run(lane.ask(call(provider, f"Hello {n}."), ModelSpending()))
         gc.collect()
     assert "Unclosed" not in caplog.text
 
@@ -198,7 +198,7 @@ def test_the_projects_own_price_counts_before_the_listed_one(gateway):
 def test_a_call_costs_what_its_own_tokens_cost_be_they_cached_or_many(gateway):
     with serve(Script(cached=0.5)) as provider:
         lane, spent = opened(gateway, provider, "openai/gpt-4o")
-        gateway.ask(lane, call(provider, "word " * 200, "openai/gpt-4o"), spent)
+        gateway.run(lane.ask(call(provider, "word " * 200, "openai/gpt-4o"), spent))
     cached = spent.tokens_in // 2
     assert spent.usd == pytest.approx(((spent.tokens_in - cached / 2) * 2.5 + spent.tokens_out * 10) / 1e6)
     gemini = gateway.endpoint("gemini/gemini-2.5-pro", "", EndpointTerms())
@@ -236,7 +236,7 @@ def test_a_server_named_in_a_file_gets_only_the_key_meant_for_it(gateway, monkey
         with serve() as provider:
             if key:
                 monkeypatch.setenv(key_variable(provider.url), key)
-            gateway.ask(opened(gateway, provider)[0], call(provider), ModelSpending())
+            gateway.run(opened(gateway, provider)[0].ask(call(provider), ModelSpending()))
             assert provider.authorizations == {f"Bearer {sent}"}
     assert key_variable("http://a-b.example:80/v1") != key_variable("http://a.b.example:80/v1")
 
@@ -250,7 +250,7 @@ def test_the_instructions_are_marked_for_claude_and_the_question_is_not(gateway)
 
     with responding(respond) as server:
         lane = gateway.endpoint(model, server.url, EndpointTerms())
-        reply = gateway.ask(lane, Call(model, MESSAGES, {}, server.url), ModelSpending())
+        reply = gateway.run(lane.ask(Call(model, MESSAGES, {}, server.url), ModelSpending()))
     assert (reply.text, reply.tokens_in, reply.tokens_out) == ("Good day.", 10, 3)
     assert bodies[-1]["system"][0]["cache_control"] == {"type": "ephemeral"}
     assert "cache_control" not in json.dumps(bodies[-1]["messages"])
@@ -259,7 +259,7 @@ def test_the_instructions_are_marked_for_claude_and_the_question_is_not(gateway)
 def test_nothing_is_marked_for_a_server_that_would_not_know_the_mark(gateway):
     bodies = []
     with serve(Script(), lambda body: bodies.append(body) or "Good day.") as provider:
-        gateway.ask(opened(gateway, provider)[0], replace(call(provider), messages=MESSAGES), ModelSpending())
+        gateway.run(opened(gateway, provider)[0].ask(replace(call(provider), messages=MESSAGES), ModelSpending()))
     assert bodies[0]["messages"] == MESSAGES
 
 
@@ -268,7 +268,7 @@ def test_never_more_requests_are_in_flight_than_allowed(gateway):
         endpoint = gateway.endpoint(MODEL, provider.url, EndpointTerms(concurrency=3))
 
         async def crowd():
-            asked = (gateway.aask(endpoint, call(provider, f"Hello {n}."), ModelSpending()) for n in range(12))
+            asked = (gateway.arun(endpoint.ask(call(provider, f"Hello {n}."), ModelSpending())) for n in range(12))
             await asyncio.gather(*asked)
 
         asyncio.run(crowd())

@@ -1,75 +1,106 @@
-"""Values out of replies: what Hypothesis finds must be a value in range or a refusal."""
+"""Values out of replies: what a model wrote is read as it says, or asked for once more, and never guessed."""
 
 import json
 import math
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from dspy.utils.exceptions import AdapterParseError
+from hypothesis import given
 from hypothesis import strategies as st
 
+from program.models.deciders import LanguageDecider
 from program.models.language.adapter import FencedAdapter
-from program.models.language.decision_format import read_decisions
 from program.models.language.fence import LinkFilter, remove_links
-from program.models.language.parsing import UnreadableReply, read_records, read_texts
-from program.signatures import Decompose, Detail
+from program.models.language.gateway import EndpointTerms, shared_gateway
+from program.models.language.spending import track_spending
+from program.signatures import Decompose, Detail, Generate, Missing
+from tests.support.provider import serve
 
+TORTURE = [json.loads(line) for line in (Path(__file__).parent / "torture.jsonl").read_text().splitlines()]
 NOUL = {"supported": {"type": "noul", "instructions": "The passages state the claim."}}
-CHOICE = {"route": {"type": "choice", "criteria": {"direct": "", "simple": "", "complex": ""}}}
-BOTH = {**NOUL, **CHOICE}
+CHOICE = {
+    "route": {"type": "choice", "instructions": "How much.", "criteria": {"direct": "", "simple": "", "complex": ""}}
+}
+SCORE = {"tone": {"type": "score", "instructions": "How polite.", "criteria": ["rude", "neutral", "kind"]}}
+STATE = {"instructions": "Decide.", "inputs": {"claim": "It is blue."}}
+DECIDED = {"noul": NOUL, "choice": CHOICE}
+WRITTEN = {"list": Decompose, "pair": Missing, "text": Generate}
+PLAN = '{"sub_queries": ["Who leads Dune?", "Where does she live?"], "details": %s}'
 scraps = st.sampled_from(
-    [*'{}[]:,"', "yes", "no", "0.8", "supported", "80%", "simple", "```", "null", "<think>", "nan"]
+    [*'{}[]:,"', "yes", "0.8", '"supported"', '"verdict"', "simple", "```", "null", "<think>", "nan"]
 )
 replies = (
     st.text(max_size=60) | st.lists(scraps, max_size=20).map("".join) | st.lists(scraps, max_size=20).map(" ".join)
 )
 
 
-@given(replies, st.sampled_from([{"a": False}, {"a": True}, {"a": False, "b": False}, {"a": True, "b": False}]))
-def test_any_text_is_read_as_values_in_range_or_refused(text, outputs):
-    with suppress(UnreadableReply):
-        answer = read_decisions(text, NOUL)["supported"]["noul"]
-        assert math.isfinite(answer) and 0 <= answer <= 1
-    with suppress(UnreadableReply):
-        shares = read_decisions(text, CHOICE)["route"]["probabilities"]
-        assert set(shares) == {"direct", "simple", "complex"}
-        assert math.isclose(sum(shares.values()), 1, abs_tol=1e-5)
-    with suppress(UnreadableReply):
-        values = read_texts(text, outputs)
-        assert {name: isinstance(value, list) for name, value in values.items()} == outputs
-    assert all(isinstance(detail, Detail) for detail in read_records(text, "details", Detail))
+class Asked:
+    """A chat model that always replies the same, and what it is taken to have decided."""
+
+    def __init__(self, provider):
+        provider.brain = lambda body: self.reply
+        endpoint = shared_gateway().endpoint("openai/stand-in", provider.url, EndpointTerms(retries=0))
+        self.decide = LanguageDecider(endpoint)
+
+    def read(self, reply, questions):
+        """Return the answers, or None where the safe default was taken."""
+        self.reply = reply or " "
+        with track_spending() as spent:
+            answers = self.decide(STATE, questions)
+        return None if spent.stood_in else answers
 
 
-@given(st.floats(0, 1), st.sampled_from(["yes", "no"]), st.sampled_from(["direct", "simple", "complex"]))
-def test_a_well_formed_reply_is_read_as_it_says(probability, verdict, label):
-    shares = {each: 0.8 if each == label else 0.1 for each in CHOICE["route"]["criteria"]}
-    reply = {
-        "supported": {"reason": "r", "verdict": verdict, "probability": probability},
-        "route": {"reason": "r", "choice": label, "probabilities": shares},
-    }
-    if (probability < 0.5) if verdict == "yes" else (probability > 0.5):
-        with pytest.raises(UnreadableReply):
-            read_decisions(json.dumps(reply), BOTH)
-        return
-    answers = read_decisions(json.dumps(reply), BOTH)
-    assert answers["supported"]["noul"] == probability
-    assert answers["route"]["probabilities"] == pytest.approx(shares)
+@pytest.fixture(scope="module")
+def asked():
+    with serve() as provider:
+        yield Asked(provider)
 
 
-@example(0.0, 11)
-@given(st.floats(0, 1), st.integers(1, 200))
-def test_a_reply_cut_anywhere_never_changes_the_verdict(probability, length):
+def written(reply, signature):
+    """What the adapter reads of a reply, or None where it is asked for again."""
+    with suppress(AdapterParseError):
+        return FencedAdapter().parse(signature, reply)
+
+
+@pytest.mark.parametrize("kind", [*DECIDED, *WRITTEN])
+def test_a_malformed_reply_is_mended_or_refused_but_never_believed(asked, kind):
+    for line in (line for line in TORTURE if line["kind"] == kind):
+        if kind in WRITTEN:
+            found = written(line["reply"], WRITTEN[kind])
+            found = found and {name: value for name, value in found.items() if name != "details"}
+        elif found := asked.read(line["reply"], DECIDED[kind]):
+            (answer,) = found.values()
+            shares = answer.get("probabilities")
+            found = max(shares, key=shares.get) if shares else answer["noul"] >= 0.5
+        assert found == line["expect"], line["reply"]
+
+
+@given(replies, st.sampled_from([Decompose, Missing, Generate]))
+def test_any_text_is_read_as_values_of_their_type_or_refused(text, signature):
+    if (values := written(text, signature)) is not None:
+        assert values.keys() == signature.output_fields.keys()
+        assert all(isinstance(value, str) for name, value in values.items() if name not in ("sub_queries", "details"))
+        assert all(isinstance(detail, Detail) for detail in values.get("details", []))
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.3, 0.5, 0.97, 1.0])
+def test_a_reply_cut_anywhere_never_changes_the_verdict(asked, probability):
     verdict = "yes" if probability >= 0.5 else "no"
     whole = json.dumps({"supported": {"reason": "r", "verdict": verdict, "probability": probability}})
-    try:
-        answer = read_decisions(whole[:length], NOUL)["supported"]["noul"]
-    except UnreadableReply:
-        return
-    assert (answer >= 0.5) == (verdict == "yes")
+    assert asked.read(whole, NOUL) == {"supported": {"noul": probability}}
+    assert not any(asked.read(whole[:length], NOUL) for length in range(1, len(whole), 7))
 
 
-PLAN = '{"sub_queries": ["Who leads Dune?", "Where does she live?"], "details": %s}'
+def test_choices_and_scores_are_distributions_over_their_options(asked):
+    shares = {"direct": 0.1, "simple": 0.82, "complex": 0.1}
+    (route,) = asked.read(json.dumps({"route": {"choice": "simple", "probabilities": shares}}), CHOICE).values()
+    assert math.isclose(sum(route["probabilities"].values()), 1) and route["confidence"] < 0.82
+    levels = {"0": 0.2, "1": 0.5, "2": 0.3}
+    (tone,) = asked.read(json.dumps({"tone": {"choice": "1", "probabilities": levels}}), SCORE).values()
+    assert tone["probabilities"] == pytest.approx(levels)
 
 
 @pytest.mark.parametrize(
@@ -77,15 +108,13 @@ PLAN = '{"sub_queries": ["Who leads Dune?", "Where does she live?"], "details": 
     [
         ('[{"n": 2, "base": "", "priority": 1, "after": [1]}]', [Detail(n=2, after=[1])]),
         ('[{"n": "2", "after": ["1"]}, {"n": "the second"}, "2", null]', [Detail(n=2, after=[1])]),
-        ("[]", []),
         ("null", []),
         ('"none"', []),
     ],
 )
 def test_a_plan_keeps_the_details_that_are_in_their_form(details, read):
-    plan = FencedAdapter().parse(Decompose, PLAN % details)
+    plan = written(PLAN % details, Decompose)
     assert plan == {"sub_queries": ["Who leads Dune?", "Where does she live?"], "details": read}
-    assert FencedAdapter().parse(Decompose, "1. One thing\n2. Another")["details"] == []
 
 
 def test_the_form_of_a_plan_and_an_example_of_it_read_back_as_they_were():
@@ -95,16 +124,14 @@ def test_the_form_of_a_plan_and_an_example_of_it_read_back_as_they_were():
     assert json.loads(form)["details"] == [{"n": 1, "base": "", "priority": 1, "after": [1]}]
 
 
-@pytest.mark.parametrize("scrap", ["[", "![", "{", "[x](", "\n", "a: ", " ", '{"a":', "[{", "http://", "<a", "- "])
+@pytest.mark.parametrize("scrap", ["[", "![", "{", "{}", "[x](", "\n", "a: ", '{"a":', "[{", "http://", "<a", "- "])
 def test_no_reply_however_made_keeps_the_reader_for_seconds(scrap):
-    text, began = (scrap * 32_000)[:32_000] + "x)", time.process_time()
+    text, began = (scrap * 32_000)[:32_000] + "x)}", time.process_time()
     remove_links(text)
     links = LinkFilter()
     links.feed(text)
     links.rest()
-    for outputs in ({"a": False}, {"a": True}, {"a": False, "b": False}):
-        with suppress(UnreadableReply):
-            read_texts(text, outputs)
-    with suppress(UnreadableReply):
-        read_decisions("x" + text, NOUL)
+    for signature in (Decompose, Missing, Generate):
+        written(text, signature)
+        written("{x" + text, signature)
     assert time.process_time() - began < 3.0, "of the processor's time: by the square of the length it would be ten"

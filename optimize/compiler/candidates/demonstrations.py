@@ -350,16 +350,21 @@ def plain_values(reply: Mapping[str, Any]) -> dict[str, Any]:
 def collect_failures(runs: Sequence[Run], name: str) -> list[Failure]:
     """Return the predictor's part in runs that ended badly."""
     return [
-        {
-            "Inputs": {n: to_jsonable(value) for n, value in to_prompt_inputs(ask.inputs).items()},
-            "Generated Outputs": {n: to_jsonable(value) for n, value in plain_values(reply).items()},
-            "Feedback": _write_feedback(run),
-        }
+        describe_failure(to_prompt_inputs(ask.inputs), plain_values(reply), _write_feedback(run))
         for run in runs
         if not run.verdict.correct
         for ask, reply in run.asked
         if ask.predictor == name
     ]
+
+
+def describe_failure(inputs: Mapping[str, Any], outputs: Mapping[str, Any], feedback: str) -> Failure:
+    """Return what a predictor got wrong, in GEPA's form."""
+    return {
+        "Inputs": {name: to_jsonable(value) for name, value in inputs.items()},
+        "Generated Outputs": {name: to_jsonable(value) for name, value in outputs.items()},
+        "Feedback": feedback,
+    }
 
 
 def _write_feedback(run: Run) -> str:

@@ -7,15 +7,15 @@ by round (successive halving; Jamieson and Talwalkar, 2016), and the neighbours 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import numpy as np
 
-from optimize.compiler.demonstrations import Demonstration, thin_out, to_json
+from optimize.compiler.candidates.demonstrations import Demonstration, thin_out, to_json
 from optimize.compiler.replay import Replay
 from optimize.evaluation.metrics import judge_answer
 from optimize.labelled.dataset import LabelledQuestion
@@ -23,7 +23,7 @@ from program.answer import Outcome
 from program.errors import BudgetStop
 from program.loop.evidence import rank_pool, read_need
 from program.loop.grounding import Draft, write_once
-from program.loop.state import DRAFT, Find, Flow, Request, State
+from program.loop.state import DRAFT, Find, State
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout, vary_layout
 from program.passage import Passage
 
@@ -68,7 +68,7 @@ def screen_layouts(
     others = [one for one in demonstrations if one.predictor == DRAFT and one.topic not in known]
     predictor = program.predictor(DRAFT)
     predictor.demos = predictor.demos or [to_json(one).fields for one in thin_out(others, AS_IT_IS.demonstrations)]
-    parameter = find_layouts(replay)[DRAFT]
+    parameter: Layout = dict(program.named_parameters())[DRAFT + LAYOUT]
     now, tried = parameter.value, 0
 
     def score(layout: PromptLayout, places: Sequence[int]) -> list[float]:
@@ -94,7 +94,11 @@ def race_layouts(
     The layout `now` is in it to the end.
     """
     draw = random.Random(seed)
-    racing = list(dict.fromkeys([now, *(_draw_layout(choices, draw) for _ in range(4 * ROUNDS[0][0]))]))
+    drawn = (
+        PromptLayout(**{name: draw.choice(list(values)) for name, values in choices.items()})
+        for _ in range(4 * ROUNDS[0][0])
+    )
+    racing = list(dict.fromkeys([now, *drawn]))
     found: dict[PromptLayout, list[float]] = {}
 
     def rank(layouts: Sequence[PromptLayout]) -> list[PromptLayout]:
@@ -120,8 +124,10 @@ def race_layouts(
 
 def count_calls(count: int) -> int:
     """Return the calls that a race over so many questions comes to at most."""
-    new = [most * (min(upto, count) - min(before, count)) for (most, upto), (_, before) in _pair_rounds()]
-    return sum(new) + NEIGHBOURS * min(ROUNDS[-2][1], count)
+    tried = [0, *(min(upto, count) for _, upto in ROUNDS)]
+    return (
+        sum(most * (b - a) for (most, _), (a, b) in zip(ROUNDS, pairwise(tried), strict=True)) + NEIGHBOURS * tried[-2]
+    )
 
 
 def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: int) -> list[Case]:
@@ -140,50 +146,18 @@ def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: in
         ranked = rank_pool(pool or (), replay.program.tuning())
         gold = [texts[one] for one in question.evidence]
         others = [one for one in ranked if one.id not in question.evidence][: max(SHOWN - len(gold), 0)]
-        kept = {one.id for one in others} | set(question.evidence)
         order = {one.id: place for place, one in enumerate(ranked)}
-        shown = sorted((one for one in (*gold, *others) if one.id in kept), key=lambda one: order.get(one.id, SHOWN))
+        shown = sorted((*gold, *others), key=lambda one: order.get(one.id, SHOWN))
         cases.append(Case(question, shown))
     return cases
 
 
 def score_cases(replay: Replay, cases: Sequence[Case]) -> list[float]:
-    """Return for each question the share of its facts that would be delivered.
-
-    It is 0 for a wrong text.
-    """
-    scores = []
-    for case, draft in zip(cases, write_cases(replay, cases), strict=True):
-        verdict = judge_answer(case.question, Outcome.ANSWERED, draft.text)
-        scores.append(0.0 if verdict.wrong else verdict.fact_share)
-    return scores
-
-
-def write_cases(replay: Replay, cases: Sequence[Case]) -> list[Draft]:
-    """Return what the writer makes of the cases, checked but not judged."""
-    drafts = [Draft() for _ in cases]
-    flows: dict[int, Flow[Draft]] = {
-        n: write_once(_state_of(replay, case), strict=False) for n, case in enumerate(cases)
-    }
-    told: dict[int, Any] = dict.fromkeys(flows)
-    while told:
-        requests: dict[int, list[Request]] = {}
-        for n, replies in told.items():
-            try:
-                requests[n] = flows[n].send(replies)  # None starts a generator
-            except StopIteration as stop:
-                drafts[n] = stop.value
-        flat = replay.reply_all([request for one in requests.values() for request in one])
-        found: Iterator[Any] = iter(flat)
-        told = {n: [next(found) for _ in one] for n, one in requests.items()}
-        told = {n: replies for n, replies in told.items() if None not in replies}  # a failed text states nothing
-    return drafts
-
-
-def find_layouts(replay: Replay) -> dict[str, Layout]:
-    """Return the layouts of a program by the predictor whose prompt they lay out."""
-    parameters = replay.program.named_parameters()
-    return {name.removesuffix(LAYOUT): one for name, one in parameters if isinstance(one, Layout)}
+    """Return for each question the share of its facts that would be delivered, 0 for a wrong or a failed text."""
+    drafts = replay.finish_flows([write_once(_state_of(replay, case), strict=False) for case in cases])
+    texts = [(draft or Draft()).text for draft in drafts]
+    verdicts = [judge_answer(case.question, Outcome.ANSWERED, text) for case, text in zip(cases, texts, strict=True)]
+    return [0.0 if verdict.wrong else verdict.fact_share for verdict in verdicts]
 
 
 def _state_of(replay: Replay, case: Case) -> State:
@@ -191,11 +165,3 @@ def _state_of(replay: Replay, case: Case) -> State:
     state = State(asked, program, 1, lambda: None, [], read_need(asked))
     state.kept, state.tuning = list(case.passages), replace(state.tuning, ground=0)
     return state
-
-
-def _draw_layout(choices: Mapping[str, Sequence[Any]], draw: random.Random) -> PromptLayout:
-    return PromptLayout(**{name: draw.choice(list(values)) for name, values in choices.items()})
-
-
-def _pair_rounds() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    yield from zip(ROUNDS, [(0, 0), *ROUNDS], strict=False)

@@ -8,8 +8,9 @@ can change an answer is offered: an embedded decider reads demonstrations alone,
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import dspy
@@ -17,13 +18,14 @@ import numpy as np
 import orjson
 from pydantic import TypeAdapter
 
-from optimize.compiler.demonstrations import (
+from optimize.compiler.candidates.demonstrations import (
     MOST,
     Demonstration,
     Failure,
     Run,
     bootstrap_demonstrations,
     collect_failures,
+    describe_failure,
     label_of,
     learns_demos,
     observe_runs,
@@ -32,15 +34,16 @@ from optimize.compiler.demonstrations import (
     thin_out,
     to_json,
 )
+from optimize.compiler.candidates.labels import LabelledCases, label_cases
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import Floats, LabelledCases, label_cases, survives
+from optimize.compiler.scoring import Floats, survives
 from program.errors import BudgetStop
-from program.loop.decisions import Decision, is_decision, is_undecided, to_jsonable
+from program.loop.decisions import Decision, is_decision, is_undecided
 from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
 from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask
-from program.models.language.decision_format import EXAMPLES_SHOWN, format_example
+from program.models.deciders import EXAMPLES_SHOWN, is_short
 from program.models.language.layout import LAYOUT, PromptLayout
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
@@ -58,17 +61,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Instructions, and kinds of demonstration sets, that a predictor is offered beside what it has."""
+    """What one predictor may be given: instructions beside its own, and sets of demonstrations, its own first."""
 
-    instructions: tuple[str, ...] = ()
-    demonstrations: tuple[str, ...] = ()
+    instructions: tuple[str, ...]
+    demonstrations: Sets
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateSets:
-    """The sets of demonstrations and the offers of each predictor, by its name."""
+    """The offers of each predictor, by its name."""
 
-    sets: Mapping[str, Sets]
     offers: Mapping[str, Offer]
     layouts: Mapping[str, tuple[PromptLayout, ...]] = field(default_factory=dict)
     """The layouts of its prompt that did better than a predictor's own, the best first."""
@@ -76,23 +78,19 @@ class CandidateSets:
     @property
     def begun_choices(self) -> Setting:
         """Choices that give what has none the labelled demonstrations, and prompts their best layouts."""
-        begun = (
-            n for n, o in self.offers.items() if o.demonstrations[:1] == (LABELLED,) and not self.sets[n][AS_IT_IS]
-        )
+        own = {name: offer.demonstrations for name, offer in self.offers.items()}
+        begun = (name for name, sets in own.items() if list(sets)[1:2] == [LABELLED] and not sets[AS_IT_IS])
         laid = (name + LAYOUTS for name, layouts in self.layouts.items() if layouts)
         return dict.fromkeys([*(name + DEMONSTRATIONS for name in begun), *laid], 1.0)
 
     def equip_program(self, program: dspy.Module, without: frozenset[str] = frozenset()) -> None:
         """Give each predictor its candidates, without those of some topics."""
         predictors = dict(program.named_predictors())
-        for name, own in self.sets.items():
-            predictor, offer = predictors[name], self.offers.get(name, Offer())
+        for name, offer in self.offers.items():
+            predictor = predictors[name]
             before: Choices | None = getattr(predictor, "candidates", None)
             base = predictor.signature if before is None else before.signatures[0]
-            shown = [
-                [one.fields for one in own[kind] if one.topic not in without]
-                for kind in (AS_IT_IS, *offer.demonstrations)
-            ]
+            shown = [[one.fields for one in own if one.topic not in without] for own in offer.demonstrations.values()]
             if before is not None and before.demonstrations[0] == shown[0]:
                 shown[0] = before.demonstrations[0]  # the very same list, so that nothing is worked out anew
             signatures = [base, *(base.with_instructions(text) for text in offer.instructions)]
@@ -112,23 +110,17 @@ class CandidateSets:
     def describe_choice(self, base: AgenticRAG, setting: Setting) -> dict[str, dict[str, str]]:
         """Return the kind of candidate that a setting chooses, by the choice's name."""
         found = {}
-        for name, at in sorted(setting.items()):
-            if not is_candidate(name):
+        for name, place in sorted((name, int(at)) for name, at in setting.items() if is_candidate(name)):
+            predictor = name.partition("#")[0]
+            if name.endswith(DEMONSTRATIONS):
+                kinds = list(self.offers[predictor].demonstrations)
+                found[name] = {"kind": kinds[place], "text": f"of {len(kinds)}"}
                 continue
-            predictor, _, kind = name.partition("#")
-            place = int(at)
-            if kind == "layout":
-                laid = (base.layout_of(predictor), *self.layouts[predictor])[place]
-                found[name] = {"kind": "another" if place else AS_IT_IS, "text": str(asdict(laid))}
-                continue
-            offer = self.offers[predictor]
-            if kind == "demonstrations":
-                count = len(offer.demonstrations) + 1
-                found[name] = {"kind": (AS_IT_IS, *offer.demonstrations)[place], "text": f"of {count}"}
+            if name.endswith(LAYOUTS):
+                texts = [str(asdict(one)) for one in (base.layout_of(predictor), *self.layouts[predictor])]
             else:
-                now = base.predictor(predictor).signature.instructions
-                text = (now, *offer.instructions)[place]
-                found[name] = {"kind": "another" if place else AS_IT_IS, "text": text}
+                texts = [base.predictor(predictor).signature.instructions, *self.offers[predictor].instructions]
+            found[name] = {"kind": "another" if place else AS_IT_IS, "text": texts[place]}
         return found
 
     def dump(self) -> Any:
@@ -153,31 +145,33 @@ def find_candidates(
 ) -> CandidateSets:
     """Return the candidates worth searching for each predictor.
 
-    The `layouts` of prompts are among them.
-
-    `first` has the instructions in the code, `base` what is compiled from. The programs of the arms are given the
-    candidates on the way.
+    The `layouts` of prompts are among them. `first` has the instructions in the code, `base` what is compiled from. The
+    programs of the arms are given the candidates on the way.
     """
-    found = replace(gather_sets(base, demonstrations, []), layouts=layouts)
-    found.equip_arms(arms)
+    sets = gather_sets(base, demonstrations, [])
+    begun = CandidateSets(offer_labels(sets), layouts)
+    begun.equip_arms(arms)
     runs: list[Run] = []
     with contextlib.suppress(BudgetStop):
-        runs = _observe_useful(base, demonstrations, arms, found)
+        if _is_worth_running(base, demonstrations):
+            for arm in arms:
+                apply_setting(arm.replay.program, begun.begun_choices)
+            runs = observe_runs(arms)
     if good := bootstrap_demonstrations(runs):
-        found = replace(gather_sets(base, demonstrations, good), layouts=layouts)
-    offers = dict(found.offers)
+        sets = gather_sets(base, demonstrations, good)
+    offers = offer_labels(sets)
     with contextlib.suppress(BudgetStop):
-        for done, name in enumerate(found.sets):
-            progress(done, len(found.sets))
+        for done, name in enumerate(sets):
+            progress(done, len(sets))
             written, now = (one.predictor(name).signature.instructions for one in (first, base))
             texts = [written] if written != now and reads_instructions(base, name) else []
-            screening = Screening(label_cases(arms, demonstrations, name), len(_offered_anyway(found, name)))
+            begins_with = len(offers[name].demonstrations) - 1  # the labelled ones of a new decider, else its own
+            screening = Screening(label_cases(arms, demonstrations, name), begins_with)
             if propose is not None and reads_instructions(base, name):
-                failures = screening.find_failures() or collect_failures(runs, name)
-                texts += propose(name, failures)
-            offers[name] = _screen_offer(found, screening, texts, arms, learns_demos(base, name))
-    offered = {name: offer for name, offer in offers.items() if offer != Offer()}
-    found = CandidateSets(found.sets, offered, layouts)
+                texts += propose(name, screening.find_failures() or collect_failures(runs, name))
+            every = Offer(tuple(texts), sets[name])
+            offers[name] = _screen_offer(screening, every, offers[name], arms, learns_demos(base, name))
+    found = CandidateSets(offers, layouts)
     found.equip_arms(arms)
     return found
 
@@ -240,12 +234,10 @@ class Screening:
 
     def _note_failure(self, ask: Ask, reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> None:
         told = plain_values(reply)
-        if wrong := {name: value for name, value in wanted.items() if told[name] != value}:
-            inputs = {name: to_jsonable(value) for name, value in ask.inputs.items()}
-            feedback = "; ".join(f"{name} should have been {value}" for name, value in wrong.items())
-            failure = {"Inputs": inputs, "Generated Outputs": told, "Feedback": feedback}
-            if failure not in self._failures:
-                self._failures.append(failure)
+        wrong = [f"{name} should have been {value}" for name, value in wanted.items() if told[name] != value]
+        failure = describe_failure(ask.inputs, told, "; ".join(wrong))
+        if wrong and failure not in self._failures:
+            self._failures.append(failure)
 
 
 def label_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
@@ -262,8 +254,8 @@ def label_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> floa
     return float(-np.log(np.clip(right, SURE, 1 - SURE)).mean()) if right else float("nan")
 
 
-def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> CandidateSets:
-    """Return each predictor's sets; one without any that decides embedded, or writes, is offered the labelled."""
+def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> dict[str, Sets]:
+    """Return each predictor's sets: as it is, from labels, and from good runs."""
     sets: dict[str, Sets] = {}
     for name, predictor in program.named_predictors():
         own = [to_json(one) for one in made if one.predictor == name]
@@ -281,8 +273,17 @@ def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequen
             sets[name] = _sets_for_heads(had, own, new)
         elif reads_instructions(program, name):
             sets[name] = _sets_for_prompts(had, own, runs, predictor)
-    new = [name for name, own in sets.items() if LABELLED in own and not own[AS_IT_IS]]
-    return CandidateSets(sets, {name: Offer((), (LABELLED,)) for name in new})
+    return sets
+
+
+def offer_labels(sets: Mapping[str, Sets]) -> dict[str, Offer]:
+    """Return the offers to begin with: what has no demonstrations is offered the labelled."""
+    new = {name for name, own in sets.items() if LABELLED in own and not own[AS_IT_IS]}
+    return {name: Offer((), _pick_kinds(own, [LABELLED] if name in new else [])) for name, own in sets.items()}
+
+
+def _pick_kinds(sets: Sets, kinds: Sequence[str]) -> Sets:
+    return {kind: sets[kind] for kind in (AS_IT_IS, *kinds)}
 
 
 def _sets_for_heads(had: list[Demonstration], own: list[Demonstration], new: list[Demonstration]) -> Sets:
@@ -299,7 +300,7 @@ def _sets_for_prompts(
     found, decision = {AS_IT_IS: had}, is_decision(predictor)
     outputs = predictor.signature.output_fields
     for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
-        fit = [one for one in source if format_example(one.fields, outputs) is not None] if decision else source
+        fit = [one for one in source if is_short(one.fields, outputs)] if decision else source
         for size in FEW if decision else FEW[-1:]:  # of a text the layout says how many of them are shown
             few = thin_out(fit, size)
             if decision:
@@ -324,36 +325,22 @@ def _to_text(fields: Mapping[str, Any]) -> str:
     return orjson.dumps(dict(fields), option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _observe_useful(
-    base: AgenticRAG, demonstrations: Sequence[Demonstration], arms: Sequence[Arm], found: CandidateSets
-) -> list[Run]:
-    """Return the program's own runs with the labelled demonstrations, where they can be of use."""
+def _is_worth_running(base: AgenticRAG, demonstrations: Sequence[Demonstration]) -> bool:
+    """Return True where the program's own runs can be of use: to a prompt, or to a decider with few labels."""
+    counts = Counter(one.predictor for one in demonstrations)
     names = [name for name, _ in base.named_predictors()]
-    counts = {name: sum(one.predictor == name for one in demonstrations) for name in names}
-    if not any(reads_instructions(base, n) or (learns_demos(base, n) and 0 < counts[n] < MOST // 2) for n in names):
-        return []
-    for arm in arms:
-        apply_setting(arm.replay.program, found.begun_choices)
-    return observe_runs(arms)
+    return any(reads_instructions(base, n) or (learns_demos(base, n) and 0 < counts[n] < MOST // 2) for n in names)
 
 
-def _offered_anyway(found: CandidateSets, name: str) -> tuple[str, ...]:
-    return found.offers.get(name, Offer()).demonstrations
+def _screen_offer(screening: Screening, every: Offer, begun: Offer, arms: Sequence[Arm], embedded: bool) -> Offer:
+    """Return of every candidate of a predictor those that its labels speak for, or all where they are too few to tell.
 
-
-def _screen_offer(
-    found: CandidateSets, screening: Screening, texts: Sequence[str], arms: Sequence[Arm], embedded: bool
-) -> Offer:
-    """Return the candidates of a predictor that its labels speak for, or all where there are too few to tell."""
-    sets, anyway = found.sets[screening.name], _offered_anyway(found, screening.name)
-    kinds = tuple(kind for kind in sets if kind != AS_IT_IS)
-    every = Offer(tuple(texts), kinds)
+    What the predictor begins with stays.
+    """
     if not screening.can_tell:  # an embedded decider of so few labels would but guess
-        return Offer((), anyway) if screening.topics and embedded else every
-    if every == Offer():
-        return every
-    CandidateSets({screening.name: sets}, {screening.name: every}).equip_arms(arms)
-    return Offer(
-        tuple(texts[place - 1] for place in screening.let_in(INSTRUCTIONS, len(texts))),
-        anyway + tuple(kinds[place - 1] for place in screening.let_in(DEMONSTRATIONS, len(kinds))),
-    )
+        return begun if screening.topics and embedded else every
+    kinds = list(every.demonstrations)
+    CandidateSets({screening.name: every}).equip_arms(arms)
+    texts = [every.instructions[place - 1] for place in screening.let_in(INSTRUCTIONS, len(every.instructions))]
+    let_in = [kinds[place] for place in screening.let_in(DEMONSTRATIONS, len(kinds) - 1)]
+    return Offer(tuple(texts), _pick_kinds(every.demonstrations, [*list(begun.demonstrations)[1:], *let_in]))

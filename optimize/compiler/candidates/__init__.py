@@ -1,0 +1,1 @@
+"""What each predictor may be given (demonstrations, instructions, a layout of its prompt), screened by labels."""

@@ -1,0 +1,272 @@
+"""DSPy decision clients on models by name: a decision model, or a chat model that is asked for the same in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Annotated, Any, Literal
+
+import dspy
+from dspy.utils.exceptions import LMError
+from pydantic import BaseModel, BeforeValidator, Field, create_model, model_validator
+
+from program.models.language.adapter import FencedAdapter
+from program.models.language.decision_wire import decision_call
+from program.models.language.fence import fence_input, remove_invisible
+from program.models.language.gateway import Endpoint, ProviderLM, shared_gateway
+from program.models.language.spending import current_spending
+from program.models.language.transport import CallFailed
+
+DecisionState = Mapping[str, Any]  # what DSPy sends beside the questions: `instructions`, `inputs`, `demos`
+Questions = Mapping[str, Mapping[str, Any]]  # by output, what DSPy asks (`type`, `instructions`, `criteria`)
+Answers = dict[str, dict[str, Any]]
+
+EXAMPLES_SHOWN = 8  # demonstrations in a request
+EXAMPLE_CHARACTERS = 1200  # of each
+REFUSED = (400, 413, 422)  # the statuses by which a server says that it does not take a request of this form
+HOW_TO_DECIDE = (
+    "Decide each of the outputs: first a short reason, then the verdict, then how probable it is. `probability` is "
+    "that of yes, from 0 to 1: near 1 when surely yes, near 0 when surely no, near 0.5 when it could be either; "
+    "`probabilities` sum to 1. Bad: a verdict of no with a probability of 0.9."
+)
+Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+
+
+class ModelDecider:
+    """Answers decision requests by a model on a server; give it to DSPy as a language model.
+
+    When the model cannot be reached in time, the `fallback` client decides, if there is one.
+    """
+
+    supports_decision_requests = True
+    awaits = True
+
+    def __init__(self, endpoint: Endpoint, fallback: Any = None) -> None:
+        self.endpoint = endpoint
+        self.model = endpoint.model
+        self.fallback = fallback
+        self.callbacks: list[Any] = []
+        self.cache = False
+        self.kwargs: dict[str, Any] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModelDecider:
+        return self  # copies of a program share its limits
+
+    @property
+    def stand_in(self) -> Any:
+        """The embedded client behind all models on servers, or None."""
+        return getattr(self.fallback, "stand_in", self.fallback)
+
+    def __call__(self, state: DecisionState, questions: Questions) -> Answers:
+        """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": p}`."""
+        try:
+            return shared_gateway().run(self._ask(state, questions))
+        except CallFailed as failure:
+            answers: Answers = self._hand_over(failure)(state=state, questions=questions)
+            return answers
+
+    async def acall(self, state: DecisionState, questions: Questions) -> Answers:
+        """Return the same, awaited."""
+        try:
+            return await shared_gateway().arun(self._ask(state, questions))
+        except CallFailed as failure:
+            answers: Answers = await self._hand_over(failure).acall(state=state, questions=questions)
+            return answers
+
+    async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
+        """Return the model's own answers; runs on the gateway's loop. Raises `CallFailed`."""
+        raise NotImplementedError
+
+    def _hand_over(self, failure: CallFailed) -> Any:
+        """Return the client that decides instead. Raises the failure where there is none."""
+        if self.fallback is None:
+            raise failure
+        current_spending().hand_over(failure.what, self.model, self.fallback, "decided")
+        current_spending().stand_in(1)
+        return self.fallback
+
+
+class DecisionModel(ModelDecider):
+    """A typed decision model: it answers in one pass, with probabilities and without a prompt.
+
+    A few demonstrations go along. A model that refuses them is asked without, then and from then on.
+    """
+
+    async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
+        bare = {name: _visible(value) for name, value in state.items() if name != "demos"}
+        shown = choose_examples(state.get("demos") or (), questions) if self.endpoint.takes_examples else []
+        if not shown:
+            return await self._request(bare, questions)
+        try:
+            return await self._request({**bare, "demos": _visible(shown)}, questions)
+        except CallFailed as failure:
+            if failure.status not in REFUSED:
+                raise
+        answers = await self._request(bare, questions)
+        self.endpoint.takes_examples = False
+        return answers
+
+    async def _request(self, state: DecisionState, questions: Questions) -> Answers:
+        call = decision_call(self.model, self.endpoint.api_base, state, questions)
+        answers: Answers = json.loads((await self.endpoint.ask(call, current_spending())).text)
+        return answers
+
+
+class LanguageDecider(ModelDecider):
+    """A chat model asked for a reason, a verdict, then a probability, as JSON.
+
+    A reply that cannot be read is asked for once more; then each question gets its safe default (a source is looked
+    into, everything else is denied) and the trace says so. `structured` models are held to a JSON schema.
+    """
+
+    def __init__(self, endpoint: Endpoint, fallback: Any = None, structured: bool = False) -> None:
+        super().__init__(endpoint, fallback)
+        self._adapter = FencedAdapter(structured=structured)
+        self.chat: Any = ProviderLM(endpoint, FencedAdapter(getattr(fallback, "chat", None), structured))
+        """The model as a `dspy.LM`, asked many decisions at once."""
+        self.chat.stand_in = self.stand_in
+
+    async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
+        signature, inputs = _signature_of(state, questions), dict(state["inputs"])
+        try:  # not streamed, and counted with the decision
+            with dspy.context(usage_tracker=None, disable_history=True, send_stream=None):
+                (said,) = await self._adapter.acall(self.chat, {}, signature, [], inputs)
+        except LMError as error:
+            raise (error.__cause__ if isinstance(error.__cause__, CallFailed) else error) from None
+        if None in said.values():
+            current_spending().stand_in(len(questions))
+            return {name: safe_default(name, question) for name, question in questions.items()}
+        return {name: said[name].evidence for name in questions}
+
+
+class NoulVerdict(BaseModel):
+    """A chat model's decision between yes and no."""
+
+    reason: str = Field("", examples=["at most 15 words"])
+    verdict: Annotated[Literal["yes", "no"], BeforeValidator(lambda said: str(said).casefold())] = Field(
+        examples=["yes or no"]
+    )
+    probability: Probability
+
+    @model_validator(mode="after")
+    def _agrees(self) -> NoulVerdict:
+        if self.probability != 0.5 and (self.probability > 0.5) != (self.verdict == "yes"):
+            raise ValueError("the verdict and the probability contradict each other")
+        return self
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """The probability in DSPy's form."""
+        return {"noul": self.probability}
+
+
+class ChoiceVerdict(BaseModel):
+    """A chat model's decision among options, with a probability for each."""
+
+    reason: str = Field("", examples=["at most 15 words"])
+    choice: str
+    probabilities: dict[str, Probability]
+
+    @model_validator(mode="after")
+    def _agrees(self) -> ChoiceVerdict:
+        if not 0.9 <= sum(self.probabilities.values()) <= 1.1:
+            raise ValueError("the probabilities do not sum to 1")
+        if self.probabilities.get(self.choice, 0.0) < max(self.probabilities.values()):
+            raise ValueError("the choice and the probabilities contradict each other")
+        return self
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """The probabilities in DSPy's form."""
+        total = sum(self.probabilities.values())
+        shares = {option: share / total for option, share in self.probabilities.items()}
+        return {"probabilities": shares, "confidence": max(shares.values())}
+
+
+@lru_cache(maxsize=256)
+def _choice_of(options: tuple[str, ...]) -> type[ChoiceVerdict]:
+    """Return a selection among these options, each of which is given a probability."""
+    told: Any = {"properties": {option: {"type": "number"} for option in options}}
+    shares: Any = Field(min_length=len(options), examples=[dict.fromkeys(options, 0.5)], json_schema_extra=told)
+    option: Any = Literal[options]
+    fields: dict[str, Any] = {
+        "choice": (option, Field(examples=["one of them"])),
+        "probabilities": (dict[option, Probability], shares),
+    }
+    return create_model("ChoiceVerdict", __base__=ChoiceVerdict, **fields)
+
+
+def _signature_of(state: DecisionState, questions: Questions) -> Any:
+    """Return the request as a signature whose outputs are verdicts and selections."""
+    fields: dict[str, Any] = {name: (str, dspy.InputField()) for name in state["inputs"]}
+    for name, question in questions.items():
+        options = _options_of(question)
+        told = [f"{question['instructions']} One of: {', '.join(options)}."]
+        told += [f"    {option}: {meaning}" for option, meaning in options.items() if meaning]
+        kind = NoulVerdict if question["type"] == "noul" else _choice_of(tuple(options))
+        fields[name] = (kind, dspy.OutputField(desc="\n".join(told)))
+    parts = [str(state.get("instructions", "")).strip(), HOW_TO_DECIDE]
+    if shown := choose_examples(state.get("demos") or (), questions):
+        parts.append("\n".join(["Examples that people labelled:", *(_format_example(one, questions) for one in shown)]))
+    return dspy.Signature(fields, "\n\n".join(parts))
+
+
+def _options_of(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a question is decided between, each with what it means."""
+    criteria = question.get("criteria") or {}
+    if question["type"] == "noul":
+        return {"yes": criteria.get("true"), "no": criteria.get("false")}
+    return dict(criteria) if question["type"] == "choice" else {str(n): told for n, told in enumerate(criteria)}
+
+
+def choose_examples(demos: Sequence[Mapping[str, Any]], outputs: Collection[str]) -> list[Mapping[str, Any]]:
+    """Return a few demonstrations, as different in their labels as they come."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for demo in demos:
+        labels = _labels_of(demo, outputs)
+        if labels and is_short(demo, outputs):
+            groups.setdefault(str(labels), []).append(demo)
+    return [demo for turn in zip_longest(*groups.values()) for demo in turn if demo is not None][:EXAMPLES_SHOWN]
+
+
+def is_short(demo: Mapping[str, Any], outputs: Collection[str]) -> bool:
+    """Tell whether a demonstration is short enough for a request."""
+    return sum(len(str(value)) for name, value in demo.items() if name not in outputs) <= EXAMPLE_CHARACTERS
+
+
+def _labels_of(demo: Mapping[str, Any], outputs: Collection[str]) -> dict[str, Any]:
+    return {name: _label_word(demo[name]) for name in outputs if demo.get(name) is not None}
+
+
+def _label_word(value: Any) -> Any:
+    value = value.get("value") if isinstance(value, Mapping) else getattr(value, "value", value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+
+
+def _format_example(demo: Mapping[str, Any], outputs: Collection[str]) -> str:
+    inputs = " ".join(fence_input(name, value) for name, value in demo.items() if name not in outputs)
+    return f"{inputs}\n-> {json.dumps(_labels_of(demo, outputs), ensure_ascii=False, default=str)}"
+
+
+def _visible(value: Any) -> Any:
+    """Return a value without the characters that no reader sees."""
+    if isinstance(value, str):
+        return remove_invisible(value)
+    if isinstance(value, Mapping):
+        return {name: _visible(item) for name, item in value.items()}
+    return [_visible(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the careful reading of a question that nothing decided.
+
+    Every source is taken, the middle route, nothing upheld. What is not upheld is marked `undecided`: its 0 is no
+    score.
+    """
+    if question["type"] == "noul":
+        return {"noul": 1.0} if name.startswith("base_") else {"noul": 0.0, "undecided": True}
+    options = list(_options_of(question))
+    chosen = "simple" if "simple" in options else options[0]
+    return {"probabilities": {option: float(option == chosen) for option in options}, "confidence": 0.0}
