@@ -58,7 +58,7 @@ class ArrayKeywords:
         self._last: tuple[str | None, NDArray[np.float64]] = (None, np.zeros(0))
 
     def search(self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> list[int]:
-        """Return the `k` best rows of a base (None: of all) that score above 0, best first."""
+        """Return the `k` best rows above 0 of a base (None: of all), best first."""
         scores = self._score_all(query)
         rows = self.selection.admitted_rows(base, filters)
         return best_rows(scores, rows[scores[rows] > 0], k)
