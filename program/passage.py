@@ -169,7 +169,7 @@ class Source(Protocol):
 
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """Return the best `k` of the candidates, best first."""
-        return self.candidates(query, k, filters)
+        return self.candidates(query, k, filters)[: max(k, 0)]
 
     async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """Return `search` without holding up the event loop."""

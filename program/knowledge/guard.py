@@ -54,7 +54,10 @@ class Guard:
         )
 
     def fetch(self, url: str, headers: Mapping[str, str] | None = None, body: Any = None) -> FetchedFile:
-        """Return the reply to a request, which posts a body as JSON. Raises `KnowledgeError` without one."""
+        """Return the reply to a request. Raises `KnowledgeError` without one.
+
+        A request with a body posts it as JSON.
+        """
         until = time.monotonic() + self.seconds
         content = bytearray()
         method = "GET" if body is None else "POST"

@@ -89,7 +89,10 @@ class JsonApi(Source):
         return self.card
 
     def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """Return what was found and passes the filters, by cosine, with `dense` and (among these) `keyword` scores."""
+        """Return what was found and passes the filters, by cosine.
+
+        `scores` holds `dense` and, among what was found, `keyword`.
+        """
         if depth <= 0 or not query.strip():
             return []
         found = drop_repeats([p for p in self.fetch_passages(query) if filters.admits(p)])
@@ -103,7 +106,10 @@ class JsonApi(Source):
         return sorted(scored, key=lambda p: (-p.score, p.id))[:depth]
 
     def fetch_passages(self, query: str) -> list[Passage]:
-        """Return one passage for each of the first items that have a text, or raise `KnowledgeError`."""
+        """Return one passage for each of the first items that have a text.
+
+        Raises `KnowledgeError` when the service fails, or the pointers lead nowhere.
+        """
         url = self.settings.url.replace("{query}", quote(query, safe="")).replace("{k}", str(self.most))
         body = {"query": query, "max_results": self.most} if self.posts else None
         reply = self._guard.fetch_json(url, self._headers, body)

@@ -102,7 +102,10 @@ def place_index(folder: Path, name: str) -> Path:
 
 
 def read_current(folder: Path) -> tuple[str, str]:
-    """Return the index that readers open and its file's SHA-256, or nothing. Raises `KnowledgeError`."""
+    """Return the index that readers open and its file's SHA-256.
+
+    Both are empty when there is none. Raises `KnowledgeError` when the note of it is damaged.
+    """
     try:
         noted = json.loads((folder / CURRENT).read_bytes())
         return noted["generation"], noted["sha256"]
@@ -127,7 +130,10 @@ def set_current(folder: Path, name: str) -> None:
 
 
 def write_index(file: Path, index: Index, lines: str) -> None:
-    """Write an index and its `to_lines` whole, both on the disk before the file has its name."""
+    """Write an index and its `to_lines` whole.
+
+    All of it is on the disk before the file has its name.
+    """
     words = {"terms": list(index.keywords.terms), "names": index.graph.names}
     texts = {"passages": lines, "words": json.dumps(words, ensure_ascii=False)}
     arrays: dict[str, NDArray[Any]] = {"vectors": index.matrix}
@@ -172,7 +178,10 @@ def read_index(file: Path, embedder_digest: str) -> Index:
 
 
 def read_vectors(file: Path, embedder_digest: str) -> dict[str, Floats]:
-    """Return the vectors of an index of that embedder by their texts; of another format, none."""
+    """Return the vectors of an index of that embedder by their texts.
+
+    An index of another format or embedder has none.
+    """
     try:
         if _read_manifest(file)["embedder_digest"] != embedder_digest:
             return {}

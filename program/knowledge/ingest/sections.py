@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -114,14 +115,9 @@ def split_markdown(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) ->
 
 def split_paragraphs(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) -> tuple[str, list[TextSection]]:
     """Return no heading, and text as one section `top`, cut at blank lines if long."""
-    blocks: list[_Block] = []
-    start = 0
-    lines = text.split("\n")
-    for at, line in enumerate([*lines, ""]):
-        if not line.strip():
-            if at > start:
-                blocks.append(_Block("\n".join(lines[start:at]), start, at))
-            start = at + 1
+    lines = groupby(enumerate(text.split("\n")), lambda numbered: bool(numbered[1].strip()))
+    runs = [list(run) for written, run in lines if written]
+    blocks = [_Block("\n".join(line for _, line in run), run[0][0], run[-1][0] + 1) for run in runs]
     return "", list(_cut_section(TOP, (), blocks, first_line, limit))
 
 
