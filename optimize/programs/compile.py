@@ -19,7 +19,7 @@ from optimize.compiler.compile import RECORD, choose, search_settings, take_up_s
 from optimize.compiler.plan import SEARCHED, begin_study, lead_study
 from optimize.compiler.publish import Publisher, compare_grades
 from optimize.compiler.record import Entry, Record, digest_json
-from optimize.compiler.scoring import split_topics
+from optimize.compiler.scoring import Scoring, split_topics
 from optimize.compiler.search import Live, Search, Session, Watch
 from optimize.compiler.study import Caps, Note, Share, Spending, Study
 from optimize.evaluation.comparison import judge_difference
@@ -28,11 +28,10 @@ from optimize.evaluation.stats import PairedResult
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.split import sample_stratified
 from optimize.programs.examples import Metric, score_prediction
-from optimize.programs.optimizers import run_optimizer
+from optimize.programs.optimizers import RAGC, require_optimizer, run_optimizer
 from optimize.programs.recording import Answered
 from optimize.programs.task import (
     GOOD,
-    ModuleScoring,
     Task,
     asking,
     check_program,
@@ -48,7 +47,6 @@ from program.models.embedded.decider import LocalDecider
 from program.serve.factory import Factory
 from program.serve.reference import resolve
 
-RAGC = "ragc"
 MOST = 4_000  # demonstrations of a predictor that the embedded decider answers
 
 
@@ -103,6 +101,7 @@ def compile_program(
     an `optimizer` of DSPy's learns in its way. The study is kept in `.ragc` of the working folder. Raises as
     `compile_project`, `SettingsError` and `ModelError` for a program that cannot be made or asked.
     """
+    require_optimizer(optimizer)
     project, caps = open_project(name, artifacts), Caps(max_calls, max_usd, max_seconds)
     begun, seed, origin, caps = take_up_study(project, study, resume, trials, seed, origin, caps)
     task = open_task(project, make, data, metric, seed, origin)
@@ -223,7 +222,7 @@ def _search(
     begun = {**as_it_is, **candidates.begun_choices}
     shown = {d.name: 1.0 for d in find_dimensions(arms[0].replay.program) if d.nominal}
     space = widen_weights(find_dimensions(arms[0].replay.program))
-    scoring = ModuleScoring(arms, task)
+    scoring = Scoring(arms, task.score)
     search = Search(study, scoring, [as_it_is, begun, {**begun, **shown}], 0.0, task.seed, space=space)
     search_settings(session, search, sweep=fit_decisions)
     final = task.base.deepcopy()
