@@ -126,7 +126,8 @@ class _Decision:
             return [1 - found["noul"], found["noul"]]
         p = found["probabilities"]
         if self.parameters[0].log:
-            return list(p.values())
+            named = [d.name.partition("=")[2] for d in self.parameters]
+            return [sum(share for option, share in p.items() if option not in named), *(p[one] for one in named)]
         level = sum(n * share for n, share in p.items()) / sum(p.values()) - (self.parameters[0].low - LEAST)
         return [1 - level, level]
 
