@@ -40,7 +40,7 @@ from optimize.compiler.compile import compile_project, make_demonstrations
 from optimize.compiler.plan import begin_study, copy_program, open_compile, plan_search
 from optimize.compiler.publish import Compiled
 from optimize.compiler.record import Record
-from optimize.compiler.scoring import Scoring
+from optimize.compiler.scoring import Scoring, UtilityGrader
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Session
 from optimize.compiler.study import Caps, Share, Spending
 from optimize.labelled.dataset import read_labelled
@@ -191,7 +191,7 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
                 return optimizer.compile(program, trainset=peer.examples(peer.shown))
 
         theirs, seconds = timed(fit)
-        scoring = Scoring(plan.arms, project.settings.utility)
+        scoring = Scoring(plan.arms, UtilityGrader(project.settings.utility, opened.base.runtime.library))
         grid = [{**read_setting(theirs), "grounder.responsive:responsive": n / 100} for n in range(2, 99)]
         scoring(grid[0])
         _, ours = timed(lambda score=scoring, rest=grid[1:]: [score(setting) for setting in rest])

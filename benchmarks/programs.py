@@ -26,10 +26,11 @@ import dspy
 import numpy as np
 from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 
+from optimize.compiler.scoring import Scoring
 from optimize.compiler.study import Spending
 from optimize.programs.compile import compile_program
 from optimize.programs.optimizers import run_optimizer
-from optimize.programs.task import ModuleScoring, asking, evaluate_program, open_project, open_task
+from optimize.programs.task import asking, evaluate_program, open_project, open_task
 from optimize.programs.thresholds import fit_decisions, widen_weights
 from program.loop.policy import apply_setting, find_dimensions, read_setting
 
@@ -127,7 +128,7 @@ def measure_thresholds(folder: Path, quick: bool) -> Iterator[Figure]:
         evaluate_program(task, task.base, task.parts["test"])  # what is fitted once is neither's time
         began = time.perf_counter()
         program = task.base.deepcopy()
-        scoring = ModuleScoring([task.arm(program, task.parts["train"])], task)
+        scoring = Scoring([task.arm(program, task.parts["train"])], task.score)
         space = widen_weights(find_dimensions(program))
         found = fit_decisions(scoring, space, read_setting(program), lambda done, of: None)
         seconds = time.perf_counter() - began

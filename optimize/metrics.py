@@ -7,7 +7,7 @@ from typing import Any
 
 import dspy
 
-from optimize.evaluation.metrics import judge_answer, score_utility
+from optimize.evaluation.grades import judge_answer, score_utility
 from optimize.labelled.dataset import KEYS, LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Outcome

@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from optimize.cli.main import app
-from optimize.evaluation.metrics import METRICS
+from optimize.evaluation.grades import METRICS
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import StoppedBy
 from program.loop.policy import PRESETS, Policy

@@ -19,7 +19,7 @@ from optimize.evaluation.comparison import (
     read_scores,
 )
 from optimize.evaluation.evaluate import Evaluation, Grader
-from optimize.evaluation.metrics import Grade
+from optimize.evaluation.grades import Grade
 from optimize.evaluation.stats import correct_holm
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import warn_of_overlap

@@ -157,7 +157,7 @@ def count_noun(n: int, noun: str) -> str:
 
 def format_measure(name: str, measure: Mapping[str, Any] | None) -> str:
     """Return `91.2 [88.0, 94.1]` in percent for a share, else `1.25 [1.10, 1.40]`; a dash for None."""
-    from optimize.evaluation.metrics import PROPORTIONS
+    from optimize.evaluation.grades import PROPORTIONS
 
     if measure is None:
         return "-"

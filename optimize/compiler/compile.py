@@ -28,7 +28,7 @@ from optimize.compiler.plan import (
 from optimize.compiler.publish import Compiled, Publisher, TestReport, seal
 from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.replay import PARALLEL_CALLS, Arm
-from optimize.compiler.scoring import Scoring, Sweeps, sweep_knobs
+from optimize.compiler.scoring import Scoring, Sweeps, UtilityGrader, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, open_study
 from optimize.evaluation.evaluate import Grader, evaluate_side_by_side
@@ -117,7 +117,8 @@ def open_session(project: Project, caps: Caps, watch: Watch, study: str = "") ->
 def open_search(study: Study, opened: Opened, plan: SearchPlan, worker: int = 0) -> Search:
     """Return the search of what a plan says."""
     weights = opened.project.settings.utility
-    return Search(study, Scoring(plan.arms, weights), plan.firsts, weights.call, opened.seed, worker)
+    scoring = Scoring(plan.arms, UtilityGrader(weights, opened.base.runtime.library))
+    return Search(study, scoring, plan.firsts, weights.call, opened.seed, worker)
 
 
 def take_up_study(

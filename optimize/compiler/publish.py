@@ -27,7 +27,7 @@ from optimize.compiler.search import Search, Session
 from optimize.compiler.study import Note
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.metrics import Grade, judge_answer
+from optimize.evaluation.grades import Grade, judge_answer
 from optimize.evaluation.stats import PairedResult, paired_test
 from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import question_digest

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimize.compiler.replay import Arm
-from optimize.evaluation.metrics import judge_answer, score_routing, score_support, score_utility
+from optimize.evaluation.grades import judge_answer, score_routing, score_support, score_utility
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import BudgetStop
+from program.knowledge.library import Library
 from program.loop.policy import Dimension, ProgramParameters, Setting
+from program.settings import UtilitySettings
 from program.signatures import BASE_PREFIX
 
 ROUTE = "classifier.route"
@@ -74,15 +76,14 @@ class Scores(NamedTuple):
 class Scoring:
     """Settings scored on the questions of several arms, once each; `broken` says what could not be graded."""
 
-    def __init__(self, arms: Sequence[Arm], weights: Any) -> None:
+    def __init__(self, arms: Sequence[Arm], grade: GradeAnswer) -> None:
         self.arms = arms
         self.questions = [question for arm in arms for question in arm.questions]
         self._arm_of = [at for at, arm in enumerate(arms) for _ in arm.questions]
         self.broken: dict[str, str] = {}
-        self.weights = weights
         self._turning = [ProgramParameters(arm.replay.program) for arm in arms]
         self._known: dict[tuple[tuple[str, float], ...], Floats] = {}
-        self._grades: dict[tuple[Any, ...], tuple[float, ...]] = {}
+        self._grade = grade
 
     def __call__(self, setting: Setting, places: Sequence[int] | None = None) -> Scores:
         """Return the scores of the questions at those places, or of all; NaN elsewhere unless known before."""
@@ -94,35 +95,51 @@ class Scoring:
                 self._turning[at].apply(setting)
                 answers = arm.replay.answer_all([self.questions[n].question for n in lacking])
                 for n, answer in zip(lacking, answers, strict=True):
-                    known[:, n] = self.grade_answer(self.questions[n], answer)
+                    known[:, n] = *self._grade_answer(self.questions[n], answer), answer.usage.calls, answer.usage.usd
         return Scores(*known.copy())
 
     def over(self, arms: Sequence[Arm]) -> Scoring:
         """Return the same scoring over other arms."""
-        return type(self)(arms, self.weights)
+        return Scoring(arms, self._grade)
 
-    def grade_answer(self, question: LabelledQuestion, answer: Any) -> tuple[float, ...]:
-        """Return utility, routing, calls and US dollars.
+    def _grade_answer(self, question: LabelledQuestion, answer: Any) -> tuple[float, float]:
+        """Return utility and routing, NaN when grading raises."""
+        try:
+            utility, routing, wrong = self._grade(question, answer)
+        except Exception as error:
+            utility, routing, wrong = np.nan, np.nan, f"{type(error).__name__}: {error}"
+        if wrong:
+            self.broken[question.id] = wrong
+        return utility, routing
 
-        The first two are NaN when grading raises.
-        """
-        calls, usd = float(answer.usage.calls), answer.usage.usd
+
+GradeAnswer = Callable[[LabelledQuestion, Any], tuple[float, float, str]]
+"""What gives an answer's utility, routing (NaN where no label tells it), and why there was no answer, if so."""
+
+
+class UtilityGrader:
+    """Grades the answers of a project's program, each but once; `library` holds the texts it cites."""
+
+    def __init__(self, weights: UtilitySettings, library: Library) -> None:
+        self._weights = weights
+        self._library = library
+        self._known: dict[tuple[Any, ...], tuple[float, float, str]] = {}
+
+    def __call__(self, question: LabelledQuestion, answer: Any) -> tuple[float, float, str]:
+        """Return utility and routing."""
+        calls, usd = int(answer.usage.calls), answer.usage.usd
         key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, answer.citations, calls, usd)
-        if key not in self._grades:
-            try:
-                verdict = judge_answer(question, answer.outcome, answer.text)
-                held = score_support(answer, lambda passage: self._texts.get(passage, ""))
-                worth = score_utility(verdict, answer.outcome, int(calls), self.weights, held, usd)
-                routed = score_routing(question, answer)
-                self._grades[key] = worth, np.nan if routed is None else routed, calls, usd
-            except Exception as error:
-                self.broken[question.id] = f"{type(error).__name__}: {error}"
-                self._grades[key] = np.nan, np.nan, calls, usd
-        return self._grades[key]
+        if key not in self._known:
+            verdict = judge_answer(question, answer.outcome, answer.text)
+            held = score_support(answer, lambda passage: self._texts.get(passage, ""))
+            worth = score_utility(verdict, answer.outcome, calls, self._weights, held, usd)
+            routed = score_routing(question, answer)
+            self._known[key] = worth, np.nan if routed is None else routed, ""
+        return self._known[key]
 
     @cached_property
     def _texts(self) -> Mapping[str, str]:
-        return {p.id: p.text for p in self.arms[0].replay.program.runtime.library.passages()}
+        return {p.id: p.text for p in self._library.passages()}
 
 
 def setting_key(setting: Setting) -> tuple[tuple[str, float], ...]:

@@ -240,7 +240,7 @@ def _compare_tags(metric: str, rows: Sequence[tuple[Row, Row]]) -> dict[str, sta
 
 
 def _find_range(metric: str) -> tuple[float, float]:
-    from optimize.evaluation.metrics import PROPORTIONS  # imported late: all that grades comes with it
+    from optimize.evaluation.grades import PROPORTIONS  # imported late: all that grades comes with it
 
     return (-1.0, 1.0) if metric in PROPORTIONS else stats.ANY
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from optimize.evaluation.metrics import METRICS, PROPORTIONS, Grade, grade_answer
+from optimize.evaluation.grades import METRICS, PROPORTIONS, Grade, grade_answer
 from optimize.evaluation.stats import ANY, Interval, mean_interval
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import BudgetStop, DataError

@@ -15,12 +15,12 @@ from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, t
 from optimize.compiler.candidates.instructions import propose_instructions
 from optimize.compiler.candidates.screening import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation
-from optimize.compiler.compile import RECORD, choose, search_settings, take_up_study
+from optimize.compiler.compile import choose, open_session, search_settings, take_up_study
 from optimize.compiler.plan import SEARCHED, begin_study, lead_study
 from optimize.compiler.publish import Publisher, compare_grades
-from optimize.compiler.record import Entry, Record, digest_json
-from optimize.compiler.scoring import split_topics
-from optimize.compiler.search import Live, Search, Session, Watch
+from optimize.compiler.record import Entry, digest_json
+from optimize.compiler.scoring import Scoring, split_topics
+from optimize.compiler.search import Search, Session, Watch
 from optimize.compiler.study import Caps, Note, Share, Spending, Study
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
@@ -28,11 +28,10 @@ from optimize.evaluation.stats import PairedResult
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.split import sample_stratified
 from optimize.programs.examples import Metric, score_prediction
-from optimize.programs.optimizers import run_optimizer
+from optimize.programs.optimizers import RAGC, require_optimizer, run_optimizer
 from optimize.programs.recording import Answered
 from optimize.programs.task import (
     GOOD,
-    ModuleScoring,
     Task,
     asking,
     check_program,
@@ -48,7 +47,6 @@ from program.models.embedded.decider import LocalDecider
 from program.serve.factory import Factory
 from program.serve.reference import resolve
 
-RAGC = "ragc"
 MOST = 4_000  # demonstrations of a predictor that the embedded decider answers
 
 
@@ -103,15 +101,15 @@ def compile_program(
     an `optimizer` of DSPy's learns in its way. The study is kept in `.ragc` of the working folder. Raises as
     `compile_project`, `SettingsError` and `ModelError` for a program that cannot be made or asked.
     """
+    require_optimizer(optimizer)
     project, caps = open_project(name, artifacts), Caps(max_calls, max_usd, max_seconds)
     begun, seed, origin, caps = take_up_study(project, study, resume, trials, seed, origin, caps)
     task = open_task(project, make, data, metric, seed, origin)
-    record = Record(project.private / RECORD)
-    session = Session(record, Spending(), caps, Live(), watch)
-    if begun is not None and record.store is not None:
-        session.spending.join_study(record.store, begun.key, leads=True)
+    session = open_session(project, caps, watch)
+    if begun is not None and session.record.store is not None:
+        session.spending.join_study(session.record.store, begun.key, leads=True)
     session.limit(Share.CHOICE)
-    with closing(record), ExitStack() as held, asking(task, session.spending) as embedded:
+    with closing(session.record), ExitStack() as held, asking(task, session.spending) as embedded:
         current = begin_study(session, task, begun, trials)
         held.enter_context(lead_study(project, current.name))
         try:
@@ -140,18 +138,13 @@ def compile_program(
         sealed = task.contents(final, embedded)
         gain, spending = compare_grades(before.grades, after.grades), session.spending
         tried = len(search.trials()) if search else 0
+        how = {"name": optimizer, "seed": seed, "trials": tried, "study": current.key, "test_looks": looks}
         reference = publisher.find_sealed(current.key) or publisher.publish(
             sealed,
             after,
             points or OperatingPoints({BALANCED: sealed.setting}),
             parent=parent,
-            optimizer={
-                "name": optimizer,
-                "seed": seed,
-                "trials": tried,
-                "study": current.key,
-                "test_looks": looks,
-            },
+            optimizer=how,
             cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
         )
         current.note(Note.FINISHED, reference)
@@ -191,8 +184,6 @@ def seal_program(
     learned = program.deepcopy()
     for _, part in learned.named_sub_modules():
         part._compiled = False  # else its parent's state leaves it out
-    for _, predictor in learned.named_predictors():
-        predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
     project = open_project(name, artifacts)
     task = open_task(project, lambda: learned, data, metric)
     with asking(task, Spending()) as embedded:
@@ -221,9 +212,9 @@ def _search(
     candidates.equip_arms(arms)
     as_it_is = read_setting(arms[0].replay.program)
     begun = {**as_it_is, **candidates.begun_choices}
-    shown = {d.name: 1.0 for d in find_dimensions(arms[0].replay.program) if d.nominal}
     space = widen_weights(find_dimensions(arms[0].replay.program))
-    scoring = ModuleScoring(arms, task)
+    shown = {d.name: 1.0 for d in space if d.nominal}
+    scoring = Scoring(arms, task.score)
     search = Search(study, scoring, [as_it_is, begun, {**begun, **shown}], 0.0, task.seed, space=space)
     search_settings(session, search, sweep=fit_decisions)
     final = task.base.deepcopy()

@@ -7,13 +7,14 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import dspy
 import orjson
+from dspy.adapters.types.decision import Choice, Noul, decision_type
 
 from optimize.labelled.dataset import LabelledQuestion, Split
 from optimize.labelled.split import LEARNT_FROM, question_digest, split_questions
@@ -97,6 +98,23 @@ def list_inputs(program: dspy.Module) -> tuple[tuple[str, ...], tuple[str, ...]]
     return tuple(p.name for p in named if p.default is p.empty), optional
 
 
+def list_outputs(program: dspy.Module) -> dict[str, list[Any]]:
+    """Return each output of a program's predictors with the options of its labels.
+
+    What is neither a choice nor yes or no has none.
+    """
+    found: dict[str, list[Any]] = {}
+    for _, predictor in program.named_predictors():
+        for name, field in predictor.signature.output_fields.items():
+            kind: Any = decision_type(field) or object
+            options = found.setdefault(name, [])
+            if issubclass(kind, Choice):
+                options += get_args(kind.model_fields["value"].annotation)
+            elif issubclass(kind, Noul):
+                options += [True, False]
+    return found
+
+
 def read_examples(path: Path, program: dspy.Module) -> Examples:
     """Return the examples of a JSON Lines file, objects of inputs and labels.
 
@@ -108,8 +126,8 @@ def read_examples(path: Path, program: dspy.Module) -> Examples:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.", "Name a file of JSON Lines.") from error
     needed, optional = list_inputs(program)
-    outputs = {n for _, p in program.named_predictors() for n in p.signature.output_fields}
-    rows = [_read_line(f"{path} line {n}", line, needed) for n, line in lines]
+    outputs = list_outputs(program)
+    rows = [_read_line(f"{path} line {n}", line, needed, outputs) for n, line in lines]
     questions, known, by_inputs = [], {}, {}
     for n, row in enumerate(rows):
         id_, split = str(row.get("id") or f"e{n + 1:06}"), row.get("split")
@@ -130,7 +148,9 @@ def read_examples(path: Path, program: dspy.Module) -> Examples:
     return Examples(questions, known, by_inputs)
 
 
-def _read_line(where: str, line: bytes, inputs: Sequence[str]) -> dict[str, Any]:
+def _read_line(
+    where: str, line: bytes, inputs: Sequence[str], outputs: Mapping[str, Collection[Any]]
+) -> dict[str, Any]:
     try:
         row = orjson.loads(line)
     except ValueError as error:
@@ -140,6 +160,10 @@ def _read_line(where: str, line: bytes, inputs: Sequence[str]) -> dict[str, Any]
     if lost := [name for name in inputs if row.get(name) is None]:
         what = f"{where} has no {', '.join(lost)}, which the program takes."
         raise DataError(what, f"Give every example the inputs {', '.join(inputs)}.")
+    for name, options in outputs.items():
+        if options and row.get(name) is not None and str(row[name]) not in (told := [str(one) for one in options]):
+            what = f"{where}: the {name} {row[name]!r} is none of its options."
+            raise DataError(what, f"Label it as one of: {', '.join(told)}; or add the label to the program.")
     return row
 
 

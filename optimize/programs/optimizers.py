@@ -12,17 +12,24 @@ import dspy
 from optimize.programs.examples import Metric, score_prediction
 from program.errors import ModelError, SettingsError
 
+RAGC = "ragc"
 Examples = Sequence[dspy.Example]
+
+
+def require_optimizer(name: str) -> None:
+    """Raise `SettingsError` for an unknown name."""
+    if name not in (RAGC, *OPTIMIZERS):
+        raise SettingsError(f"There is no optimizer {name!r}.", f"Use one of: {', '.join([RAGC, *OPTIMIZERS])}.")
 
 
 def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], metric: Metric, seed: int) -> dspy.Module:
     """Return a program as one of DSPy's optimizers compiled it on train and dev.
 
-    Raises `SettingsError` for an unknown name, `ModelError` when it writes and there is no language model.
+    Raises `ModelError` when it writes and there is no language model.
     """
-    if name not in OPTIMIZERS:
-        raise SettingsError(f"There is no optimizer {name!r}.", f"Use one of: ragc, {', '.join(OPTIMIZERS)}.")
-    if name in WRITERS and not isinstance(dspy.settings.lm, dspy.BaseLM):
+    models = (dspy.settings.lm, *(predictor.lm for predictor in program.predictors()))
+    writer = next((one for one in models if isinstance(one, dspy.BaseLM)), None)
+    if name in WRITERS and writer is None:
         what = f"{name} writes instructions, and no language model is set."
         raise ModelError(what, "Call dspy.configure(lm=...) where the program is made, or take bootstrap or reanchor.")
 
@@ -33,34 +40,41 @@ def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], me
         )
 
     train, dev = parts
-    with redirect_stdout(sys.stderr):  # they print
-        learned: dspy.Module = OPTIMIZERS[name](program.deepcopy(), list(train), list(dev or train), scored, seed)
+    student = program.deepcopy()
+    for predictor in student.predictors():
+        predictor.lm = predictor.lm or dspy.settings.lm
+    # Those that show demonstrations forget the models of predictors, so a writer stands in for all while they learn.
+    with dspy.context(lm=writer or dspy.settings.lm), redirect_stdout(sys.stderr):  # they print
+        learned: dspy.Module = OPTIMIZERS[name](student, list(train), list(dev or train), scored, seed, writer)
     for _, part in learned.named_sub_modules():
         part._compiled = False
+    for (_, predictor), (_, own) in zip(learned.named_predictors(), program.named_predictors(), strict=True):
+        predictor.lm = own.lm
     return learned
 
 
-def _bootstrap(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int) -> Any:
+def _bootstrap(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
     return dspy.BootstrapFewShot(metric=metric).compile(program, trainset=train)
 
 
-def _reanchor(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int) -> Any:
+def _reanchor(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
     from dspy.experimental import ReAnchor
 
     return ReAnchor(metric, require_cache=False).compile(program, trainset=train)
 
 
-def _mipro(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int) -> Any:
-    return dspy.MIPROv2(metric=metric, auto="light", seed=seed).compile(program, trainset=train, valset=dev)
+def _mipro(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
+    optimizer = dspy.MIPROv2(metric=metric, auto="light", seed=seed, prompt_model=writer)
+    return optimizer.compile(program, trainset=train, valset=dev)
 
 
-def _gepa(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int) -> Any:
-    optimizer = dspy.GEPA(metric=metric, auto="light", reflection_lm=dspy.settings.lm, seed=seed)
+def _gepa(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
+    optimizer = dspy.GEPA(metric=metric, auto="light", reflection_lm=writer, seed=seed)
     return optimizer.compile(program, trainset=train, valset=dev)
 
 
 WRITERS = ("mipro", "gepa")
-OPTIMIZERS: Mapping[str, Callable[[dspy.Module, Any, Any, Any, int], Any]] = {
+OPTIMIZERS: Mapping[str, Callable[..., Any]] = {
     "gepa": _gepa,
     "mipro": _mipro,
     "bootstrap": _bootstrap,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,10 +18,9 @@ from optimize.abtest.offline import score_side_by_side
 from optimize.compiler.publish import Contents
 from optimize.compiler.record import compiler_digest
 from optimize.compiler.replay import Arm, Replay
-from optimize.compiler.scoring import Scoring
 from optimize.compiler.study import Spending
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
-from optimize.evaluation.metrics import Grade
+from optimize.evaluation.grades import Grade
 from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import find_previous_splits, question_digest
 from optimize.programs.examples import Examples, Metric, check_metric, read_examples, score_prediction
@@ -64,6 +63,7 @@ class Task:
     metric: Metric
     seed: int = 0
     origin: str = ""
+    scores: dict[tuple[str, int], tuple[Answered, float]] = field(default_factory=dict)  # answers kept: ids stay theirs
 
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
@@ -90,11 +90,7 @@ class Task:
 
         A program that raised is worth 0.
         """
-        score = (
-            0.0
-            if answer.error
-            else score_prediction(self.metric, self.examples.known[question.id], answer.prediction)[0]
-        )
+        score, _, _ = self.score(question, answer)
         said = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
         return Grade(
             id=question.id,
@@ -111,29 +107,20 @@ class Task:
             metrics={"model_calls": float(answer.usage.calls), "usd": answer.usage.usd},
         )
 
+    def score(self, question: LabelledQuestion, answer: Answered) -> tuple[float, float, str]:
+        """Return the metric's score, NaN for routing, and what the program raised."""
+        if answer.error:
+            return 0.0, np.nan, answer.error
+        key = (question.id, id(answer))
+        if key not in self.scores:
+            example = self.examples.known[question.id]
+            self.scores[key] = answer, score_prediction(self.metric, example, answer.prediction)[0]
+        return self.scores[key][1], np.nan, ""
+
     def contents(self, program: dspy.Module, embedded: LocalDecider) -> Contents:
         """Return what a version holds of a program."""
         files = export_module(program, self.undecided, embedded)
         return Contents(files, describe_module(program, self.undecided), read_setting(program))
-
-
-class ModuleScoring(Scoring):
-    """Settings of anybody's program, scored by its metric."""
-
-    weights: Task
-
-    def grade_answer(self, question: LabelledQuestion, answer: Answered) -> tuple[float, ...]:
-        """Return score, NaN for routing, calls and US dollars."""
-        key = (question.id, id(answer))
-        if key not in self._grades:
-            if answer.error:
-                self.broken[question.id] = answer.error
-            try:
-                score = self.weights.grade(question, answer).utility
-            except Exception as error:
-                self.broken[question.id], score = f"{type(error).__name__}: {error}", np.nan
-            self._grades[key] = score, np.nan, float(answer.usage.calls), answer.usage.usd
-        return self._grades[key]
 
 
 def evaluate_program(
@@ -155,9 +142,10 @@ def open_task(
     base = restore_module(ancestors[0], make) if ancestors else make_program(make)
     for _, predictor in base.named_predictors():
         predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
+    undecided = find_undecided(base)
     examples = read_examples(Path(data), base)
     parts = examples.split(find_previous_splits(ancestors))
-    return Task(project, base, find_undecided(base), examples, parts, metric, seed, origin)
+    return Task(project, base, undecided, examples, parts, metric, seed, origin)
 
 
 @contextmanager

@@ -1,27 +1,29 @@
-"""Thresholds, cuts and weights of a program's decisions, fitted to its metric one at a time by arithmetic.
+"""Thresholds, cuts and weights of a program's decisions, fitted together to what its metric gives for each value.
 
-What an example is worth changes with one of them at a single point: where its decision falls the other way. So two
-settings, the parameter at either end of its range, give the worth of every value between.
+Each decision is forced to each of its values in turn, which a record makes arithmetic. Then its probabilities are
+calibrated by maximum likelihood to the values that are worth most, an example weighing as much as hangs on it. So where
+mistakes of one kind cost more, a decision falls the other way sooner. A likelihood rests on all examples; the best of
+many settings by counting what each scores would rest on the few where the decision is close, and on their luck.
 """
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, log_softmax, logsumexp, softmax
 
-from optimize.compiler.scoring import Floats, Scoring, Sweeps, best_row, gain_out_of_fold, sweep_knobs
-from optimize.programs.recording import Answered
+from optimize.compiler.scoring import Floats, Scoring, Sweeps, split_topics, sweep_knobs
 from program.errors import BudgetStop
-from program.loop.policy import LEVEL, Dimension, Setting, apply_setting
+from program.loop.policy import LEAST, LEVEL, Dimension, Setting, apply_setting
 
 LIGHTEST, HEAVIEST = 1e-3, 1e3  # of a choice's options
-TRIED = 40  # values of a parameter at most
-MARGIN = 4.0  # times that a weight may lie past the last turn
+ROUNDS = 2  # over the decisions of a program that has several, as others moved meanwhile
+RAREST = 5e-7  # half of the last digit that a probability is told with
 
 
 def widen_weights(space: Sequence[Dimension]) -> list[Dimension]:
@@ -32,87 +34,118 @@ def widen_weights(space: Sequence[Dimension]) -> list[Dimension]:
 def fit_decisions(
     scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Callable[[int, int], None]
 ) -> Sweeps:
-    """Return the start with each parameter at its best, where that holds elsewhere.
+    """Return the start with each decision fitted, unless that surely loses elsewhere.
 
     Knobs and candidates are swept after the decisions, as those of any program.
     """
-    decisions = [d for d in space if ":" in d.name]
+    decisions = _list_decisions(space)
     others = [d for d in space if ":" not in d.name]
-    topics = [question.cluster for question in scoring.questions]
+    folds = split_topics([question.cluster for question in scoring.questions])
     setting, gains, effective = dict(start), dict[str, float](), dict[str, None]()
-
-    def list_turns() -> Iterator[Dimension]:
-        yield from decisions
-        yield from [d for d in decisions if d.name in gains]  # once more, as others moved meanwhile
-
+    turns = [one for _ in range(min(ROUNDS, len(decisions))) for one in decisions]
     with suppress(BudgetStop):
-        for done, d in enumerate(list_turns()):
-            progress(done, len(space) + len(gains))
-            before = scoring(setting).utility
-            low, high = (scoring({**setting, d.name: end}).utility for end in (d.low, d.high))
-            if not np.any(np.nan_to_num(low) != np.nan_to_num(high)):
+        for done, decision in enumerate(turns):
+            progress(done, len(turns) + len(others))
+            before = np.nan_to_num(scoring(setting).utility)
+            forced = [np.nan_to_num(scoring({**setting, **one}).utility) for one in decision.forced]
+            worth, logs = np.array(forced).T, np.log(decision.read_shares(scoring, setting))
+            if not (worth != worth[:, :1]).any():
                 continue
-            effective[d.name] = None
-            turns = np.array([_find_turn(one, d, setting) for one in _answer_under(scoring, setting)])
-            values = _list_values(turns, d)
-            rows = [np.where(turns < value, high, low) for value in values]
-            table = np.array([before, *rows])
-            gain = gain_out_of_fold(table, topics, range(len(topics)))
-            if _is_sure(gain, topics) and (best := best_row(table)):
-                setting[d.name] = values[best - 1]
-                gains[d.name] = float(np.nanmean(gain))
+            effective |= dict.fromkeys(d.name for d in decision.parameters)
+            held = np.zeros(len(worth))
+            for fold in folds if len(folds) > 1 else ():
+                rest = np.setdiff1d(range(len(worth)), fold)
+                tried = {**setting, **decision.set(fit_log_weights(logs[rest], worth[rest]))}
+                held[fold] = np.nan_to_num(scoring(tried, fold).utility[fold]) - before[fold]
+            if held.sum() >= -np.linalg.norm(held):  # the sum's standard error
+                setting |= decision.set(fit_log_weights(logs, worth))
+                gains |= dict.fromkeys((d.name for d in decision.parameters), float(held.mean()))
     swept = sweep_knobs(scoring, others, setting, progress)
     return Sweeps(swept.setting, {**gains, **swept.gains}, (*effective, *swept.effective))
 
 
-def _is_sure(gain: Floats, topics: Sequence[str]) -> bool:
-    """Return True for a sum of gains past its standard error over topics."""
-    sums: dict[str, float] = defaultdict(float)
-    for topic, one in zip(topics, np.nan_to_num(gain).tolist(), strict=True):
-        sums[topic] += one
-    return bool(sum(sums.values()) > math.fsum(one**2 for one in sums.values()) ** 0.5)
+def fit_log_weights(logs: Floats, worth: Floats) -> Floats:
+    """Return the log-weight of each value of a decision, from its log-probabilities and worth on examples.
+
+    Maximised is the likelihood, softmax(scale * logs + bias), of the values that are worth most, each example weighed
+    by the difference between its best value and its worst. Biases and the scale's logarithm have standard normal
+    priors, so that little is moved on few examples.
+    """
+    stake = np.ptp(worth, axis=1)
+    some = stake > 0
+    if not some.any():
+        return np.zeros(logs.shape[1])
+    logs, stake = logs[some], stake[some]
+    with np.errstate(divide="ignore"):
+        share = np.log((worth[some] - worth[some].min(axis=1, keepdims=True)) / stake[:, None])
+    stake = stake / stake.mean()
+
+    def lose(x: Floats) -> tuple[float, Floats]:
+        told = log_softmax(np.exp(x[0]) * logs + x[1:], axis=1)
+        pull = stake[:, None] * (np.exp(told) - softmax(told + share, axis=1))
+        slope = np.concatenate([[np.exp(x[0]) * (pull * logs).sum()], pull.sum(axis=0)])
+        return float(x @ x / 2 - stake @ logsumexp(told + share, axis=1)), x + slope
+
+    found = minimize(lose, np.zeros(1 + logs.shape[1]), jac=True, method="L-BFGS-B").x
+    weights: Floats = found[1:] / np.exp(found[0])
+    return weights
 
 
-def _answer_under(scoring: Scoring, setting: Setting) -> list[Answered]:
-    """Return the answers to all examples, which the record holds."""
-    found: list[Answered] = []
-    for arm in scoring.arms:
-        apply_setting(arm.replay.program, setting)
-        found += arm.replay.answer_all([question.question for question in arm.questions])
-    return found
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """A decision among options, or on which side of a threshold or of a cut it falls."""
 
+    predictor: str
+    output: str
+    parameters: Sequence[Dimension]
+    forced: Sequence[Setting]  # under each of which it falls on one of its values
 
-def _find_turn(answer: Answered, d: Dimension, setting: Setting) -> float:
-    """Return the value of a parameter at which a decision on the way falls the other way; NaN where none was met."""
-    name, _, of = d.name.partition(":")
-    for predictor, output, found in answer.path:
-        if predictor != name or of.split("=")[0].split(LEVEL)[0] != output:
-            continue
+    def read_shares(self, scoring: Scoring, setting: Setting) -> Floats:
+        """Return the probabilities of its values on each example.
+
+        Those of a cut say how near the mean level is to the levels on either side.
+        """
+        rows = []
+        for arm in scoring.arms:
+            apply_setting(arm.replay.program, setting)
+            for answer in arm.replay.answer_all([question.question for question in arm.questions]):
+                met = (found for *at, found in answer.path if at == [self.predictor, self.output])
+                rows.append(self._share(next(met, None)))
+        return np.clip(rows, RAREST, 1.0)
+
+    def set(self, log_weights: Floats) -> dict[str, float]:
+        """Return its parameters' values that weigh its values so."""
+        by = log_weights[1:] - log_weights[0]
+        values = np.exp(by) if self.parameters[0].log else self.parameters[0].low - LEAST + expit(-by)
+        return {d.name: float(np.clip(v, d.low, d.high)) for d, v in zip(self.parameters, values, strict=True)}
+
+    def _share(self, found: Mapping[str, Any] | None) -> list[float]:
+        if found is None:
+            return [1 / len(self.forced)] * len(self.forced)
         if "noul" in found:
-            return float(found["noul"])
+            return [1 - found["noul"], found["noul"]]
         p = found["probabilities"]
-        if LEVEL in of:
-            return float(sum(level * share for level, share in p.items()) / sum(p.values()))
-        option = of.partition("=")[2]
-        rival = max(
-            (share * setting.get(f"{name}:{output}={label}", 1.0) for label, share in p.items() if label != option),
-            default=0.0,
-        )
-        return float(rival / p[option]) if p[option] > 0 else float("inf")
-    return float("nan")
+        if self.parameters[0].log:
+            named = [d.name.partition("=")[2] for d in self.parameters]
+            return [sum(share for option, share in p.items() if option not in named), *(p[one] for one in named)]
+        level = sum(n * share for n, share in p.items()) / sum(p.values()) - (self.parameters[0].low - LEAST)
+        return [1 - level, level]
 
 
-def _list_values(turns: Floats, d: Dimension) -> list[float]:
-    """Return values between the turns, those of the widest gaps first: of equals the first is taken."""
-    inner = np.unique(turns[(turns > d.low) & (turns < d.high)])
-    if len(inner) >= TRIED:
-        inner = np.unique(np.quantile(inner, np.linspace(0, 1, TRIED - 1), method="nearest"))
-    ends = (d.low, d.high)
-    if d.log and len(inner):  # not far past the last turn
-        ends = max(d.low, inner[0] / MARGIN), min(d.high, inner[-1] * MARGIN)
-    edges = np.concatenate([ends[:1], inner, ends[1:]])
-    scale = np.log(edges) if d.log else edges
-    middles = (scale[1:] + scale[:-1]) / 2
-    order = np.argsort(-(scale[1:] - scale[:-1]), kind="stable")
-    values: list[float] = (np.exp(middles) if d.log else middles)[order].tolist()
-    return values
+def _list_decisions(space: Sequence[Dimension]) -> list[_Decision]:
+    """Return the decisions that parameters belong to; one for each cut of a Score."""
+    together: dict[tuple[str, str, str], list[Dimension]] = {}
+    for d in space:
+        predictor, _, of = d.name.partition(":")
+        output, _, cut = of.split("=")[0].partition(LEVEL)
+        if output:
+            together.setdefault((predictor, output, cut), []).append(d)
+    decisions = []
+    for (predictor, output, _), own in together.items():
+        if own[0].log:  # the first option has no weight of its own
+            none = {d.name: d.low for d in own}
+            forced = [none, *({**none, d.name: d.high} for d in own)]
+        else:
+            forced = [{own[0].name: own[0].high}, {own[0].name: own[0].low}]
+        decisions.append(_Decision(predictor, output, own, forced))
+    return decisions

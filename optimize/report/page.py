@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.metrics import METRICS, PROPORTIONS
+from optimize.evaluation.grades import METRICS, PROPORTIONS
 from optimize.evaluation.stats import PairedResult, format_p
 from optimize.report import charts
 from program.loop.policy import Setting, is_candidate

@@ -180,6 +180,10 @@ def test_a_sealed_folder_has_nothing_imported(desk, monkeypatch):
         load("triage@v2")
 
 
+def _refuse_to_be_made():
+    raise AssertionError("it was made")
+
+
 def _refuse(name):
     assert name != "triage"
 
@@ -230,6 +234,7 @@ def test_what_is_wrong_with_a_program_is_said_in_a_sentence(desk, capsys, broken
         (['{"ticket": "a", "team": "billing"}'] * 3, "too few"),
         (['{"id": "a", "ticket": "a", "team": "billing"}'] * 12, "is there twice"),
         (['{"ticket": "a", "team": "billing", "split": "later"}'] * 12, "is no split"),
+        (['{"ticket": "a", "team": "biling"}'] * 12, "line 1: the team 'biling' is none of its options"),
     ],
 )
 def test_what_is_wrong_with_examples_is_said_in_a_sentence(desk, lines, told):
@@ -243,6 +248,8 @@ def test_options_that_lack_their_fellows_are_refused(desk):
     assert run("compile", "triage:make", "--name", "triage") == 2
     assert run("eval", "triage@v2", "--program", "triage:make") == 2
     assert run("compile", "triage:make", *task("triage", "tickets"), "--name", "x", "--optimizer", "gepa") == 2
+    with pytest.raises(SettingsError, match="no optimizer 'gepaa'"):
+        compile_program(_refuse_to_be_made, "tickets.jsonl", read_module("triage").metric, name="x", optimizer="gepaa")
     assert run("compile", "triage:lost", *task("triage", "tickets"), "--name", "x") == 2
     assert run("compile", "triage:make", *task("triage", "tickets"), "--name", "No Name") == 2
 

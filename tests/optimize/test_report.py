@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.metrics import Grade
+from optimize.evaluation.grades import Grade
 from optimize.evaluation.stats import paired_test
 from optimize.report import charts
 from optimize.report.page import CompileReport, render_compile_page

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from optimize.compiler.replay import Arm, Replay
-from optimize.evaluation.metrics import Correctness, judge_answer, supports_claim
+from optimize.evaluation.grades import Correctness, judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer

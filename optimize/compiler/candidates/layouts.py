@@ -17,7 +17,7 @@ import numpy as np
 
 from optimize.compiler.candidates.demonstrations import Demonstration, thin_out, to_json
 from optimize.compiler.replay import Replay
-from optimize.evaluation.metrics import judge_answer
+from optimize.evaluation.grades import judge_answer
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Outcome
 from program.errors import BudgetStop

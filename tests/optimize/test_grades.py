@@ -5,7 +5,7 @@ import math
 import pytest
 
 from optimize.evaluation.evaluate import evaluate
-from optimize.evaluation.metrics import grade_answer, judge_answer, score_utility
+from optimize.evaluation.grades import grade_answer, judge_answer, score_utility
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.answer import Answer, Citation, Outcome, Usage

@@ -1,0 +1,151 @@
+"""What a compile of anybody's program learns: thresholds by arithmetic, and what DSPy's own optimizers write."""
+
+import json
+from pathlib import Path
+from typing import Literal
+
+import dspy
+import numpy as np
+import pytest
+from dspy.experimental import Score
+from dspy.lm15 import Message, Response, TextPart, Usage
+
+from optimize import compile_program
+from optimize.compiler.scoring import Scoring
+from optimize.compiler.study import Spending
+from optimize.programs.task import asking, open_project, open_task
+from optimize.programs.thresholds import fit_decisions, fit_log_weights, widen_weights
+from program.loop.policy import find_dimensions, read_setting
+
+
+class Told:
+    """A decision client that says what the text says."""
+
+    supports_decision_requests = True
+
+    def __init__(self):
+        self.model, self.cache, self.callbacks, self.kwargs = "local/told", False, [], {}
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __call__(self, state, questions):
+        return {name: json.loads(state["inputs"]["text"]) for name in questions}
+
+
+def fit(make, rows, metric):
+    """Return the setting before and after a fit on rows of evidence and label, and the score of each."""
+    lines = [{"text": json.dumps(found), "said": label, "split": "train"} for found, label in rows]
+    lines.append(lines[0] | {"split": "test"})
+    Path("rows.jsonl").write_text("".join(json.dumps({**line, "id": str(n)}) + "\n" for n, line in enumerate(lines)))
+    task = open_task(open_project("fitted", None), make, "rows.jsonl", metric)
+    with asking(task, Spending()):
+        program = task.base.deepcopy()
+        scoring = Scoring([task.arm(program, task.parts["train"])], task.score)
+        before = read_setting(program)
+        after = fit_decisions(scoring, widen_weights(find_dimensions(program)), before, lambda done, of: None).setting
+        return before, after, *(float(scoring(one).utility.mean()) for one in (before, after))
+
+
+def make_decider(kind):
+    def make():
+        fields = {"text": (str, dspy.InputField()), "said": (kind, dspy.OutputField(desc="what it says"))}
+        program = dspy.Predict(dspy.Signature(fields, "Say it."))
+        program.lm = Told()
+        return program
+
+    return make
+
+
+def test_a_threshold_falls_where_missing_costs_more_than_a_false_alarm(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    rows = [({"noul": float(p)}, bool(draw.random() < p)) for p in draw.uniform(0.02, 0.98, 200).round(3)]
+    cost = lambda example, told, trace=None: (told.said == example.said) * (5.0 if example.said else 1.0)  # noqa: E731
+    before, after, worth, reached = fit(make_decider(bool), rows, cost)
+    assert before["self:said"] == 0.5
+    assert 0.08 < after["self:said"] < 0.3  # 1 / 6 is best for probabilities that are true
+    assert reached > worth
+
+
+def test_a_cut_moves_to_where_the_labels_change_level(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        ({"probabilities": {"0": 1 - x, "1": x}, "confidence": 1.0}, x > 0.75)
+        for x in np.linspace(0.02, 0.98, 60).tolist()
+    ]
+    rated = lambda example, told, trace=None: (told.said.level > 0) == (example.said > 0)  # noqa: E731
+    before, after, worth, reached = fit(make_decider(Score["poor", "good"]), rows, rated)
+    assert before["self:said>1"] == 0.5
+    assert 0.7 < after["self:said>1"] < 0.8
+    assert worth < 0.8
+    assert reached > 0.97
+
+
+def test_an_option_that_is_chosen_too_rarely_gets_more_weight_and_the_others_are_fitted_with_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(1)
+    rows = []
+    for _ in range(240):
+        label, found = int(draw.integers(3)), draw.dirichlet((1.0, 1.0, 1.0))
+        found[label] += 0.6
+        found *= (4.0, 1.0, 0.3)  # the first is told too often, the last too rarely
+        rows.append(
+            ({"probabilities": dict(zip("abc", found / found.sum(), strict=True)), "confidence": 0.5}, "abc"[label])
+        )
+    right = lambda example, told, trace=None: told.said == example.said  # noqa: E731
+    _, after, worth, reached = fit(make_decider(Literal["a", "b", "c"]), rows, right)
+    assert 1 < after["self:said=b"] < after["self:said=c"]
+    assert reached > worth + 0.15
+
+
+def test_values_that_are_all_worth_the_same_move_nothing():
+    logs = np.log(np.full((5, 2), 0.5))
+    assert fit_log_weights(logs, np.ones((5, 2))).tolist() == [0, 0]
+
+
+CAREFUL = "Say which team, with care."
+
+
+class Writer:
+    """An engine that knows the team when told to take care, and writes that instruction for whichever optimizer."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def complete(self, request):
+        texts = [part.text for message in request.messages for part in message.parts if isinstance(part, TextPart)]
+        said = "\n".join([str(request.system), *texts])
+        if "new_instruction" in said:
+            reply = json.dumps({"new_instruction": CAREFUL})
+        elif "[[ ## team ## ]]" in said and "proposed_instruction" not in said:
+            reply = f"[[ ## team ## ]]\n{'delivery' if CAREFUL in said and 'parcel' in texts[-1] else 'billing'}"
+        else:
+            written = ("observations", "summary", "program_description", "module_description", "proposed_instruction")
+            reply = "\n\n".join(f"[[ ## {name} ## ]]\n{CAREFUL}" for name in written)
+        usage = Usage(input_tokens=9, output_tokens=9, total_tokens=18)
+        message = Message.assistant([TextPart(reply)])
+        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+
+
+@pytest.mark.parametrize("optimizer", ["gepa", "mipro"])
+def test_an_optimizer_of_dspys_writes_through_the_programs_own_model(tmp_path, monkeypatch, optimizer):
+    monkeypatch.chdir(tmp_path)
+    what = {"billing": "My invoice", "delivery": "My parcel"}
+    rows = [
+        {"ticket": f"{what[team]} {n} is wrong.", "team": team, "split": ("train", "dev", "test")[n % 3]}
+        for n in range(12)
+        for team in what
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def make():
+        program = dspy.Predict("ticket -> team: str")
+        program.set_lm(dspy.LM("scripted/writer", engine=Writer(), cache=False))
+        return program
+
+    metric = lambda example, told, trace=None: told.team == example.team  # noqa: E731
+    done = compile_program(make, "rows.jsonl", metric, name="written", optimizer=optimizer, artifacts=tmp_path / "kept")
+    assert done.before.measure("utility").value == 0.5
+    assert done.after.measure("utility").value == 1.0
+    assert done.calls > 20
