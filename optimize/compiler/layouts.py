@@ -20,7 +20,7 @@ from optimize.evaluation.metrics import judge_answer
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Outcome
 from program.errors import BudgetStop
-from program.loop.evidence import rank_pool, read_need
+from program.loop.evidence import rank_pool
 from program.loop.grounding import Draft, write_once
 from program.loop.state import DRAFT, Find, Flow, Request, State
 from program.models.language.layout import LAYOUT, Layout, PromptLayout, vary_layout
@@ -178,7 +178,7 @@ def find_layouts(replay: Replay) -> dict[str, Layout]:
 
 def _state_of(replay: Replay, case: Case) -> State:
     asked, program = case.question.question, replay.program
-    state = State(asked, program, 1, lambda: None, [], read_need(asked))
+    state = State(asked, program, 1, lambda: None, [])
     state.kept, state.tuning = list(case.passages), replace(state.tuning, ground=0)
     return state
 

@@ -20,7 +20,7 @@ import dspy
 from dspy.utils.exceptions import LMError
 from dspy.utils.lazy_import import require
 
-from program.answer import Answer, Outcome
+from program.answer import Answer
 from program.errors import ModelError
 from program.loop.decisions import (
     Evidence,
@@ -32,12 +32,13 @@ from program.loop.decisions import (
     is_watched,
     list_tiers,
 )
-from program.loop.grounding import MarkNumbering, known_addresses
-from program.loop.metering import Driver, Event, PreparedRequest, Tell, Token, is_draft
+from program.loop.grounding import known_addresses
+from program.loop.metering import Driver, Event, PreparedRequest, Tell, Token, Withdrawn, is_draft
 from program.loop.state import Ask, Find, Reply, Request, search_arguments
 from program.models.catalog import is_settled
 from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
+from program.models.text import MarkNumbering
 from program.passage import Passage
 
 anyio = require("anyio")  # on which DSPy streams: its callbacks can send from these threads only
@@ -45,6 +46,8 @@ _tell: ContextVar[Tell | None] = ContextVar("ragc_tell", default=None)
 _UNHEARD = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy streams what some listener hears
 WRITERS = ("generator.answer", "generator.direct")
 """The predictors that write what `dspy.streamify` streams."""
+WITHDRAWN = "The text so far is withdrawn."
+"""What `dspy.streamify` is told, as a status message, of a draft that does not count."""
 
 
 def run(question: str, program: RunnableProgram) -> Answer:
@@ -75,20 +78,27 @@ async def arun(question: str, program: RunnableProgram) -> Answer:
 async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerator[Event, None]:
     """Yield progress and tokens of the answer that is asked for, then the answer.
 
-    Abandoned, it stops the work.
+    A draft that is written anew, or that the answer does not say, is withdrawn. Abandoned, it stops the work.
     """
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     context = contextvars.copy_context()
     context.run(_tell.set, events.put_nowait)
     task = asyncio.create_task(ask(), context=context)
     task.add_done_callback(lambda _: events.put_nowait(None))
-    told = False
+    drafted = ""
     try:
         while (event := await events.get()) is not None:
-            told = told or isinstance(event, Token)
+            if isinstance(event, Token):
+                drafted += event.text
+            elif isinstance(event, Withdrawn):
+                if not drafted:
+                    continue
+                drafted = ""
             yield event
         answer = await task
-        if not told and answer.outcome is Outcome.ANSWERED:  # it was quoted, not written word by word
+        if drafted.split() != answer.text.split():
+            if drafted:
+                yield Withdrawn()
             yield Token(answer.text)
         yield answer
     finally:
@@ -102,6 +112,8 @@ async def _send_tokens(send_stream: Any, name: str, question: str, program: Runn
         async for event in events:
             if isinstance(event, Token):
                 await send_stream.send(dspy.streaming.StreamResponse(name, "answer", event.text, is_last_chunk=False))
+            elif isinstance(event, Withdrawn):
+                await send_stream.send(dspy.streaming.StatusMessage(WITHDRAWN))
             elif isinstance(event, Answer):
                 return event
     raise AssertionError("a stream ends with its answer")
@@ -265,7 +277,11 @@ def _ask(program: RunnableProgram, call: PreparedRequest, client: Any, asks: Seq
 
 
 async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], links: Sequence[str], tell: Tell) -> Reply:
-    """Return the writer's reply; its words are told as they come. Raises what the writer raises."""
+    """Return the writer's reply; its words are told as they come, in place of an earlier draft's.
+
+    Raises what the writer raises.
+    """
+    tell(Withdrawn())
     output = next(iter(call.predictor.signature.output_fields))
     # One streaming wrapper a request: a shared one drops tokens when requests overlap.
     kind = PlainListener if hasattr(call.client, "adapter") else dspy.streaming.StreamListener

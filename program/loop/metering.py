@@ -50,12 +50,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the drafted answer. A draft may yet be withheld: the `Answer` that follows is what counts."""
+    """A piece of the draft. All since the last `Withdrawn` are, but for spaces, the text of the `Answer` in the end."""
 
     text: str
 
 
-Event = Progress | Token | Answer
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The word that the draft told so far does not count; another text follows."""
+
+
+Event = Progress | Token | Withdrawn | Answer
 Tell = Callable[[Event], None]
 
 
