@@ -35,13 +35,14 @@ from optimize.compiler.demonstrations import (
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import Floats, LabelledCases, label_cases, survives
 from program.errors import BudgetStop
-from program.loop.decisions import Decision, is_decision, is_undecided, to_jsonable
+from program.loop.decisions import Decision, is_decision, is_undecided
 from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
 from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask
 from program.models.language.decision_format import EXAMPLES_SHOWN, format_example
 from program.models.language.layout import LAYOUT, PromptLayout
+from program.models.requests import to_jsonable
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
 WORTH_ADDING = 1.25  # times as many demonstrations as are labelled from which the program's own are a set beside

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import snowballstemmer
 
@@ -38,6 +38,11 @@ _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
 _PROMPT_MARK = re.compile(r"\[\[\s*##.*?##\s*\]\]")
+NOT_ENGLISH = 0.4
+"""The probability of another language from which a question is refused that has less than two common English words:
+none of 2,310 labelled English questions, 2 of the 4,100 lines of CLINC150 ("hello there", "yes sir")."""
+_ENGLISH = frozenset("the a an is are do does how what which who when where can i my to of for and in it on".split())
+_CREOLE = "pcm"  # Nigerian Pidgin is taken for terse English, and the other way round
 PIECES_KEPT = 20_000  # of the passages read last
 
 
@@ -249,3 +254,18 @@ def _sentence_places(text: str) -> tuple[tuple[int, int], ...]:
         at = start + len(sentence)
         places.append((start, at))
     return tuple(places)
+
+
+def find_foreign_language(text: str) -> str:
+    """Return the question's ISO 639 code, or "" for English or in doubt."""
+    if len(_ENGLISH.intersection(re.findall(r"\w+", text.lower()))) > 1 or not any(c.isalpha() for c in text):
+        return ""  # spares the model's load for nearly every question
+    code, probability = _language_identifier().classify(text)
+    return "" if code in ("en", _CREOLE) or probability < NOT_ENGLISH else str(code)
+
+
+@lru_cache(maxsize=1)
+def _language_identifier() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -7,7 +7,7 @@ import pytest
 
 from program import Outcome, open_program
 from program.errors import QuestionError
-from program.loop.rag import find_foreign_language
+from program.models.text import find_foreign_language
 
 QUESTION = "How much water does the Merle kettle hold?"
 
