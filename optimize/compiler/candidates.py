@@ -76,7 +76,7 @@ class CandidateSets:
 
     @property
     def begun_choices(self) -> Setting:
-        """Choices that give new embedded deciders the labelled demonstrations, and prompts their best layouts."""
+        """Choices that give what has none the labelled demonstrations, and prompts their best layouts."""
         begun = (
             n for n, o in self.offers.items() if o.demonstrations[:1] == (LABELLED,) and not self.sets[n][AS_IT_IS]
         )
@@ -264,7 +264,7 @@ def label_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> floa
 
 
 def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> CandidateSets:
-    """Return each predictor's sets; a new embedded decider is offered every label."""
+    """Return each predictor's sets; one without any that decides embedded, or writes, is offered the labelled."""
     sets: dict[str, Sets] = {}
     for name, predictor in program.named_predictors():
         own = [to_json(one) for one in made if one.predictor == name]
@@ -282,8 +282,8 @@ def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequen
             sets[name] = _sets_for_heads(had, own, new)
         elif reads_instructions(program, name):
             sets[name] = _sets_for_prompts(had, own, runs, predictor)
-    new_deciders = [n for n, own in sets.items() if LABELLED in own and learns_demos(program, n) and not own[AS_IT_IS]]
-    return CandidateSets(sets, {name: Offer((), (LABELLED,)) for name in new_deciders})
+    new = [name for name, own in sets.items() if LABELLED in own and not own[AS_IT_IS]]
+    return CandidateSets(sets, {name: Offer((), (LABELLED,)) for name in new})
 
 
 def _sets_for_heads(had: list[Demonstration], own: list[Demonstration], new: list[Demonstration]) -> Sets:
@@ -303,8 +303,10 @@ def _sets_for_prompts(
         fit = [one for one in source if format_example(one.fields, outputs) is not None] if decision else source
         for size in FEW if decision else FEW[-1:]:  # of a text the layout says how many of them are shown
             few = thin_out(fit, size)
-            if decision or sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:
+            if decision:
                 found[f"{kind}-{size}"] = few
+            elif few and sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:
+                found[kind] = few
     return _drop_equal(found)
 
 

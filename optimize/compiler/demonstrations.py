@@ -24,6 +24,7 @@ from program.loop.grounding import state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import LOCAL
+from program.models.embedded.writer import WriterEngine
 from program.models.requests import to_jsonable
 from program.models.text import split_claims, split_pieces, split_sentences
 from program.passage import Passage
@@ -86,7 +87,8 @@ class Run:
 class Demonstrator:
     """Makes demonstrations by running an uncompiled program over labelled questions, through a replay.
 
-    The questions in `worked` give demonstrations of every predictor with labels, all others of the classifier alone.
+    The questions in `worked` give demonstrations of every predictor with labels, all others of the classifier alone. No
+    language model is asked: labelled look-ups stand in for those it would write, quotations for its drafts.
     """
 
     def __init__(self, program: AgenticRAG, replay: Replay, worked: Sequence[LabelledQuestion]) -> None:
@@ -94,6 +96,7 @@ class Demonstrator:
         self._replay = replay
         self._worked = {question.id for question in worked}
         self._passages = {p.id: p for p in program.runtime.library.passages()}
+        self._quoter = WriterEngine(program.runtime.models.reader)
 
     def make(
         self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
@@ -134,9 +137,11 @@ class Demonstrator:
     def _search(self, question: LabelledQuestion) -> dict[str, list[Passage]]:
         """Return what the question or its look-ups bring, by query."""
         queries = [question.question]
-        if question.route == "complex":
+        if question.route == "complex" and self._program.quotes(strict=False):
             reply = self._replay.reply(Ask("decomposer.split", {"question": question.question}))
             queries = reply["sub_queries"][:4] or queries
+        elif question.route == "complex":
+            queries = list(question.sub_queries)[:4] or queries
         pools = [self._replay.reply(Find(query, self._program.sources)) for query in queries]
         return {query: rank_pool(pool, self._program.tuning()) for query, pool in zip(queries, pools, strict=True)}
 
@@ -164,7 +169,7 @@ class Demonstrator:
         return [{"claim": said, "passages": excerpts([p]), "supported": right} for said, p, right in cases]
 
     def _label_drafts(self, question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
-        """Label the program's own drafts, right when they state every fact and no rival one."""
+        """Label quotations of the passages, right when they state every fact and no rival one."""
         wanted = {p.id for p in evidence}
         others = [p for p in _first_passages(found) if p.id not in wanted]
         shown = [_first_passages(found), *([list(evidence), others[:CONTEXT]] if evidence else [])]
@@ -179,7 +184,9 @@ class Demonstrator:
         return made
 
     def _draft_answer(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
-        reply = self._replay.reply(Ask(DRAFT, self._writer_inputs(question, queries, passages)))
+        signature = self._program.predictor(DRAFT).signature
+        inputs = to_prompt_inputs(self._writer_inputs(question, queries, passages))
+        reply, _, _ = self._quoter.write(signature, inputs)
         return state_claims(split_claims(reply["answer"]), passages)
 
     def _writer_inputs(self, question: str, queries: list[str], passages: list[Passage]) -> Fields:

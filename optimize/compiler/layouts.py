@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from optimize.compiler.demonstrations import Demonstration, thin_out, to_json
 from optimize.compiler.replay import Replay
 from optimize.evaluation.metrics import judge_answer
 from optimize.labelled.dataset import LabelledQuestion
@@ -23,7 +24,7 @@ from program.errors import BudgetStop
 from program.loop.evidence import rank_pool
 from program.loop.grounding import Draft, write_once
 from program.loop.state import DRAFT, Find, Flow, Request, State
-from program.models.language.layout import LAYOUT, Layout, PromptLayout, vary_layout
+from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout, vary_layout
 from program.passage import Passage
 
 ROUNDS = ((16, 2), (8, 4), (4, 8))
@@ -48,16 +49,25 @@ class Case:
 
 
 def screen_layouts(
-    replay: Replay, questions: Sequence[LabelledQuestion], seed: int, progress: Callable[[int, int], None]
+    replay: Replay,
+    questions: Sequence[LabelledQuestion],
+    demonstrations: Sequence[Demonstration],
+    seed: int,
+    progress: Callable[[int, int], None],
 ) -> list[PromptLayout]:
     """Return the layouts of the writer's prompt that do better than its own.
 
-    The best come first. There is none for the embedded writer. A cap ends the race where it is.
+    The best come first. There is none for the embedded writer. A writer without demonstrations is shown some of other
+    topics. A cap ends the race where it is.
     """
     program = replay.program
     if program.quotes(strict=False):
         return []
     cases = gather_cases(replay, questions, ROUNDS[-1][1])
+    known = {case.question.cluster for case in cases}
+    others = [one for one in demonstrations if one.predictor == DRAFT and one.topic not in known]
+    predictor = program.predictor(DRAFT)
+    predictor.demos = predictor.demos or [to_json(one).fields for one in thin_out(others, AS_IT_IS.demonstrations)]
     parameter = find_layouts(replay)[DRAFT]
     now, tried = parameter.value, 0
 

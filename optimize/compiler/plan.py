@@ -177,7 +177,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     """Return what the study searches: as it was noted, else found now and noted.
 
     The first settings are the program as it is, with the labelled demonstrations, with the router's thresholds fitted
-    to its labels, and the published designs of `PRESETS` on top of that.
+    to its labels, and, for a program without a parent, the published designs of `PRESETS` on top of that.
     """
     if study.notes.get(Note.PLANNED):
         return load_plan(session, opened, study)
@@ -185,7 +185,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     arms = make_arms(session, opened)
     session.limit(Share.LAYOUTS)
     replay = session.replay(copy_program(opened.base))
-    layouts = tuple(screen_layouts(replay, opened.parts["train"], opened.seed, session.advance))
+    layouts = tuple(screen_layouts(replay, opened.parts["train"], demonstrations, opened.seed, session.advance))
     session.begin_stage("choosing candidates")
     session.limit(Share.CANDIDATES)
     model = opened.base.runtime.models.propose
@@ -207,7 +207,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     fitted = {**begun, **observe_routing(arms, begun).fit(begun)}
     unset = {f"policy.{name}": knob.default for name, knob in opened.base.policy.named_parameters()}
     designs = [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]
-    firsts = [as_it_is, begun, fitted, *designs]
+    firsts = [as_it_is, begun, fitted, *([] if opened.origin else designs)]
     if session.caps != Caps():
         session.limit(Share.FIRST)
         arms = limit_to_reach(arms, firsts)

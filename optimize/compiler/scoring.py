@@ -309,8 +309,8 @@ def sweep_knobs(
 ) -> Sweeps:
     """Return the start with each knob at its value of most utility.
 
-    One knob at a time over its grid; a knob that was moved stays so for those after it. What a cap leaves no room for
-    stays as it is.
+    One knob at a time over its grid; a knob that was moved stays so for those after it. A value that a cap on calls or
+    money leaves no room for is left out: most values need no call. At a cap on time the rest stays as it is.
     """
     topics = [question.cluster for question in scoring.questions]
     setting, gains, effective = dict(start), dict[str, float](), list[str]()
@@ -333,14 +333,26 @@ def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> t
     """Return a knob's values that gain on a preview, all utilities (its own first), whether any matters."""
     before = scoring(setting).utility
     preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
-    promising, matters = [], False
+    values, rows, matters = list[float](), [before], False
     for value in grid_of(dimension, setting[dimension.name]):
-        gain = scoring({**setting, dimension.name: value}, preview).utility[preview] - before[preview]
-        matters |= bool((np.nan_to_num(gain) != 0).any())
-        if np.nansum(gain) > 0:
-            promising.append(value)
-    rows = [scoring({**setting, dimension.name: value}).utility for value in promising]
-    return promising, np.array([before, *rows]), matters
+        with _leave_out_unaffordable():
+            tried = {**setting, dimension.name: value}
+            gain = scoring(tried, preview).utility[preview] - before[preview]
+            matters |= bool((np.nan_to_num(gain) != 0).any())
+            if np.nansum(gain) > 0:
+                rows.append(scoring(tried).utility)
+                values.append(value)
+    return values, np.array(rows), matters
+
+
+@contextlib.contextmanager
+def _leave_out_unaffordable() -> Iterator[None]:
+    """End a trial that needs a call past a cap; past one on time, end all."""
+    try:
+        yield
+    except BudgetStop as stop:
+        if stop.tripped == "seconds":
+            raise
 
 
 def grid_of(dimension: Dimension, now: float) -> list[float]:

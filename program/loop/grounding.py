@@ -77,7 +77,11 @@ class _Quote:
 
 
 def write_draft(state: State) -> Flow[Draft]:
-    """Return a draft with its claims checked, written twice where one fails."""
+    """Return a draft with its claims checked; a probable quotation spares a call."""
+    if state.tuning.quote_above < 1.0 and not state.program.quotes(strict=False):
+        quotation = yield from quote_passages(state)
+        if quotation.responsive and (quotation.quoted or 0.0) >= state.tuning.quote_above:
+            return quotation
     draft = yield from write_once(state, strict=False)
     if (draft.unsupported or not draft.upheld) and state.tuning.rewrites and not state.program.quotes(strict=False):
         again = yield from write_once(state, strict=True)
@@ -197,12 +201,10 @@ def quote_passages(state: State) -> Flow[Draft]:
         best.append(max((quote.probability for quote in of_this), default=0.0))
         own = _take([quote for quote in of_this if quote.stated], taken, state.tuning.sentences)
         taken += own + _take(of_this, [*taken, *own], state.tuning.quote_at_least - len(own))
-    text = " ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)
-    stated = any(quote.stated for quote in found)
+    claims = tuple(split_claims(" ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)))
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
-    claims = tuple(split_claims(text))
-    return Draft(claims, claims, stated, probability)
+    return Draft(claims, claims, any(quote.stated for quote in found), probability)
 
 
 def make_answer(

@@ -75,21 +75,18 @@ class AgenticRAG(dspy.Module):
             sufficiency=signatures.Sufficiency,
             missing=signatures.Missing,
             contradiction=signatures.Contradiction,
-            **({"evidence": signatures.JudgeEvidence} if _has_chat(runtime) else {}),
+            evidence=signatures.JudgeEvidence,
         )
-        writes = not is_embedded(runtime.models.write)
-        tables = [card.name for card in cards if card.kind == "tables" and writes]
-        self.tables = {name: runtime.library.describe_tables(name) for name in tables}
-        if tables:
-            self.retriever = Stage(sql=signatures.WriteSql)
+        self.retriever = Stage(sql=signatures.WriteSql)
         self.generator = Stage(
             answer=signatures.Generate,
             states=signatures.States,
             direct=signatures.AnswerDirectly,
             clarify=signatures.Clarify,
         )
-        claims = {"claims": signatures.CheckClaims} if _has_chat(runtime) else {}
-        self.grounder = Stage(support=signatures.Support, responsive=signatures.Responsive, **claims)
+        self.grounder = Stage(
+            support=signatures.Support, responsive=signatures.Responsive, claims=signatures.CheckClaims
+        )
         self.policy = Policy()
         if runtime.models.doubts:
             self.doubt = Doubt()
@@ -97,6 +94,8 @@ class AgenticRAG(dspy.Module):
         self.requests = RequestCache()
         self.own_lms: dict[str, Any] = {}
         """The models that `set_lm` gave, by role."""
+        self.tables = self._describe_tables()
+        """The schemas that a language model is shown to write SQL for, by source."""
         self._bind_deciders()
 
     def __call__(self, question: str) -> Answer:
@@ -143,6 +142,7 @@ class AgenticRAG(dspy.Module):
             predictor.lm = None
         self.own_lms[role] = lm
         self.runtime = replace(self.runtime, models=self.runtime.models.with_client(role, lm))
+        self.tables = self._describe_tables()
         self._bind_deciders()
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class AgenticRAG(dspy.Module):
     @property
     def judges_at_once(self) -> bool:
         """Whether a chat model judges, which takes many decisions in one call."""
-        return hasattr(self.judge, "evidence") and _has_chat(self.runtime)
+        return hasattr(self.runtime.models.decider(signatures.Relevance), "chat")
 
     @property
     def vouches(self) -> bool:
@@ -254,6 +254,13 @@ class AgenticRAG(dspy.Module):
             found = _attribute(found, part)
         return found
 
+    def _describe_tables(self) -> dict[str, str]:
+        """Return the schemas of the sources that a language model writes SQL for."""
+        if is_embedded(self.runtime.models.write):
+            return {}
+        library = self.runtime.library
+        return {card.name: library.describe_tables(card.name) for card in library.describe() if card.kind == "tables"}
+
     def plain(self) -> AgenticRAG:
         """Return plain RAG over the same library and models: the control arm."""
         control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain", withholds=False))
@@ -272,10 +279,6 @@ class AgenticRAG(dspy.Module):
                 "Ask in English, or name language models in [models] decide and write.",
             )
         return text
-
-
-def _has_chat(runtime: Runtime) -> bool:
-    return hasattr(runtime.models.decider(signatures.Relevance), "chat")
 
 
 def _reopen(opened: Callable[[], AgenticRAG], state: dict[str, Any], own_lms: Mapping[Role, Any]) -> AgenticRAG:

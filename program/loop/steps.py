@@ -258,11 +258,11 @@ def _rank_found(state: State, name: str, finds: Sequence[Find], bases: Mapping[s
 
 
 def _query_tables(state: State, finds: Sequence[Find]) -> Flow[None]:
-    """Search the tables that the plan wants by a SELECT that a language model writes.
+    """Search the tables that the classifier wants by a SELECT that a language model writes.
 
     Its rows take the place of what the source found by itself; where it has none, that stays.
     """
-    tables = state.program.tables
+    tables = state.program.tables if state.tuning.route else {}
     undated = (find for find in finds if find.not_before is None)  # rows have no date
     wanted = [(f, name) for f in undated for name in f.sources if name in tables and name in state.plan.bases]
     wanted = [(find, name) for find, name in wanted if (find, name) not in state.queried]

@@ -112,7 +112,7 @@ def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_
     sets = gather_sets(program, made, []).sets
     assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {
         "as it is": 0,
-        "labelled-4": 4,
+        "labelled": 4,
     }
     assert not label_cases([Arm(Replay(program, Record()), [])], made, "decomposer.split").cases
 

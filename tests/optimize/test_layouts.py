@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from optimize.compiler.compile import compile_project
+from optimize.compiler.demonstrations import Demonstration
 from optimize.compiler.layouts import LET_IN, ROUNDS, count_calls, gather_cases, race_layouts, screen_layouts
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
@@ -107,22 +108,31 @@ def test_the_evidence_of_a_case_is_among_its_passages(shop):
 def test_a_writer_is_given_the_layouts_that_do_better_and_the_embedded_one_none(picky_shop, shop):
     folder, _ = picky_shop
     replay = replay_of(folder)
-    found = screen_layouts(replay, questions_of(folder), 0, lambda done, of: None)
+    found = screen_layouts(replay, questions_of(folder), [], 0, lambda done, of: None)
     assert 0 < len(found) <= LET_IN
     assert all((one.marks, one.order) == ("numbered", "question last") for one in found)
     assert replay.program.layout_of("generator.answer") == AS_IT_IS
-    assert screen_layouts(replay_of(shop), questions_of(shop), 0, lambda done, of: None) == []
+    assert screen_layouts(replay_of(shop), questions_of(shop), [], 0, lambda done, of: None) == []
+
+
+def test_a_writer_without_demonstrations_is_shown_some_of_topics_that_it_is_not_tried_on(picky_shop):
+    folder, _ = picky_shop
+    replay, questions = replay_of(folder, Spending(Caps(calls=1))), questions_of(folder)
+    topics = [case.question.cluster for case in gather_cases(replay, questions, ROUNDS[-1][1])]
+    made = [Demonstration("generator.answer", one, {"answer": one}) for one in [*topics, "elsewhere"]]
+    screen_layouts(replay, questions, made, 0, lambda done, of: None)
+    assert replay.program.predictor("generator.answer").demos == [{"answer": "elsewhere"}]
 
 
 def test_no_cap_is_passed_and_nothing_is_paid_twice(picky_shop):
     folder, provider = picky_shop
-    screen_layouts(replay_of(folder, Spending(Caps(calls=9))), questions_of(folder), 0, lambda done, of: None)
+    screen_layouts(replay_of(folder, Spending(Caps(calls=9))), questions_of(folder), [], 0, lambda done, of: None)
     assert provider.calls == 9
     record = Record(folder / "record.sqlite")
-    first = screen_layouts(replay_of(folder, record=record), questions_of(folder), 0, lambda done, of: None)
+    first = screen_layouts(replay_of(folder, record=record), questions_of(folder), [], 0, lambda done, of: None)
     paid = provider.calls
     again = Record(folder / "record.sqlite")
-    assert screen_layouts(replay_of(folder, record=again), questions_of(folder), 0, lambda done, of: None) == first
+    assert screen_layouts(replay_of(folder, record=again), questions_of(folder), [], 0, lambda done, of: None) == first
     assert provider.calls == paid
 
 

@@ -22,7 +22,7 @@ from optimize.evaluation.evaluate import Grader
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import load
 from program.answer import Answer, Outcome, Usage
-from program.errors import SettingsError, StudyError
+from program.errors import BudgetStop, SettingsError, StudyError
 from program.knowledge.project import Project
 from program.loop.policy import find_dimensions, read_setting
 from program.settings import UtilitySettings
@@ -230,6 +230,16 @@ def test_a_value_that_wins_on_one_topic_alone_is_not_taken(rag):
     found, before = swept(rag, tell)
     assert found.setting == before
     assert not found.gains
+
+
+@pytest.mark.parametrize(("cap", "found"), [("calls", {"policy.sentences"}), ("seconds", set())])
+def test_a_cap_leaves_out_the_values_that_need_a_call_and_a_cap_on_time_ends_the_sweep(rag, cap, found):
+    def tell(setting, n):
+        if setting["policy.k"] != 5:
+            raise BudgetStop(cap)
+        return answered(setting["policy.sentences"] > 4 or n % 8 == 0)
+
+    assert set(swept(rag, tell)[0].gains) == found
 
 
 def test_a_search_scores_a_padded_answer_as_a_report_does(rag):

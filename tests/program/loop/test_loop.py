@@ -231,10 +231,16 @@ def test_tables_that_the_plan_does_not_want_cost_no_call():
     assert program.models.inputs("sql") == []
 
 
+def test_where_no_classifier_wants_tables_no_select_is_asked_for():
+    program = asked(SQL, route=0)
+    program()
+    assert program.models.inputs("sql") == []
+
+
 def test_an_embedded_writer_is_not_asked(monkeypatch):
     monkeypatch.setattr("program.loop.rag.is_embedded", lambda client: True)
     program = asked(SQL)
-    assert program.rag.tables == {} and not hasattr(program.rag, "retriever")
+    assert program.rag.tables == {}
 
 
 TUNING = Policy().tuning()
