@@ -90,7 +90,8 @@ def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping
     if is_decision(predictor):
         return models.decider(predictor.signature)
     if judges_many(predictor):
-        return models.decider(predictor.signature).chat
+        decider = models.decider(predictor.signature)
+        return getattr(decider, "chat", decider)
     return models.writer(inputs or {})
 
 
