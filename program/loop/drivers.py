@@ -158,17 +158,19 @@ async def _run(driver: Driver, way: _InTurn | _InParallel) -> Answer:
         return driver.finish_answer(stop.value)
 
 
-def _group_requests(driver: Driver, requests: Sequence[Request]) -> list[list[PreparedRequest]]:
+def _group_requests(driver: Driver, requests: Sequence[Request]) -> list[list[Request]]:
     """Return the requests in order, decisions that one embedded client takes on one predictor together."""
-    groups: list[list[PreparedRequest]] = []
+    groups: list[list[Request]] = []
     for name, group in groupby(requests, key=lambda one: one.predictor if isinstance(one, Ask) else ""):
-        calls = [driver.prepare_request(request) for request in group]
-        groups += [calls] if name and calls[0].batched else [[call] for call in calls]
+        together = list(group)
+        batched = bool(name) and len(together) > 1 and driver.prepare_request(together[0]).batched
+        groups += [together] if batched else [[one] for one in together]
     return groups
 
 
-async def _perform_group(driver: Driver, calls: Sequence[PreparedRequest], way: _InTurn | _InParallel) -> list[Reply]:
+async def _perform_group(driver: Driver, requests: Sequence[Request], way: _InTurn | _InParallel) -> list[Reply]:
     """Return the replies to one request, or to decisions taken in one batch."""
+    calls = [driver.prepare_request(request) for request in requests]
     call = calls[0]
     with driver.spending(call) as spent:
         try:
@@ -207,7 +209,7 @@ async def _ask_tiers(
 class _InTurn:
     """Requests performed one after another; nothing is awaited, and what may hang is left to a thread of its own."""
 
-    async def perform_groups(self, driver: Driver, groups: Sequence[Sequence[PreparedRequest]]) -> list[Reply]:
+    async def perform_groups(self, driver: Driver, groups: Sequence[Sequence[Request]]) -> list[Reply]:
         return [reply for group in groups for reply in await _perform_group(driver, group, self)]
 
     async def search(self, driver: Driver, call: PreparedRequest, find: Find) -> Sequence[Passage]:
@@ -232,8 +234,8 @@ class _InTurn:
 class _InParallel:
     """Requests of a step performed at once: what can be awaited is, the rest works in other threads."""
 
-    async def perform_groups(self, driver: Driver, groups: Sequence[Sequence[PreparedRequest]]) -> list[Reply]:
-        seconds = driver.seconds_for([call.request for group in groups for call in group])
+    async def perform_groups(self, driver: Driver, groups: Sequence[Sequence[Request]]) -> list[Reply]:
+        seconds = driver.seconds_for([request for group in groups for request in group])
         async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
             under_way = [tasks.create_task(_perform_group(driver, group, self)) for group in groups]
         return [reply for task in under_way for reply in task.result()]

@@ -40,16 +40,6 @@ def test_what_cannot_be_asked_is_refused_however_it_is_asked(rag, question):
             ask()
 
 
-def test_dspy_can_evaluate_and_copy_it(rag):
-    examples = [dspy.Example(question=QUESTION, fact="1.7 litres").with_inputs("question")]
-    evaluate = dspy.Evaluate(devset=examples, metric=lambda e, a, trace=None: e.fact in a.text, num_threads=1)
-    assert evaluate(rag).score == 100.0
-    copy = rag.deepcopy()
-    copy.policy.turn(k=2)
-    assert rag.tuning().k != 2
-    assert copy(QUESTION).text
-
-
 def test_dspy_sees_the_trace_of_its_predictors(rag):
     with dspy.context(trace=[]):
         rag(QUESTION)
