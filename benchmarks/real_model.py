@@ -34,7 +34,7 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import split_questions
 from program.answer import Answer, Outcome
 from program.knowledge.project import Project
-from program.loop.claims import is_echo
+from program.loop.grounding import is_echo
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT
 from program.models.language.layout import NUMBERED, PromptLayout

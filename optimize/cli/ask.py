@@ -105,20 +105,16 @@ def _answer_question(
 
 
 async def _stream_answer(rag: AgenticRAG, question: str) -> Answer:
-    """Print the draft as it comes, and what replaces it where it is withheld."""
-    from program.answer import Answer
-    from program.loop.metering import Progress
+    """Print the draft as it comes; one that is withdrawn is marked so, and what takes its place begins a line."""
+    from program.loop.metering import Token, Withdrawn
 
-    drafted = ""
-    answer: Answer | None = None
     async for event in rag.stream(question):
-        if isinstance(event, Answer):
-            answer = event
-        elif not isinstance(event, Progress):
-            drafted += event.text
+        if isinstance(event, Token):
             typer.echo(event.text, nl=False)
-    assert answer is not None
-    typer.echo("" if drafted.split() == answer.text.split() else f"\n{answer.text}")
+        elif isinstance(event, Withdrawn):
+            typer.echo("\n(withdrawn)")
+    typer.echo()
+    answer: Answer = event  # the last of them
     return answer
 
 

@@ -17,11 +17,12 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceE
 import program
 from optimize.compiler.study import PATIENCE, Caps, Ledger, Spent, database_error, try_again
 from program.errors import RecordError
-from program.loop.decisions import to_jsonable, to_prompt_inputs
+from program.loop.decisions import to_prompt_inputs
 from program.loop.rag import AgenticRAG
 from program.loop.state import Find, Request
 from program.models.catalog import LOCAL
 from program.models.language.layout import PromptLayout
+from program.models.requests import to_jsonable
 from program.passage import Passage
 from program.storage import digest_code
 

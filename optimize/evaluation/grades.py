@@ -11,9 +11,8 @@ from typing import Any
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer, Outcome
-from program.loop.claims import split_claims
 from program.loop.grounding import NOTE, UNSURE
-from program.models.text import split_sentences
+from program.models.text import split_claims, split_sentences
 from program.settings import UtilitySettings
 
 METRICS = (

@@ -23,10 +23,11 @@ from dspy.utils.callback import BaseCallback
 
 from optimize.compiler.study import Spending
 from program.answer import Usage
-from program.loop.decisions import RequestCache, is_direct, is_embedded, to_jsonable
+from program.loop.decisions import is_direct, is_embedded
 from program.loop.policy import Knob
 from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
 from program.models.language.transport import listed_price
+from program.models.requests import RequestCache, to_jsonable
 
 PARALLEL_RUNS = 8  # examples under way at once where a language model is asked
 CHECKED = 3  # examples that are run twice to see whether a program can be replayed
@@ -178,7 +179,7 @@ class ModuleReplay:
             self._held += [predictor.demos, predictor.signature]
             requests = self._requests[name]
             if known not in self._told or not requests.kept({name: predictor}):
-                requests.ask(name, predictor, client, inputs[0])
+                requests.ask(name, predictor, client, inputs[:1])
                 self._told[known] = None
             ((state, questions),) = requests.kept({name: predictor})
             if hasattr(client, "batch"):

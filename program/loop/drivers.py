@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from contextvars import ContextVar
@@ -20,10 +20,9 @@ import dspy
 from dspy.utils.exceptions import LMError
 from dspy.utils.lazy_import import require
 
-from program.answer import Answer, Outcome
+from program.answer import Answer
 from program.errors import ModelError
 from program.loop.decisions import (
-    Evidence,
     RunnableProgram,
     Search,
     ask_client,
@@ -32,12 +31,15 @@ from program.loop.decisions import (
     is_watched,
     list_tiers,
 )
-from program.loop.grounding import MarkNumbering, known_addresses
-from program.loop.metering import Driver, Event, PreparedRequest, Tell, Token, is_draft
+from program.loop.grounding import known_addresses
+from program.loop.metering import CALLED_OFF, Driver, Event, PreparedRequest, Tell, Token, Withdrawn, is_draft
 from program.loop.state import Ask, Find, Reply, Request, search_arguments
 from program.models.catalog import is_settled
 from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
+from program.models.language.spending import ModelSpending
+from program.models.requests import Evidence
+from program.models.text import MarkNumbering
 from program.passage import Passage
 
 anyio = require("anyio")  # on which DSPy streams: its callbacks can send from these threads only
@@ -45,6 +47,8 @@ _tell: ContextVar[Tell | None] = ContextVar("ragc_tell", default=None)
 _UNHEARD = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy streams what some listener hears
 WRITERS = ("generator.answer", "generator.direct")
 """The predictors that write what `dspy.streamify` streams."""
+WITHDRAWN = "The text so far is withdrawn."
+"""What `dspy.streamify` is told, as a status message, of a draft that does not count."""
 
 
 def run(question: str, program: RunnableProgram) -> Answer:
@@ -55,9 +59,8 @@ def run(question: str, program: RunnableProgram) -> Answer:
     if dspy.settings.send_stream is not None and _is_worker_thread():
         answer: Answer = anyio.from_thread.run(arun, question, program)
         return answer
-    driver = Driver(question, program)
     with _unstreamed():
-        return _run_in_turn(driver)
+        return _complete(_run(Driver(question, program), _InTurn()))
 
 
 async def arun(question: str, program: RunnableProgram) -> Answer:
@@ -69,26 +72,33 @@ async def arun(question: str, program: RunnableProgram) -> Answer:
     if tell is None and send_stream is not None and (name := _find_streamed(program)):
         return await _send_tokens(send_stream, name, question, program)
     with _unstreamed():
-        return await _run_in_parallel(Driver(question, program, tell))
+        return await _run(Driver(question, program, tell), _InParallel())
 
 
 async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerator[Event, None]:
     """Yield progress and tokens of the answer that is asked for, then the answer.
 
-    Abandoned, it stops the work.
+    A draft that is written anew, or that the answer does not say, is withdrawn. Abandoned, it stops the work.
     """
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     context = contextvars.copy_context()
     context.run(_tell.set, events.put_nowait)
     task = asyncio.create_task(ask(), context=context)
     task.add_done_callback(lambda _: events.put_nowait(None))
-    told = False
+    drafted = ""
     try:
         while (event := await events.get()) is not None:
-            told = told or isinstance(event, Token)
+            if isinstance(event, Token):
+                drafted += event.text
+            elif isinstance(event, Withdrawn):
+                if not drafted:
+                    continue
+                drafted = ""
             yield event
         answer = await task
-        if not told and answer.outcome is Outcome.ANSWERED:  # it was quoted, not written word by word
+        if drafted.split() != answer.text.split():
+            if drafted:
+                yield Withdrawn()
             yield Token(answer.text)
         yield answer
     finally:
@@ -102,6 +112,8 @@ async def _send_tokens(send_stream: Any, name: str, question: str, program: Runn
         async for event in events:
             if isinstance(event, Token):
                 await send_stream.send(dspy.streaming.StreamResponse(name, "answer", event.text, is_last_chunk=False))
+            elif isinstance(event, Withdrawn):
+                await send_stream.send(dspy.streaming.StatusMessage(WITHDRAWN))
             elif isinstance(event, Answer):
                 return event
     raise AssertionError("a stream ends with its answer")
@@ -129,35 +141,19 @@ def _is_worker_thread() -> bool:
     return True
 
 
-def _run_in_turn(driver: Driver) -> Answer:
+async def _run(driver: Driver, way: _InTurn | _InParallel) -> Answer:
+    """Return the answer, its requests performed in one way or the other."""
     try:
         requests = driver.send_replies()
         while True:
             try:
-                groups = _group_requests(driver, requests)
-                replies = [reply for group in groups for reply in _perform_group(driver, group)]
-            except Exception as error:
-                requests = driver.throw_failure(requests, error)
-            else:
-                requests = driver.send_replies(replies)
-    except StopIteration as stop:
-        return driver.finish_answer(stop.value)
-
-
-async def _run_in_parallel(driver: Driver) -> Answer:
-    try:
-        requests = driver.send_replies()
-        while True:
-            try:
-                async with asyncio.timeout(driver.seconds_for(requests)), asyncio.TaskGroup() as tasks:
-                    groups = _group_requests(driver, requests)
-                    under_way = [tasks.create_task(_aperform_group(driver, group)) for group in groups]
+                replies = await way.perform_groups(driver, _group_requests(driver, requests))
             except Exception as error:
                 requests = driver.throw_failure(requests, _first_of(error))
             except BaseExceptionGroup as errors:
                 raise _first_of(errors) from None
             else:
-                requests = driver.send_replies([reply for task in under_way for reply in task.result()])
+                requests = driver.send_replies(replies)
     except StopIteration as stop:
         return driver.finish_answer(stop.value)
 
@@ -172,91 +168,99 @@ def _group_requests(driver: Driver, requests: Sequence[Request]) -> list[list[Re
     return groups
 
 
-def _perform_group(driver: Driver, requests: Sequence[Request]) -> list[Reply]:
+async def _perform_group(driver: Driver, requests: Sequence[Request], way: _InTurn | _InParallel) -> list[Reply]:
     """Return the replies to one request, or to decisions taken in one batch."""
-    if len(requests) == 1:
-        return [_perform_request(driver, requests[0])]
     calls = [driver.prepare_request(request) for request in requests]
-    with driver.spending(calls[0]) as spent:
-        asks = [request for request in requests if isinstance(request, Ask)]
-        found = _ask(driver.program, calls[0], calls[0].client, asks)
-        return [driver.note_decision(call, [one], spent) for call, one in zip(calls, found, strict=True)]
-
-
-async def _aperform_group(driver: Driver, requests: Sequence[Request]) -> list[Reply]:
-    """Return the replies likewise, awaited."""
-    if len(requests) == 1:
-        return [await _aperform_request(driver, requests[0])]
-    found: list[Reply] = await anyio.to_thread.run_sync(_perform_group, driver, requests, abandon_on_cancel=True)
-    return found
-
-
-def _perform_request(driver: Driver, request: Request) -> Reply:
-    """Return the reply to one request."""
-    call = driver.prepare_request(request)
-    program = driver.program
+    call = calls[0]
     with driver.spending(call) as spent:
-        if isinstance(request, Find):
-            search = partial(Search(program.runtime.library, driver.note_degraded), *search_arguments(request))
-            return driver.note_reply(call, _run_within(call.limit, search), spent, {})
-        if call.direct:
-            said = _run_within(call.limit, partial(_ask_tiers, program, call, request))
-            return driver.note_decision(call, said, spent)
-        reply = None
-        layout = program.layout_of(request.predictor)
-        with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
-            try:
-                reply = _run_within(call.limit, partial(call.predictor, **call.inputs))
-            except LMError as error:
-                driver.replace_judge(call, spent, error)
-        return driver.note_reply(call, reply, spent, tracker.get_total_tokens())
+        try:
+            if isinstance(call.request, Find):
+                return [driver.note_reply(call, await way.search(driver, call, call.request), spent, {})]
+            if call.direct:
+                said = await _ask_tiers(driver, calls, way)
+                return [driver.note_decision(one, told, spent) for one, told in zip(calls, said, strict=True)]
+            reply = None
+            layout = driver.program.layout_of(call.request.predictor)
+            with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
+                try:
+                    reply = await way.write(driver, call)
+                except LMError as error:
+                    driver.replace_judge(call, spent, error)
+            return [driver.note_reply(call, reply, spent, tracker.get_total_tokens())]
+        finally:
+            await way.settle(spent)
 
 
-async def _aperform_request(driver: Driver, request: Request) -> Reply:
-    """Return the reply to one request, awaited; the writer's words are told as they come."""
-    call = driver.prepare_request(request)
-    program = driver.program
-    async with driver.aspending(call) as spent:
-        if isinstance(request, Find):
-            search = Search(program.runtime.library, driver.note_degraded)
-            found = await search.acall(*search_arguments(request))
-            return driver.note_reply(call, found, spent, {})
-        if call.direct:
-            return driver.note_decision(call, await _aask_tiers(program, call, request), spent)
-        reply = None
-        layout = program.layout_of(request.predictor)
-        with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
-            try:
-                if driver.tell is not None and is_draft(request):
-                    reply = await _stream_draft(call, request.inputs["passages"], program.links, driver.tell)
-                else:
-                    reply = await call.predictor.acall(**call.inputs)
-            except LMError as error:
-                driver.replace_judge(call, spent, error)
-        return driver.note_reply(call, reply, spent, tracker.get_total_tokens())
-
-
-def _ask_tiers(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[Mapping[str, Any]]:
-    """Return what each client that was asked says: the second of a cascade only where the first is in doubt."""
-    said: list[Mapping[str, Any]] = []
-    for client in list_tiers(call.client):
-        said += _ask(program, call, client, [ask])
-        if is_settled(said[-1], program.doubt_of(ask.predictor)):
-            break
+async def _ask_tiers(
+    driver: Driver, calls: Sequence[PreparedRequest], way: _InTurn | _InParallel
+) -> list[list[Evidence]]:
+    """Return for each request what each client says: the second of a cascade only where the first is in doubt."""
+    asks = [call.request for call in calls if isinstance(call.request, Ask)]
+    doubt = driver.program.doubt_of(asks[0].predictor)
+    first, *others = list_tiers(calls[0].client)
+    said = [[one] for one in await way.ask(driver, calls[0], first, asks)]
+    for client in others:
+        if not all(is_settled(told[-1], doubt) for told in said):
+            more = await way.ask(driver, calls[0], client, asks)
+            said = [[*told, one] for told, one in zip(said, more, strict=True)]
     return said
 
 
-async def _aask_tiers(program: RunnableProgram, call: PreparedRequest, ask: Ask) -> list[Mapping[str, Any]]:
-    """Ask likewise: a language model is awaited, an embedded one works in another thread."""
-    said: list[Mapping[str, Any]] = []
-    for client in list_tiers(call.client):
+class _InTurn:
+    """Requests performed one after another; nothing is awaited, and what may hang is left to a thread of its own."""
+
+    async def perform_groups(self, driver: Driver, groups: Sequence[Sequence[Request]]) -> list[Reply]:
+        return [reply for group in groups for reply in await _perform_group(driver, group, self)]
+
+    async def search(self, driver: Driver, call: PreparedRequest, find: Find) -> Sequence[Passage]:
+        search = Search(driver.program.runtime.library, driver.note_degraded)
+        found: Sequence[Passage] = self._wait(driver, call, partial(search, *search_arguments(find)))
+        return found
+
+    async def ask(self, driver: Driver, call: PreparedRequest, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
+        found: list[Evidence] = self._wait(driver, call, partial(_ask, driver.program, call, client, asks))
+        return found
+
+    async def write(self, driver: Driver, call: PreparedRequest) -> Reply:
+        return self._wait(driver, call, partial(call.predictor, **call.inputs))
+
+    async def settle(self, spent: ModelSpending) -> None:
+        """Wait for nothing: what was given up is left alone."""
+
+    def _wait(self, driver: Driver, call: PreparedRequest, work: Callable[[], Any]) -> Any:
+        return _run_within(driver.seconds_for([call.request]), work) if call.may_hang else work()
+
+
+class _InParallel:
+    """Requests of a step performed at once: what can be awaited is, the rest works in other threads."""
+
+    async def perform_groups(self, driver: Driver, groups: Sequence[Sequence[Request]]) -> list[Reply]:
+        seconds = driver.seconds_for([request for group in groups for request in group])
+        async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
+            under_way = [tasks.create_task(_perform_group(driver, group, self)) for group in groups]
+        return [reply for task in under_way for reply in task.result()]
+
+    async def search(self, driver: Driver, call: PreparedRequest, find: Find) -> Sequence[Passage]:
+        search = Search(driver.program.runtime.library, driver.note_degraded)
+        return await search.acall(*search_arguments(find))
+
+    async def ask(self, driver: Driver, call: PreparedRequest, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
         if hasattr(client, "awaits"):
-            said.append(await await_client(program, client, ask))
-        else:
-            said += await anyio.to_thread.run_sync(_ask, program, call, client, [ask], abandon_on_cancel=True)
-        if is_settled(said[-1], program.doubt_of(ask.predictor)):
-            break
-    return said
+            return [await await_client(driver.program, client, one) for one in asks]
+        work = partial(_ask, driver.program, call, client, asks)
+        found: list[Evidence] = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        return found
+
+    async def write(self, driver: Driver, call: PreparedRequest) -> Reply:
+        """Return a text; the words of the answer's are told as they come."""
+        if driver.tell is None or not is_draft(call.request):
+            return await call.predictor.acall(**call.inputs)
+        assert isinstance(call.request, Ask)
+        return await _stream_draft(call, call.request.inputs["passages"], driver.program.links, driver.tell)
+
+    async def settle(self, spent: ModelSpending) -> None:
+        """Wait for the books of what was called off."""
+        await spent.settle(CALLED_OFF)
 
 
 def _ask(program: RunnableProgram, call: PreparedRequest, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
@@ -264,8 +268,22 @@ def _ask(program: RunnableProgram, call: PreparedRequest, client: Any, asks: Seq
     return (ask_watched if is_watched(call.predictor) else ask_client)(program, client, asks)
 
 
+def _complete(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Return what a coroutine that awaits nothing returns."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        answer: Answer = stop.value
+        return answer
+    raise AssertionError("what is performed in turn awaits nothing")
+
+
 async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], links: Sequence[str], tell: Tell) -> Reply:
-    """Return the writer's reply; its words are told as they come. Raises what the writer raises."""
+    """Return the writer's reply; its words are told as they come, in place of an earlier draft's.
+
+    Raises what the writer raises.
+    """
+    tell(Withdrawn())
     output = next(iter(call.predictor.signature.output_fields))
     # One streaming wrapper a request: a shared one drops tokens when requests overlap.
     kind = PlainListener if hasattr(call.client, "adapter") else dspy.streaming.StreamListener
@@ -287,10 +305,8 @@ async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], link
     return reply
 
 
-def _run_within(seconds: float | None, work: Callable[[], Any]) -> Any:
-    """Return what work returns, in this thread without a limit; what hangs is left to its own: `TimeoutError`."""
-    if seconds is None:
-        return work()
+def _run_within(seconds: float, work: Callable[[], Any]) -> Any:
+    """Return what work returns in that time; what hangs is left to its own: `TimeoutError`."""
     if seconds <= 0:
         raise TimeoutError
     done: Future[Any] = Future()

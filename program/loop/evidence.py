@@ -12,27 +12,18 @@ from itertools import combinations, zip_longest
 
 from program.knowledge.index.fusion import WEIGHT, fuse, rank_positions
 from program.loop.policy import Tuning
-from program.loop.state import Conflict, Key, Need, State
+from program.loop.state import Conflict, Key, State
 from program.passage import AUTHORITY, Passage, drop_repeats
 
 PREVIEW = 8  # passages that the classifier is shown
 REMEMBERED = 48  # rankings of one pool
 INFORMAL = AUTHORITY["informal"]
 NO_PRIOR: Mapping[str, float] = {}
-OLD = timedelta(days=365)
-"""An age, counted from the newest evidence found, past which a page no longer answers for the present."""
 ALIKE = 0.4
 """Share of common words from which two statements are taken to be about the same thing."""
 MOST_SUSPECTS = 3  # pairs of passages put to a judge
 MOST_FOLLOWED = 3  # passages that look-ups written from others add to unjudged evidence
 
-_TIMELY = re.compile(
-    r"\b(?:latest|newest|most recent(?:ly)?|recent(?:ly)?|current(?:ly)?|nowadays|today|tonight|right now|at the moment"
-    r"|at present|up[- ]to[- ]date|so far|this (?:week|month|quarter|season|autumn|fall|winter|spring|summer|year)"
-    r"|last (?:week|month)|as of now|now)\b",
-    re.IGNORECASE,
-)
-_YEAR = re.compile(r"\b(20\d\d)\b")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _WORD = re.compile(r"[^\W\d_]{3,}")
@@ -70,32 +61,23 @@ def filter_by_source(pool: Sequence[Passage], sources: Sequence[str]) -> Sequenc
     return _recall(pool, tuple(sources), lambda: Pool(p for p in pool if p.source in sources))
 
 
-def rank_pool(
-    pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float] = NO_PRIOR, timely: bool = False
-) -> list[Passage]:
+def rank_pool(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float] = NO_PRIOR) -> list[Passage]:
     """Return the best `tuning.k` passages of one query's pool, best first.
 
     The fused score in [0, 1] has `document_weight` of it from the best passage of its
     document: what a question asks for often stands under several headings of one page. It loses `stale_penalty` when
     the passage was superseded and `informal_penalty` when it is not official, and gains `base_prior` times the
-    probability that its base is wanted; `timely` lets the newest gain `recency`.
+    probability that its base is wanted and, by its age among the others, up to `recency`.
     """
     known = tuple(prior.items()) if tuning.base_prior else ()
-    recency = tuning.recency if timely else 0.0
-    weights = (tuning.dense_weight, tuning.graph_weight, tuning.rerank_weight, tuning.base_prior, recency)
+    weights = (tuning.dense_weight, tuning.graph_weight, tuning.rerank_weight, tuning.base_prior, tuning.recency)
     knobs = (tuning.k, *weights, tuning.stale_penalty, tuning.informal_penalty, tuning.document_weight)
-    return _recall(pool, (*knobs, known), lambda: _rank_scores(pool, tuning, prior, timely))
+    return _recall(pool, (*knobs, known), lambda: _rank_scores(pool, tuning, prior))
 
 
 def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
     """Merge the passages of several queries, each one's best first in turn."""
     return drop_repeats([passage for turn in zip_longest(*ranked) for passage in turn if passage is not None])
-
-
-def read_need(question: str) -> Need:
-    """Return how current the evidence must be by the question's words; English."""
-    years = _YEAR.findall(question)
-    return Need(bool(_TIMELY.search(question)), int(years[-1]) if years else None)
 
 
 def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: Mapping[str, str]) -> None:
@@ -107,7 +89,7 @@ def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: M
     for key, pool in pools.items():
         base = bases.get(key[1], "")
         prior = {**likely, base: 1.0} if base else likely
-        state.ranked[key] = rank_pool(pool, state.tuning, prior, state.need.timely)
+        state.ranked[key] = rank_pool(pool, state.tuning, prior)
     state.new += pools
     merge_searches(state)
 
@@ -115,9 +97,8 @@ def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: M
 def merge_searches(state: State) -> None:
     """Put into the state what all searches found together, and what of it is current."""
     state.found = state.current = interleave(state.ranked.values())
-    state.newest = _newest_date(state.found)
     if state.settled and state.tuning.fresh_above:
-        state.current = [p for p in state.found if not is_stale(p, state.need, state.newest)] or state.found
+        state.current = [p for p in state.found if not is_stale(p, state.year)] or state.found
 
 
 def keep_unjudged(state: State, most: int) -> None:
@@ -156,7 +137,7 @@ def drop_overruled(state: State, conflicts: Iterable[Conflict]) -> None:
 
 def measure_freshness(state: State) -> float:
     """Return the share of the kept passages that are current, in [0, 1]."""
-    stale = sum(is_stale(passage, state.need, state.newest) for passage in state.kept)
+    stale = sum(is_stale(passage, state.year) for passage in state.kept)
     return 1.0 - stale / len(state.kept) if state.kept else 1.0
 
 
@@ -165,21 +146,16 @@ def find_cutoff(state: State) -> date | None:
 
     It is the date of the newest in dispute, or the day after the newest that is out of date.
     """
-    stale = _newest_date([p for p in state.kept if is_stale(p, state.need, state.newest)])
+    stale = _newest_date([p for p in state.kept if is_stale(p, state.year)])
     disputed = _newest_date([conflict.followed for conflict in state.conflicts])
     return disputed or (stale + timedelta(days=1) if stale else None)
 
 
-def is_stale(passage: Passage, need: Need, newest: date | None) -> bool:
-    """Tell whether a passage is out of date for what the question needs.
-
-    `newest` is the date of the newest passage found: the knowledge's own present. An undated passage is not stale.
-    """
-    if need.year is not None:
-        return passage.as_of is not None and passage.as_of.year < need.year
-    if passage.superseded_by:
-        return True
-    return bool(need.timely and passage.as_of and newest and newest - passage.as_of >= OLD)
+def is_stale(passage: Passage, year: int | None) -> bool:
+    """Tell whether a passage is older than the year that the question names, or, without one, was superseded."""
+    if year is not None:
+        return passage.as_of is not None and passage.as_of.year < year
+    return bool(passage.superseded_by)
 
 
 def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
@@ -205,12 +181,12 @@ def order_conflict(a: Passage, b: Passage) -> Conflict:
     return Conflict(*sorted((a, b), key=weight, reverse=True))
 
 
-def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float], timely: bool) -> list[Passage]:
+def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float]) -> list[Passage]:
     graph, rerank = tuning.graph_weight, tuning.rerank_weight
     ranked = rank_positions(pool, tuning.dense_weight, len(pool), graph=graph, rerank=rerank)
     if tuning.document_weight:
         ranked = _share_by_document(pool, ranked, tuning.document_weight)
-    if timely and tuning.recency:
+    if tuning.recency:
         youth = _measure_youth(pool)
         ranked = [(at, score + tuning.recency * youth[at]) for at, score in ranked]
     elif not (tuning.stale_penalty or tuning.informal_penalty or (tuning.base_prior and prior)):

@@ -5,14 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
-from program.loop.claims import Claim, is_echo, split_claims, trace_claims
 from program.loop.decisions import read_chances
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, remove_links
-from program.models.text import split_pieces
+from program.models.text import (
+    MARK,
+    WORD,
+    Claim,
+    MarkNumbering,
+    drop_unknown_marks,
+    holds_phrase,
+    split_claims,
+    split_pieces,
+    split_sentences,
+    states_claim,
+)
 from program.passage import Passage
 from program.signatures import CitedClaim, Statement
 
@@ -24,9 +35,9 @@ NOTE = "(another source says otherwise; the {} one is followed)"
 BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
 UNSURE = "(not certain)"
 """What an answer begins with whose confidence is under the version's bound."""
-_MARK = re.compile(r"\[(\d{1,3})\]")
-_MARK_AT_END = re.compile(r"\[(\d{1,3})\]\Z")
-_MAY_BE_MARK = re.compile(r"\[\d{0,3}\Z")
+GRAM, ECHOED = 4, 0.6
+"""The words of a stretch, and the share of a text's that stand in its prompt, and in no passage, of an echo."""
+_ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +52,6 @@ class Draft:
     responsive: Any = None
     quoted: float | None = None
     """How probably a quotation states what is asked; None for a text that was written."""
-    written: str = ""
-    """A text as it was written and streamed, by whose order of marks its citations are numbered."""
 
     @property
     def text(self) -> str:
@@ -90,20 +99,19 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
         return (yield from quote_passages(state))
     (reply,) = yield [(yield from _ask_draft(state, strict))]
     state.path.append("generate strictly" if strict else "generate")
-    text = _drop_unknown_marks(str(reply["answer"]), len(state.kept))
+    text = drop_unknown_marks(str(reply["answer"]), len(state.kept))
     if not state.program.withholds:
         stated = tuple(split_claims(text))
-        return Draft(stated, stated, written=text)
+        return Draft(stated, stated)
     if repeats_prompt(state, DRAFT, text):
         return Draft()
     stated = tuple(trace_claims(text, state.kept, state.tuning.stated_above))
     upheld = tuple(claim for claim in stated if claim.cites)
     if len(upheld) < len(stated):
         state.path.append(f"stated {len(upheld)}/{len(stated)}")
-    draft = Draft(stated, upheld)
     if state.tuning.ground and upheld:
-        draft = yield from _check_claims(state, stated, upheld)
-    return replace(draft, written=text)
+        return (yield from _check_claims(state, stated, upheld))
+    return Draft(stated, upheld)
 
 
 def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[Answer | None]:
@@ -138,6 +146,14 @@ def repeats_prompt(state: State, predictor: str, text: str) -> bool:
     echo = state.program.withholds and is_echo(text, prompt, state.kept)
     state.path += [f"{'echo' if text.strip() else 'no text'} of {predictor}"] if echo else []
     return echo
+
+
+def is_echo(text: str, prompt: str, passages: Sequence[Passage] = ()) -> bool:
+    """Tell whether a text repeats its prompt, or holds no word at all."""
+    bare = MARK.sub("", text)
+    said = _list_grams(bare)
+    told = _list_grams(prompt).difference(*(_list_grams(_text_of(passage)) for passage in passages))
+    return not WORD.search(bare) or (bool(said) and len(said & told) >= ECHOED * len(said))
 
 
 def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
@@ -185,12 +201,10 @@ def quote_passages(state: State) -> Flow[Draft]:
         best.append(max((quote.probability for quote in of_this), default=0.0))
         own = _take([quote for quote in of_this if quote.stated], taken, state.tuning.sentences)
         taken += own + _take(of_this, [*taken, *own], state.tuning.quote_at_least - len(own))
-    text = " ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)
-    stated = any(quote.stated for quote in found)
+    claims = tuple(split_claims(" ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)))
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
-    claims = tuple(split_claims(text))
-    return Draft(claims, claims, stated, probability)
+    return Draft(claims, claims, any(quote.stated for quote in found), probability)
 
 
 def make_answer(
@@ -201,14 +215,13 @@ def make_answer(
     passages: Sequence[Passage] = (),
     stopped_by: StoppedBy = StoppedBy.DONE,
     supported: float = 1.0,
-    draft: str = "",
 ) -> Answer:
     """Return the answer, without links, images and tags planted in it.
 
-    Its marks point into `passages`; they are numbered in the order of the `draft` that it is left of.
+    Its marks point into `passages`; they are numbered in order of use.
     """
     known = known_addresses(passages, state.program.links)
-    text, cited = cite_passages(remove_links(text, known), passages, remove_links(draft, known))
+    text, cited = cite_passages(remove_links(text, known), passages)
     if outcome is Outcome.ANSWERED and confidence < state.tuning.unsure_below:
         text = f"{UNSURE} {text}"
     return Answer(
@@ -250,43 +263,33 @@ def state_claims(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[
     )
 
 
-def cite_passages(answer: str, passages: Sequence[Passage], draft: str = "") -> tuple[str, tuple[Citation, ...]]:
-    """Renumber an answer's marks by use in its draft, and list their citations.
-
-    Marks of no passage are taken out. Where a claim of the draft was withdrawn, its number may be missing.
-    """
+def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation, ...]]:
+    """Renumber an answer's marks in order of use, and list their citations; marks of no passage are taken out."""
     numbering = MarkNumbering(len(passages))
-    numbering.feed(f"{draft} ")
     text = (numbering.feed(answer) + numbering.rest()).strip()
-    used = {int(n) for n in _MARK.findall(text)}
-    cited = [(n, passages[old - 1]) for old, n in numbering.order.items() if n in used]
+    cited = [(n, passages[old - 1]) for old, n in numbering.order.items()]
     return text, tuple(Citation(n, p.source, p.id, p.title, p.reason) for n, p in cited)
 
 
-class MarkNumbering:
-    """The numbering of a text's marks in order of use, whole or in pieces; what may become a mark is held back."""
+def trace_claims(answer: str, passages: Sequence[Passage], least: float) -> list[Claim]:
+    """Return an answer's claims, each citing passages that state it, or none.
 
-    def __init__(self, passages: int) -> None:
-        self.order: dict[int, int] = {}
-        """The number given to each passage, by its place from 1."""
-        self._passages = passages
-        self._held = ""
-
-    def feed(self, piece: str) -> str:
-        """Return what can be shown now, marks of no passage taken out."""
-        text = self._held + piece
-        at = _MAY_BE_MARK.search(text)
-        cut = at.start() if at else len(text)
-        self._held = text[cut:]
-        return _MARK.sub(self._renumber, _drop_unknown_marks(text[:cut], self._passages))
-
-    def rest(self) -> str:
-        """Return what is still held, at the end."""
-        text, self._held = self._held, ""
-        return text
-
-    def _renumber(self, match: re.Match[str]) -> str:
-        return f"[{self.order.setdefault(int(match[1]), len(self.order) + 1)}]"
+    What the passages that a claim cites do not state, or that cites none, is given sentence by sentence to the first
+    passage that does. `least` is the share of its words that must stand there. What was cut off cites nothing.
+    """
+    texts = [_text_of(passage) for passage in passages]
+    traced = []
+    for claim in split_claims(answer):
+        cited = [n for n in claim.cites if 0 < n <= len(texts)]
+        if cited and states_claim([texts[n - 1] for n in cited], claim.bare, least):
+            traced.append(claim)
+            continue
+        for said in split_sentences(claim.bare):
+            ended = bool(claim.cites) or _ENDED.search(said) is not None
+            asked = (n for n in [*cited, *range(1, len(texts) + 1)] if ended or holds_phrase(texts[n - 1], said))
+            n = next((n for n in asked if states_claim([texts[n - 1]], said, least)), 0)
+            traced.append(Claim(f"{said.rstrip(' .;:,')} [{n}]." if n else said, (n,) if n else ()))
+    return traced
 
 
 def _check_claims(state: State, stated: tuple[Claim, ...], cited: tuple[Claim, ...]) -> Flow[Draft]:
@@ -340,24 +343,12 @@ def _ask_responsive(state: State, stated: Sequence[Claim]) -> Ask:
 def _answer_with_conflicts(
     state: State, draft: Draft, confidence: float, stopped_by: StoppedBy, supported: float = 1.0
 ) -> Answer:
-    """Return the answer, marked as its draft was streamed; what was overruled is mentioned, and cited, after it."""
+    """Return the answer; what was overruled is mentioned, and cited, after it."""
     text, passages = draft.text, list(state.kept)
     for conflict in state.conflicts:
         passages.append(conflict.overruled)
         text += f" {NOTE.format(conflict.reason)} [{len(passages)}]"
-    return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported, draft.written)
-
-
-def _drop_unknown_marks(answer: str, passages: int) -> str:
-    """Return the answer without marks of no passage, nor those that are marks only once another is gone: `[[0]0]`."""
-    *parts, rest = answer.split("]")
-    text = ""
-    for part in parts:
-        text += f"{part}]"
-        mark = _MARK_AT_END.search(text, max(0, len(text) - len("[999]")))
-        if mark and not 1 <= int(mark[1]) <= passages:
-            text = text[: mark.start()]
-    return text + rest
+    return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported)
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
@@ -391,10 +382,19 @@ def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:
 
 
 def _take(quotes: Sequence[_Quote], taken: Sequence[_Quote], most: int) -> list[_Quote]:
+    """Return the first of the quotes, none that is said already."""
     new: list[_Quote] = []
     for quote in quotes:
-        if len(new) >= most:
-            break
-        if not any(quote.text.casefold() in other.text.casefold() for other in (*taken, *new)):
+        if len(new) < most and not any(quote.text.casefold() in other.text.casefold() for other in (*taken, *new)):
             new.append(quote)
     return new
+
+
+def _text_of(passage: Passage) -> str:
+    return f"{passage.title}\n{passage.text}\n{passage.as_of or ''}"
+
+
+@lru_cache(maxsize=1024)
+def _list_grams(text: str) -> frozenset[tuple[str, ...]]:
+    words = WORD.findall(text.lower())
+    return frozenset(tuple(words[n : n + GRAM]) for n in range(len(words) - GRAM + 1))

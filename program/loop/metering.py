@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,12 +50,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the drafted answer. A draft may yet be withheld: the `Answer` that follows is what counts."""
+    """A piece of the draft. All since the last `Withdrawn` are, but for spaces, the text of the `Answer` in the end."""
 
     text: str
 
 
-Event = Progress | Token | Answer
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The word that the draft told so far does not count; another text follows."""
+
+
+Event = Progress | Token | Withdrawn | Answer
 Tell = Callable[[Event], None]
 
 
@@ -100,8 +105,8 @@ class PreparedRequest:
 
     request: Request
     started: float
-    limit: float | None
-    """The seconds that may be waited for it; None where nothing is waited for."""
+    may_hang: bool
+    """Whether it goes to a network, so that it is waited for no longer than there is time."""
     predictor: Any = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     client: Any = None
@@ -167,18 +172,18 @@ class Driver:
 
     def prepare_request(self, request: Request) -> PreparedRequest:
         """Resolve what a request needs: its predictor, inputs, client and time."""
-        started, seconds = time.perf_counter(), self.seconds_for([request])
+        started = time.perf_counter()
         if isinstance(request, Find):
             here = self.program.runtime.library.searches_here(request.sources)
-            return PreparedRequest(request, started, None if here else seconds)
+            return PreparedRequest(request, started, not here)
         predictor, inputs = self.program.predictor(request.predictor), to_prompt_inputs(request.inputs)
         client = client_of(self.program, predictor, inputs)
         stand_in = getattr(client, "stand_in", None)
         if stand_in is not None and client.model in self._unreachable and is_decision(predictor):
             client = stand_in
         direct = is_untraced() and is_decision(predictor) and is_direct(client)
-        limit = None if is_embedded(client) else seconds
-        return PreparedRequest(request, started, limit, predictor, inputs, client, stand_in, direct)
+        may_hang = not is_embedded(client)
+        return PreparedRequest(request, started, may_hang, predictor, inputs, client, stand_in, direct)
 
     @contextmanager
     def spending(self, call: PreparedRequest) -> Iterator[ModelSpending]:
@@ -198,15 +203,6 @@ class Driver:
                 self.path += spent.notes
                 for handed, note in list(spent.handed_over.items()):  # what was called off may yet add to it
                     self._handed_over.setdefault(handed, note)
-
-    @asynccontextmanager
-    async def aspending(self, call: PreparedRequest) -> AsyncIterator[ModelSpending]:
-        """Meter as `spending`, and wait for the books of what was called off."""
-        with self.spending(call) as spent:
-            try:
-                yield spent
-            finally:
-                await spent.settle(CALLED_OFF)
 
     def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: ModelSpending) -> Reply:
         """Return the decision that the last client's evidence stands for, kept as a step."""

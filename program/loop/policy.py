@@ -109,7 +109,7 @@ class Tuning:
     filter: int = _switch(1, "judge passage by passage which of them help, unless a writer quotes")
     each_part: int = _switch(0, "judge the evidence of each look-up by itself too")
     one_strategy: int = _switch(0, "search by one strategy at a time, by the next when the evidence is poor")
-    recency: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="lift of the newest when a question asks for the latest")
+    recency: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score given to the newest passage, to older ones less")
     cross_below: float = _knob(0.0, 0.0, 1.0, meaning="probability of the likeliest base under which all are searched")
     fast_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a simple question past which nothing is judged")
     fresh_above: float = _knob(0.0, 0.0, 1.0, meaning="share of current evidence under which newer is searched for")
@@ -155,7 +155,7 @@ _PARTS: Mapping[str, float] = {"each_part": 1, "fresh_above": 0.5, "consistent":
 PRESETS: Mapping[str, Mapping[str, float]] = {
     "plain": PLAIN,
     # One strategy after another until the evidence as a whole is good enough; then, or in the end, write.
-    "strategy-router": {**_WHOLE, "one_strategy": 1, "recency": 0.4, "max_rounds": 2},
+    "strategy-router": {**_WHOLE, "one_strategy": 1, "max_rounds": 2},
     # The chosen bases only, all in doubt; rewrite and search again; ask back when that does not help.
     "knowledge-router": {**_WHOLE, "only_chosen_bases": 1, "cross_below": 0.4, "clarify_above": 0.3, "max_rounds": 3},
     # A fast path; else parts, the passages that help, the missing looked up, and the answer checked by claims.
@@ -163,17 +163,14 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
     # Retrieve or answer, round by round, the next query from what was found; the last round answers.
     "decide": {**_WHOLE, "max_rounds": 4},
     # A plan of parts, each judged by itself; evidence complete, current and consistent; gains must go on.
-    "plan": {"ground": 0, "fast_above": 0.5, **_PARTS, "recency": 0.4, "min_gain": 0.1, "max_rounds": 4},
+    "plan": {"ground": 0, "fast_above": 0.5, **_PARTS, "min_gain": 0.1, "max_rounds": 4},
     # All of it that needs no labels to be trusted; `ragc compile` decides about the rest.
-    "full": {"fast_above": 0.8, "recency": 0.4},
+    "full": {"fast_above": 0.8},
 }
 """What each preset (a published design) turns away from the defaults of `Policy`."""
 
 STRATEGY_OF_KIND = {"documents": "vector", "graph": "graph", "tables": "tables", "web": "web"}
 """The strategy that a source of a kind is searched by."""
-
-FRESH = "web"
-"""The strategy whose sources are newer than the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,21 +187,6 @@ def offer_strategies(cards: Iterable[SourceCard]) -> tuple[Strategy, ...]:
     for card in cards:
         by_name.setdefault(STRATEGY_OF_KIND.get(card.kind, card.kind), []).append(card.name)
     return tuple(Strategy(name, tuple(sources)) for name, sources in by_name.items())
-
-
-def order_strategies(
-    strategies: Sequence[Strategy], likely: Mapping[str, float], timely: bool, recency: float
-) -> tuple[Strategy, ...]:
-    """Sort strategies by their likeliest source.
-
-    A timely question lifts the fresh one by `recency`.
-    """
-
-    def promise(strategy: Strategy) -> float:
-        lift = recency if timely and strategy.name == FRESH else 0.0
-        return max((likely.get(name, 0.0) for name in strategy.sources), default=0.0) + lift
-
-    return tuple(sorted(strategies, key=lambda strategy: -promise(strategy)))
 
 
 Setting = dict[str, float]

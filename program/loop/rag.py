@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal
 
 import dspy
@@ -15,20 +14,17 @@ from program import signatures
 from program.answer import Answer
 from program.errors import QuestionError
 from program.loop import drivers
-from program.loop.decisions import RequestCache, clients_of, is_decision, is_direct, is_embedded
+from program.loop.decisions import clients_of, is_decision, is_direct, is_embedded
 from program.loop.policy import PLAIN, Knob, Policy, Tuning, offer_strategies
 from program.loop.state import Runtime
 from program.models.catalog import DOUBT
 from program.models.language.adapter import FencedAdapter
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
+from program.models.requests import RequestCache
+from program.models.text import find_foreign_language
 from program.passage import SourceCard
 
 MAX_QUESTION = 10_000
-NOT_ENGLISH = 0.4
-"""The probability of another language from which a question is refused that has less than two common English words:
-none of 2,310 labelled English questions, 2 of the 4,100 lines of CLINC150 ("hello there", "yes sir")."""
-_ENGLISH = frozenset("the a an is are do does how what which who when where can i my to of for and in it on".split())
-_CREOLE = "pcm"  # Nigerian Pidgin is taken for terse English, and the other way round
 Role = Literal["write", "decide", "judge"]
 _attribute = object.__getattribute__  # a `dspy.Module` looks at each attribute's name, in ten times as long
 
@@ -126,7 +122,7 @@ class AgenticRAG(dspy.Module):
         return await drivers.arun(self.check_language(question), self._with_configured_writer())
 
     def stream(self, question: str) -> AsyncIterator[Any]:
-        """Yield `Progress` and `Token` while the answer is made, then the `Answer`."""
+        """Yield `Progress`, `Token` and `Withdrawn` while the answer is made, then the `Answer`."""
         return drivers.stream(partial(self.acall, question))
 
     def get_lm(self, role: Role = "write") -> Any:
@@ -313,18 +309,3 @@ def check_question(question: object) -> str:
     except UnicodeEncodeError as error:
         raise QuestionError("The question holds bytes that are not UTF-8 text.", "Send it as UTF-8.") from error
     return text
-
-
-def find_foreign_language(text: str) -> str:
-    """Return the question's ISO 639 code, or "" for English or in doubt."""
-    if len(_ENGLISH.intersection(re.findall(r"\w+", text.lower()))) > 1 or not any(c.isalpha() for c in text):
-        return ""  # spares the model's load for nearly every question
-    code, probability = _language_identifier().classify(text)
-    return "" if code in ("en", _CREOLE) or probability < NOT_ENGLISH else str(code)
-
-
-@lru_cache(maxsize=1)
-def _language_identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

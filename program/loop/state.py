@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -10,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from program.answer import Answer, Round, StoppedBy
 from program.knowledge.library import Library
 from program.loop.decide import LoopProgress, Verdict
-from program.loop.policy import Strategy, Tuning, order_strategies
+from program.loop.policy import Strategy, Tuning
 from program.models.catalog import Models
 from program.models.language.layout import PromptLayout
 from program.passage import NO_FILTERS, Filters, Passage
@@ -24,6 +25,7 @@ STATES = "generator.states"
 MOST_LOOK_UPS = 4
 ALL = "all"
 DIRECT = "direct"
+_YEAR = re.compile(r"\b(20\d\d)\b")
 UNJUDGED = Verdict(True, 1.0, 0)
 
 
@@ -114,14 +116,6 @@ def read_look_ups(reply: Mapping[str, Any]) -> list[LookUp]:
     place = {n: at for at, (n, _) in enumerate(texts)}
     after = {n: {place[other] for other in details[n].after if other < n and other in place} for n in place}
     return [LookUp(text, details[n].base, tuple(sorted(after[n]))) for n, text in texts]
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """How current evidence must be: whether the present is asked for, and the year named."""
-
-    timely: bool = False
-    year: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +229,8 @@ class State:
     max_rounds: int
     tripped: Callable[[], StoppedBy | None]
     path: list[str]
-    need: Need
+    year: int | None = field(init=False)
+    """The year that the question names: what is older is out of date for it."""
     tuning: Tuning = field(init=False)
     plan: Plan = field(init=False)
     strategy: Strategy = field(init=False)
@@ -257,7 +252,6 @@ class State:
     """The passages of all searches, the best of each first."""
     current: list[Passage] = field(default_factory=list)
     """What was found, without what is out of date once newer evidence was searched for."""
-    newest: date | None = None
     new: list[Key] = field(default_factory=list)
     """The searches that no judge has seen yet."""
     relevant: dict[str, float] = field(default_factory=dict)
@@ -274,6 +268,8 @@ class State:
     """Whether newer or more official evidence was searched for."""
 
     def __post_init__(self) -> None:
+        years = _YEAR.findall(self.question)
+        self.year = int(years[-1]) if years else None
         self.tuning = self.program.tuning()
         self.plan = Plan("simple", self.program.sources, ())
         self.strategy = Strategy(ALL, self.program.sources)
@@ -307,9 +303,9 @@ class State:
 
     @property
     def promising(self) -> tuple[Strategy, ...]:
-        """The program's strategies, the most promising first."""
-        lift = self.tuning.recency if self.tuning.one_strategy and self.need.timely else 0.0
-        return order_strategies(self.program.strategies, dict(self.plan.likely), self.need.timely, lift)
+        """The program's strategies, those of the likeliest sources first."""
+        likely = dict(self.plan.likely)
+        return tuple(sorted(self.program.strategies, key=lambda one: -max(likely.get(s, 0.0) for s in one.sources)))
 
     @property
     def progress(self) -> LoopProgress:

@@ -56,7 +56,7 @@ def steps(
     `path` is filled with the readable trace as it grows; `tripped` names the cap that is reached, if any.
     """
     path = [] if path is None else path
-    state = State(question, program, max_rounds, tripped, path, evidence.read_need(question))
+    state = State(question, program, max_rounds, tripped, path)
     for attempt in (_answer_in_rounds, _fall_back):
         try:
             return (yield from attempt(state))

@@ -14,10 +14,11 @@ from typing import Any
 import dspy
 
 from program.errors import DataError, ModelError, SettingsError
-from program.loop.decisions import RequestCache, is_decision
+from program.loop.decisions import is_decision
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.reader import READER, shared_reader
+from program.models.requests import RequestCache
 from program.serve.artifact import DEFAULT_POINT, describe_structure, export_state, restore_program
 from program.serve.manifest import Manifest, digest_of
 
@@ -94,9 +95,8 @@ def export_module(program: dspy.Module, undecided: list[str], embedded: LocalDec
         predictor.lm = None  # no state holds a model, and some cannot be saved
     for name in undecided:
         if demos := predictors[name].demos:
-            requests.ask(
-                name, predictors[name], embedded, {n: demos[0][n] for n in predictors[name].signature.input_fields}
-            )
+            inputs = {field: demos[0][field] for field in predictors[name].signature.input_fields}
+            requests.ask(name, predictors[name], embedded, [inputs])
     asked = requests.kept(predictors)
     return export_state(program, embedded.export_heads(asked) if asked else {})
 

@@ -21,7 +21,7 @@ from optimize.evaluation.grades import judge_answer
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Outcome
 from program.errors import BudgetStop
-from program.loop.evidence import rank_pool, read_need
+from program.loop.evidence import rank_pool
 from program.loop.grounding import Draft, write_once
 from program.loop.state import DRAFT, Find, State
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout, vary_layout
@@ -162,6 +162,6 @@ def score_cases(replay: Replay, cases: Sequence[Case]) -> list[float]:
 
 def _state_of(replay: Replay, case: Case) -> State:
     asked, program = case.question.question, replay.program
-    state = State(asked, program, 1, lambda: None, [], read_need(asked))
+    state = State(asked, program, 1, lambda: None, [])
     state.kept, state.tuning = list(case.passages), replace(state.tuning, ground=0)
     return state

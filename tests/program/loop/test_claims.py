@@ -4,7 +4,7 @@ import pytest
 from scripted import Scripted, passage, turns
 
 from program.answer import Outcome
-from program.loop.claims import trace_claims
+from program.loop.grounding import trace_claims
 from program.signatures import Generate
 
 QUESTION = "How much does the Merle kettle hold?"

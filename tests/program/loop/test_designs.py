@@ -147,12 +147,6 @@ def test_poor_evidence_switches_to_the_next_strategy_and_the_order_is_the_classi
     assert program.queries == ["How does it work?"]  # switching repeats no search of the question itself
 
 
-def test_a_question_for_the_latest_lifts_the_web():
-    likely = {"base_docs": 0.5, "base_news": 0.3, "base_rows": 0.1}
-    for question, strategy in (("How does it work?", "vector"), ("What is the latest offer?", "web")):
-        assert design("strategy-router", pool=ALL, cards=KINDS, **likely)(question).strategy == strategy
-
-
 # plan: parts that may wait for each other, judged on four counts, and stopped in time
 
 
@@ -186,7 +180,7 @@ def test_each_part_is_judged_by_itself_and_only_the_open_one_is_looked_up_again(
 
 def test_evidence_out_of_date_sends_one_search_for_what_is_newer():
     program = design("plan", pool=[OLD, NEW], knobs={"consistent": 0, "fresh_above": 0.8}, sure=0.4)
-    answer = program("What are the latest rules for refunds?")
+    answer = program("What are the rules for refunds in 2026?")
     assert [find.not_before for find in program.shelf.finds][1:] == [date(2024, 3, 2)]
     assert answer.retrieved == (NEW.id,) and answer.trace.path.count("search newer(1)") == 1
 

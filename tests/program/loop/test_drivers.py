@@ -5,10 +5,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from scripted import POOL, Scripted, ScriptedModels, passage
+from scripted import POOL, Scripted, ScriptedModels, passage, turns
 
 from program.answer import Outcome, StoppedBy
-from program.loop.metering import Progress, Token
+from program.loop.metering import Progress, Token, Withdrawn
 from program.loop.state import Budget
 from program.models.language.adapter import FencedAdapter
 from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
@@ -60,6 +60,33 @@ def test_asked_awaited_or_streamed_the_answer_and_its_path_are_the_same():
     assert "".join(e.text for e in events if isinstance(e, Token)) == TEXT
     assert [s.name for s in asked.trace.steps] == [s.name for s in awaited.trace.steps]
     assert asked.usage.decisions == awaited.usage.decisions == len(asked.trace.steps) - 2
+
+
+REST = "Text 1. [2]"
+MADE_UP = "Nobody could possibly tell."
+
+
+@pytest.mark.parametrize(
+    ("replies", "told"),
+    [
+        ({}, [TEXT]),
+        ({"answer": turns(MADE_UP, REST)}, [MADE_UP, "Text 1. [1]"]),
+        ({"answer": MADE_UP, "states": 0.9}, [MADE_UP, MADE_UP, "Text 0, text 1, text 0 [1]."]),
+        ({"supported": lambda inputs: 0.9 if inputs["claim"] == "Text 1." else 0.1}, [TEXT, TEXT, "Text 1. [1]"]),
+        ({"supported": 0.1}, [TEXT, TEXT, "I could not find this in the knowledge I have"]),
+        ({"vague": 0.9}, ["Do you mean the Merle or the Wren?"]),
+    ],
+)
+def test_a_draft_that_does_not_count_is_withdrawn_and_the_last_that_is_told_is_the_answer(replies, told):
+    *events, answer = limited(streamed(Scripted(replies=replies, sentences=1, quote_at_least=0).rag))
+    drafts = [""]
+    for event in events:
+        if isinstance(event, Withdrawn):
+            drafts.append("")
+        elif isinstance(event, Token):
+            drafts[-1] += event.text
+    assert drafts[-1].split() == answer.text.split()
+    assert [one.partition(":")[0] for one in drafts] == told
 
 
 @pytest.mark.parametrize("way", WAYS)

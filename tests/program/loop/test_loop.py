@@ -10,9 +10,10 @@ from scripted import POOL, Scripted, ScriptedModels, passage, turns
 
 from program.answer import Outcome, StoppedBy
 from program.loop.evidence import order_conflict, rank_pool
-from program.loop.grounding import cite_passages, split_claims
+from program.loop.grounding import cite_passages
 from program.loop.policy import PLAIN, PRESETS, Policy
 from program.loop.state import Budget
+from program.models.text import split_claims
 from program.passage import SourceCard
 
 NOT_FOUND = "I could not find this in the knowledge I have"
@@ -156,7 +157,7 @@ DATED = [
     st.lists(st.floats(0, 1), min_size=40, max_size=40),
     st.sampled_from(["direct", "simple", "complex"]),
     st.sampled_from(sorted(PRESETS)),
-    st.sampled_from(["What does it cost?", "What is the latest price?", "What did it cost in 2025?"]),
+    st.sampled_from(["What does it cost?", "What did it cost in 2025?"]),
     st.sampled_from([lambda inputs: "", lambda inputs: "try again", NO_ROUND_ENDS]),
 )
 def test_whatever_the_models_say_every_design_ends_within_its_rounds_and_searches_nothing_twice(
@@ -258,7 +259,7 @@ RANKED = [passage(f"a/b.md#{n}", dense=1 - n / 10) for n in range(6)]
 )
 def test_a_passage_loses_or_gains_by_its_date_authority_and_base(changed, knobs, best):
     pool = [replace(RANKED[0], **changed), RANKED[1], replace(RANKED[2], as_of=date(2026, 1, 1)), *RANKED[3:]]
-    assert rank_pool(pool, replace(TUNING, **knobs), {"a": 0.9, "b": 0.1}, timely=True)[0].id == best
+    assert rank_pool(pool, replace(TUNING, **knobs), {"a": 0.9, "b": 0.1})[0].id == best
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 1), (1, 2), (2, 6), (4, 4)])
@@ -281,7 +282,6 @@ def test_what_is_kept_is_within_its_bounds_and_in_the_order_it_was_found(least, 
         ("What does it cost?", {"superseded_by": "a/new.md"}, 0.5),
         ("What did it cost in 2024?", {"superseded_by": "a/new.md"}, 1.0),
         ("What did it cost in 2025?", {}, 0.5),
-        ("What does it cost now?", {}, 0.5),
         ("What does it cost?", {}, 1.0),
     ],
 )

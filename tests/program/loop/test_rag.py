@@ -7,7 +7,7 @@ import pytest
 
 from program import Outcome, open_program
 from program.errors import QuestionError
-from program.loop.rag import find_foreign_language
+from program.models.text import find_foreign_language
 
 QUESTION = "How much water does the Merle kettle hold?"
 
@@ -38,16 +38,6 @@ def test_what_cannot_be_asked_is_refused_however_it_is_asked(rag, question):
     for ask in (lambda: rag(question), lambda: asyncio.run(rag.aask(question)), lambda: asyncio.run(streamed())):
         with pytest.raises(QuestionError, match=r"Ask something in a sentence|Put long material|Ask in English"):
             ask()
-
-
-def test_dspy_can_evaluate_and_copy_it(rag):
-    examples = [dspy.Example(question=QUESTION, fact="1.7 litres").with_inputs("question")]
-    evaluate = dspy.Evaluate(devset=examples, metric=lambda e, a, trace=None: e.fact in a.text, num_threads=1)
-    assert evaluate(rag).score == 100.0
-    copy = rag.deepcopy()
-    copy.policy.turn(k=2)
-    assert rag.tuning().k != 2
-    assert copy(QUESTION).text
 
 
 def test_dspy_sees_the_trace_of_its_predictors(rag):
