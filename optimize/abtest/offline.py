@@ -142,7 +142,7 @@ def score_side_by_side(
     repeats: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[list[dict[str, Any]]]:
-    """Ask all programs, each beside its grader, every question, and return the rows of each.
+    """Ask every program every question, and return the graded rows of each.
 
     A question goes to all programs before the next is asked, each first in its turn, so that a busy minute of the
     machine hits all alike. Nothing comes from DSPy's cache: such an answer takes no time, and its repeats are equal.

@@ -132,7 +132,7 @@ class Replay:
         return self.finish_flows([_ask_for(request) for request in requests])
 
     def finish_flows(self, flows: Sequence[Flow[Result]]) -> list[Result | None]:
-        """Return what flows come to that are run together, None for one that a failed call ended."""
+        """Return what flows come to that are run together, None for a failed one."""
         return [run.result for run in self._run_all(flows)]
 
     def _run_all(self, flows: Sequence[Flow[Any]]) -> list[_Run]:

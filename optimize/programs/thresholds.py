@@ -65,7 +65,7 @@ def fit_decisions(
 
 
 def fit_log_weights(logs: Floats, worth: Floats) -> Floats:
-    """Return the log-weight of each value of a decision, from its log-probabilities and worth on examples.
+    """Return the log-weight of each value of a decision, fitted on examples.
 
     Maximised is the likelihood, softmax(scale * logs + bias), of the values that are worth most, each example weighed
     by the difference between its best value and its worst. Biases and the scale's logarithm have standard normal

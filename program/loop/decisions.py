@@ -96,7 +96,7 @@ def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping
 
 
 def clients_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the models that may be asked: one, both of a cascade, or none where no chat model judges."""
+    """Return the models that may be asked: none where no chat model judges."""
     if judges_many(predictor) and not predictor.lm and not program.judges_at_once:
         return ()
     return list_tiers(client_of(program, predictor, inputs))

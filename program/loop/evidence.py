@@ -152,7 +152,7 @@ def find_cutoff(state: State) -> date | None:
 
 
 def is_stale(passage: Passage, year: int | None) -> bool:
-    """Tell whether a passage is older than the year that the question names, or, without one, was superseded."""
+    """Tell whether a passage is older than the question's year, or superseded."""
     if year is not None:
         return passage.as_of is not None and passage.as_of.year < year
     return bool(passage.superseded_by)

@@ -264,7 +264,7 @@ def state_claims(stated: Sequence[Claim], passages: Sequence[Passage]) -> tuple[
 
 
 def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[Citation, ...]]:
-    """Renumber an answer's marks in order of use, and list their citations; marks of no passage are taken out."""
+    """Renumber an answer's marks in order of use, and list their citations."""
     numbering = MarkNumbering(len(passages))
     text = (numbering.feed(answer) + numbering.rest()).strip()
     cited = [(n, passages[old - 1]) for old, n in numbering.order.items()]

@@ -122,7 +122,7 @@ class AgenticRAG(dspy.Module):
         return await drivers.arun(self.check_language(question), self._with_configured_writer())
 
     def stream(self, question: str) -> AsyncIterator[Any]:
-        """Yield `Progress`, `Token` and `Withdrawn` while the answer is made, then the `Answer`."""
+        """Yield `Progress`, `Token` and `Withdrawn` events, then the `Answer`."""
         return drivers.stream(partial(self.acall, question))
 
     def get_lm(self, role: Role = "write") -> Any:

@@ -150,7 +150,7 @@ class MarkNumbering:
 
 
 def states_claim(texts: Iterable[str], claim: str, least: float) -> bool:
-    """Tell whether texts hold the numbers, units and names of a claim, and that share of its words."""
+    """Tell whether texts hold a claim's numbers, units, names and share of words."""
     held = frozenset[str]().union(*map(_read_words, texts))
     numbers = {one for match in _NUMBER.finditer(claim) for one in _read_number(match)}
     words = split_words(claim)
@@ -160,7 +160,7 @@ def states_claim(texts: Iterable[str], claim: str, least: float) -> bool:
 
 
 def holds_phrase(text: str, phrase: str) -> bool:
-    """Tell whether a few words stand in a text just so, and no content word goes on from them."""
+    """Tell whether a few words stand in a text just so, not cut short."""
     said, text = WORD.findall(phrase.lower()), text.lower()
     just_so = r"\b" + r"\W+".join(map(re.escape, said)) + r"(?!\w) *"
     found = re.finditer(just_so, text) if 2 <= len(said) <= LONGEST_PHRASE else ()

@@ -110,7 +110,7 @@ def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, b
 
 
 def open_version(given: str | Path, root: Path | str | None = None) -> Manifest:
-    """Return the manifest of the version that a reference, or a folder, names, once every byte is checked."""
+    """Return the manifest of a version named or in a folder, each byte checked."""
     found = resolve(given, root)
     return verify_folder(found.path, found.digest)
 

@@ -153,7 +153,7 @@ def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: in
 
 
 def score_cases(replay: Replay, cases: Sequence[Case]) -> list[float]:
-    """Return for each question the share of its facts that would be delivered, 0 for a wrong or a failed text."""
+    """Return for each question the share of its facts delivered, 0 if wrong."""
     drafts = replay.finish_flows([write_once(_state_of(replay, case), strict=False) for case in cases])
     texts = [(draft or Draft()).text for draft in drafts]
     verdicts = [judge_answer(case.question, Outcome.ANSWERED, text) for case, text in zip(cases, texts, strict=True)]

@@ -277,7 +277,7 @@ def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequen
 
 
 def offer_labels(sets: Mapping[str, Sets]) -> dict[str, Offer]:
-    """Return the offers to begin with: what has no demonstrations is offered the labelled."""
+    """Return the offers to begin with: labelled demonstrations where none are."""
     new = {name for name, own in sets.items() if LABELLED in own and not own[AS_IT_IS]}
     return {name: Offer((), _pick_kinds(own, [LABELLED] if name in new else [])) for name, own in sets.items()}
 

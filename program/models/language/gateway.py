@@ -128,7 +128,7 @@ class Endpoint:
     async def stream(
         self, call: Call, spent: ModelSpending, request: Pieces = stream_reply
     ) -> AsyncGenerator[str | Reply]:
-        """Yield the pieces of a request, then the `Reply`; repeat only while no piece has come."""
+        """Yield the pieces, then the `Reply`; repeat only while no piece has come."""
         call, begun, tries = limit_reply(call, spent), False, 0
         while True:
             tries += 1

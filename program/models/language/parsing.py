@@ -28,7 +28,7 @@ class UnreadableReply(Exception):
 
 
 def read_text(reply: str, name: str) -> str:
-    """Return the one text wanted, without thoughts, fence or heading. Raises `UnreadableReply`."""
+    """Return the one text wanted, bare. Raises `UnreadableReply`."""
     body = _remove_thoughts(reply)
     if fenced := _FENCED.fullmatch(body):
         body = fenced[1].strip()
@@ -39,7 +39,7 @@ def read_text(reply: str, name: str) -> str:
 
 
 def read_outputs(reply: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of each output, of its annotation, from a reply that holds one JSON object.
+    """Return each output's value from a reply that holds one JSON object.
 
     A list of records may be left out, and a record out of form is. Raises `UnreadableReply`.
     """

@@ -212,7 +212,7 @@ def count_text(model: str, text: str) -> int:
 
 
 def read_usage(call: Call, usage: Mapping[str, Any], text: str) -> tuple[int, int, int, int]:
-    """Return tokens in, out, from and to the provider's cache; LiteLLM's counts for impossible ones."""
+    """Return tokens in, out, from and to the provider's cache."""
     longest = EXTRA_TOKENS + sum(len(str(message).encode("utf-8", "replace")) for message in call.messages)
     tokens_in = _possible_count(usage.get("prompt_tokens"), longest)
     tokens_out = _possible_count(usage.get("completion_tokens"), MOST_TOKENS_OUT)
@@ -285,7 +285,7 @@ def listed_price(model: str, tokens_in: int, tokens_out: int, cached: int = 0, k
 
 @lru_cache(maxsize=256)
 def prepare_litellm(model: str) -> Any:
-    """Return LiteLLM, loaded before a request's time begins, with an unlisted model entered.
+    """Return LiteLLM, loaded, with an unlisted model entered.
 
     LiteLLM would search for it at every call.
     """
