@@ -1,6 +1,6 @@
 """Thresholds, cuts and weights of a program's decisions, fitted together to what its metric gives for each value.
 
-Each decision is forced to each of its values in turn, which a record makes arithmetic. Then its probabilities are
+Each decision is forced to its likely values in turn, which a record makes arithmetic. Then its probabilities are
 calibrated by maximum likelihood to the values that are worth most, an example weighing as much as hangs on it. So where
 mistakes of one kind cost more, a decision falls the other way sooner. A likelihood rests on all examples; the best of
 many settings by counting what each scores would rest on the few where the decision is close, and on their luck.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from program.loop.policy import LEAST, LEVEL, Dimension, Setting, apply_setting
 
 LIGHTEST, HEAVIEST = 1e-3, 1e3  # of a choice's options
 ROUNDS = 2  # over the decisions of a program that has several, as others moved meanwhile
+LIKELIEST = 8  # values of a decision that are tried on every example
 RAREST = 5e-7  # half of the last digit that a probability is told with
 
 
@@ -45,10 +47,10 @@ def fit_decisions(
     turns = [one for _ in range(min(ROUNDS, len(decisions))) for one in decisions]
     with suppress(BudgetStop):
         for done, decision in enumerate(turns):
-            progress(done, len(turns) + len(others))
+            tell = partial(progress, done, len(turns) + len(others))
             before = np.nan_to_num(scoring(setting).utility)
-            forced = [np.nan_to_num(scoring({**setting, **one}).utility) for one in decision.forced]
-            worth, logs = np.array(forced).T, np.log(decision.read_shares(scoring, setting))
+            logs = np.log(decision.read_shares(scoring, setting))
+            worth = decision.find_worth(scoring, setting, logs, tell)
             if not (worth != worth[:, :1]).any():
                 continue
             effective |= dict.fromkeys(d.name for d in decision.parameters)
@@ -112,6 +114,22 @@ class _Decision:
                 met = (found for *at, found in answer.path if at == [self.predictor, self.output])
                 rows.append(self._share(next(met, None)))
         return np.clip(rows, RAREST, 1.0)
+
+    def find_worth(self, scoring: Scoring, setting: Setting, logs: Floats, tell: Callable[[], None]) -> Floats:
+        """Return what each of its values is worth on each example.
+
+        Of many values the likeliest are tried. The others are, where those are worth the same; else they count as the
+        worst of those.
+        """
+        likely = (-logs).argsort(axis=1, kind="stable").argsort(axis=1) < LIKELIEST
+        worth, untold = np.full(logs.shape, np.nan), np.ones(len(logs), bool)
+        for among in (likely, ~likely):
+            for n, forced in enumerate(self.forced):
+                tell()
+                if len(places := np.flatnonzero(among[:, n] & untold)):
+                    worth[places, n] = np.nan_to_num(scoring({**setting, **forced}, places.tolist()).utility[places])
+            untold = np.nanmin(worth, axis=1) == np.nanmax(worth, axis=1)
+        return np.where(np.isnan(worth), np.nanmin(worth, axis=1, keepdims=True), worth)
 
     def set(self, log_weights: Floats) -> dict[str, float]:
         """Return its parameters' values that weigh its values so."""
