@@ -127,13 +127,19 @@ class Cascade:
 
     def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
         found = self.first(state=state, questions=questions)
-        return found if is_settled(_evidence_in(found), DOUBT) else self.second(state=state, questions=questions)
+        return found if self._settles(found, questions) else self.second(state=state, questions=questions)
 
     async def acall(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
         """Return the decisions, awaited."""
         found = await self.first.acall(state=state, questions=questions)
-        settled = is_settled(_evidence_in(found), DOUBT)
+        settled = self._settles(found, questions)
         return found if settled else await self.second.acall(state=state, questions=questions)
+
+    @staticmethod
+    def _settles(answers: Mapping[str, Any], questions: Mapping[str, Any]) -> bool:
+        from program.models.requests import read_answers
+
+        return is_settled(read_answers(answers, questions), DOUBT)
 
 
 def is_settled(evidence: Evidence, doubt: float) -> bool:
@@ -159,11 +165,6 @@ def _certainty_of(found: Any) -> float:
         shares = list(found.values()) if isinstance(found, Mapping) else found
         return 1.0 if len(shares) < 2 else (max(shares) * len(shares) - 1) / (len(shares) - 1)
     return abs(2 * float(found) - 1)
-
-
-def _evidence_in(answers: Mapping[str, Mapping[str, Any]]) -> Evidence:
-    told = {name: answer.get("noul", answer.get("probabilities")) for name, answer in answers.items()}
-    return {name: None if "undecided" in answers[name] else value for name, value in told.items()}
 
 
 class _ClientOpener:

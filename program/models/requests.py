@@ -75,11 +75,11 @@ class _Request:
             found = client.batch(self.state, self.questions, sent)
         else:
             found = [client(state={**self.state, "inputs": one}, questions=self.questions) for one in sent]
-        return [_read_answers(answers, self.questions) for answers in found]
+        return [read_answers(answers, self.questions) for answers in found]
 
     async def aask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         state = {**self.state, "inputs": {name: to_jsonable(value) for name, value in inputs.items()}}
-        return _read_answers(await client.acall(state=state, questions=self.questions), self.questions)
+        return read_answers(await client.acall(state=state, questions=self.questions), self.questions)
 
 
 class _Listener:
@@ -112,7 +112,8 @@ def _parts_of(predictor: dspy.Predict) -> tuple[Any, ...]:
     return len(predictor.demos), predictor.signature, wording
 
 
-def _read_answers(answers: Mapping[str, Mapping[str, Any]], questions: Mapping[str, Any]) -> Evidence:
+def read_answers(answers: Mapping[str, Mapping[str, Any]], questions: Mapping[str, Any]) -> Evidence:
+    """Return the evidence in a decision client's answers."""
     return {
         name: None
         if "undecided" in answer
