@@ -90,8 +90,7 @@ def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping
     if is_decision(predictor):
         return models.decider(predictor.signature)
     if judges_many(predictor):
-        decider = models.decider(predictor.signature)
-        return getattr(decider, "chat", decider)
+        return models.decider(predictor.signature).chat
     return models.writer(inputs or {})
 
 
