@@ -211,9 +211,10 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     as_it_is = read_setting(arms[0].replay.program)
     begun = {**as_it_is, **candidates.begun_choices}
     fitted = {**begun, **observe_routing(arms, begun).fit(begun)}
-    unset = {f"policy.{name}": knob.default for name, knob in opened.base.policy.named_parameters()}
-    designs = [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]
-    firsts = [as_it_is, begun, fitted, *([] if opened.origin else designs)]
+    firsts = [as_it_is, begun, fitted]
+    if not opened.origin:
+        unset = {f"policy.{name}": knob.default for name, knob in opened.base.policy.named_parameters()}
+        firsts += [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]
     if session.caps != Caps():
         session.limit(Share.FIRST)
         arms = limit_to_reach(arms, firsts)

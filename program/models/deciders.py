@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
@@ -34,7 +35,7 @@ HOW_TO_DECIDE = (
 Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 
 
-class ModelDecider:
+class ModelDecider(ABC):
     """Answers decision requests by a model on a server; give it to DSPy as a language model.
 
     When the model cannot be reached in time, the `fallback` client decides, if there is one.
@@ -75,9 +76,9 @@ class ModelDecider:
             answers: Answers = await self._hand_over(failure).acall(state=state, questions=questions)
             return answers
 
+    @abstractmethod
     async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
         """Return the model's own answers; runs on the gateway's loop. Raises `CallFailed`."""
-        raise NotImplementedError
 
     def _hand_over(self, failure: CallFailed) -> Any:
         """Return the client that decides instead. Raises the failure where there is none."""
