@@ -86,7 +86,7 @@ def compile_project(
             demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
             search = open_search(current, opened, plan)
-            search_settings(session, search, stages)
+            search_settings(session, search, stages, start=plan.opened)
         except BudgetStop as stop:
             raise _explain_too_little(stop, session, project) from None
         final = copy_program(opened.base)
@@ -167,9 +167,13 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None, w
 
 
 def search_settings(
-    session: Session, search: Search, stages: Collection[str] = STAGES, sweep: Sweep = sweep_knobs
+    session: Session,
+    search: Search,
+    stages: Collection[str] = STAGES,
+    sweep: Sweep = sweep_knobs,
+    start: Setting | None = None,
 ) -> None:
-    """Try first settings, the one that sweeps find, and those that the study proposes.
+    """Try first settings, the one that sweeps find from `start` (else the best), and those that the study proposes.
 
     A cap ends all of it; with nothing tried yet the share of the choice is used. Raises `BudgetStop` when even that
     does not reach to the first setting.
@@ -184,7 +188,7 @@ def search_settings(
             if Note.SWEPT not in study.notes:
                 session.begin_stage("sweeping one knob at a time")
                 session.limit(Share.SWEEP)
-                start = search.rank_trials()[0].setting
+                start = search.fit_ranges(start) if start is not None else search.rank_trials()[0].setting
                 study.note(Note.SWEPT, asdict(sweep(search.scoring, search.space, start, session.advance)))
                 session.limit(Share.SEARCH)
             search.follow_sweeps(study.notes[Note.SWEPT])

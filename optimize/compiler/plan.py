@@ -30,14 +30,27 @@ from program.errors import BudgetStop, DataError, StudyError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
 from program.loop.decisions import clients_of
-from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
+from program.loop.policy import LEAST, PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT
+from program.models.catalog import LOCAL, list_names
 from program.models.language.layout import Layout
 from program.serve.artifact import ROLES, require_keys
+from program.serve.manifest import open_version
 from program.serve.opening import load, open_program
 
 SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
+OPEN: Setting = {
+    "judge.sufficiency:sufficient": LEAST,
+    "generator.states:states": LEAST,
+    "grounder.support:supported": LEAST,
+    "grounder.responsive:responsive": LEAST,
+    "policy.generate_above": 0.0,
+    "policy.answer_above": 0.0,
+}
+"""Thresholds at which nothing is withheld. How far one is best closed shows only while the others are open."""
+AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
+"""Knobs at which a program does under a language model what it did without, until calls prove their worth."""
 LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
 DEFAULT_TRIALS = 60  # settings that a search proposes by default
 
@@ -84,7 +97,7 @@ class SearchPlan:
 
     candidates: CandidateSets
     arms: Sequence[Arm]
-    firsts: Sequence[Setting]  # as it is, as it begins, with fitted thresholds, and the published designs if any
+    firsts: Sequence[Setting]  # as it is, as it begins, thresholds fitted, then open, and the published designs if any
 
     @property
     def begun(self) -> Setting:
@@ -97,9 +110,14 @@ class SearchPlan:
         return self.firsts[2]
 
     @property
+    def opened(self) -> Setting:
+        """The same with nothing withheld, from which knobs are swept."""
+        return self.firsts[3]
+
+    @property
     def plain(self) -> Setting | None:
         """Plain RAG, or None for a program with a parent."""
-        return dict(zip(PRESETS, self.firsts[3:], strict=False)).get("plain")
+        return dict(zip(PRESETS, self.firsts[4:], strict=False)).get("plain")
 
 
 def open_compile(
@@ -130,7 +148,15 @@ def open_compile(
         what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
         raise DataError(what, mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
+    if origin and _wrote_here(origin, project) and not first.quotes(strict=False):
+        parent.policy.turn(**AS_EMBEDDED)
     return Opened(project, parts, seed, origin, first, parent, inherit_learned(first, parent), doubts)
+
+
+def _wrote_here(origin: str, project: Project) -> bool:
+    """Return True for a version that was compiled for the embedded writer."""
+    named = open_version(origin, project.artifacts).section("models").get("write", "")
+    return list_names(named)[0].startswith(LOCAL)
 
 
 class Conditions(Protocol):
@@ -183,7 +209,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     """Return what the study searches: as it was noted, else found now and noted.
 
     The first settings are the program as it is, with the labelled demonstrations, with the router's thresholds fitted
-    to its labels, and, for a program without a parent, the published designs of `PRESETS` on top of that.
+    to its labels, with nothing withheld, and, for a program without a parent, the published designs of `PRESETS`.
     """
     if study.notes.get(Note.PLANNED):
         return load_plan(session, opened, study)
@@ -211,7 +237,7 @@ def plan_search(session: Session, opened: Opened, study: Study, demonstrations: 
     as_it_is = read_setting(arms[0].replay.program)
     begun = {**as_it_is, **candidates.begun_choices}
     fitted = {**begun, **observe_routing(arms, begun).fit(begun)}
-    firsts = [as_it_is, begun, fitted]
+    firsts = [as_it_is, begun, fitted, {**fitted, **OPEN}]
     if not opened.origin:
         unset = {f"policy.{name}": knob.default for name, knob in opened.base.policy.named_parameters()}
         firsts += [{**fitted, **unset, **{f"policy.{n}": v for n, v in preset.items()}} for preset in PRESETS.values()]

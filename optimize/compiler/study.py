@@ -34,7 +34,7 @@ KEPT_EVERY = 0.5  # seconds between two times that free calls and seconds are bo
 class Share:
     """Shares of each cap that may be gone after a stage."""
 
-    LAYOUTS, CANDIDATES, FIRST, SWEEP, SEARCH, CHOICE = 0.15, 0.2, 0.3, 0.36, 0.45, 0.75
+    LAYOUTS, CANDIDATES, FIRST, SWEEP, SEARCH, CHOICE = 0.15, 0.2, 0.35, 0.5, 0.55, 0.75
 
 
 class Note:

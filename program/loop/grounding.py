@@ -79,8 +79,8 @@ class _Quote:
 def write_draft(state: State) -> Flow[Draft]:
     """Return a draft with its claims checked; a probable quotation spares a call."""
     if state.tuning.quote_above < 1.0 and not state.program.quotes(strict=False):
-        quotation = yield from quote_passages(state)
-        if quotation.responsive and (quotation.quoted or 0.0) >= state.tuning.quote_above:
+        quotation = yield from quote_passages(state, bool(state.tuning.ground))
+        if (quotation.quoted or 0.0) >= state.tuning.quote_above:
             return quotation
     draft = yield from write_once(state, strict=False)
     if (draft.unsupported or not draft.upheld) and state.tuning.rewrites and not state.program.quotes(strict=False):
@@ -96,7 +96,7 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
     prompt has no claims, and a claim that no passage states has no support.
     """
     if state.program.quotes(strict):
-        return (yield from quote_passages(state))
+        return (yield from quote_passages(state, bool(state.tuning.ground)))
     (reply,) = yield [(yield from _ask_draft(state, strict))]
     state.path.append("generate strictly" if strict else "generate")
     text = drop_unknown_marks(str(reply["answer"]), len(state.kept))
@@ -161,7 +161,7 @@ def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
     if draft.upheld or not state.program.withholds or state.program.quotes(strict=False):
         return draft
     state.missing = state.missing or NOTHING_STATED
-    return (yield from quote_passages(state))
+    return (yield from quote_passages(state, checked=True))
 
 
 def _ask_draft(state: State, strict: bool) -> Flow[Ask]:
@@ -186,12 +186,12 @@ def _cut_to_best(state: State, passages: Sequence[Passage]) -> Flow[list[Passage
     return cut
 
 
-def quote_passages(state: State) -> Flow[Draft]:
+def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
-    The most probable piece comes first. Of each look-up at most `sentences` pieces past the threshold are taken, and
-    the best `quote_at_least` whether past it or not. Nothing is said twice. The draft is as probable as the best piece
-    of a look-up is, on average, and responsive when any piece is past the threshold.
+    The most probable piece comes first. Of each look-up at most `sentences` pieces are taken, `checked` only those past
+    the threshold. Nothing is said twice. The draft is as probable as the best piece of a look-up is, on average, and
+    responsive when any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
@@ -199,8 +199,8 @@ def quote_passages(state: State) -> Flow[Draft]:
     for look_up in range(max(len(state.queries), 1)):
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
-        own = _take([quote for quote in of_this if quote.stated], taken, state.tuning.sentences)
-        taken += own + _take(of_this, [*taken, *own], state.tuning.quote_at_least - len(own))
+        allowed = [quote for quote in of_this if quote.stated or not checked]
+        taken += _take(allowed, taken, state.tuning.sentences)
     claims = tuple(split_claims(" ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)))
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")

@@ -96,7 +96,6 @@ class Tuning:
     keep_at_least: int = _knob(1, 0, 4, meaning="best passages kept whatever the judge says")
     keep_at_most: int = _knob(6, 1, 12, meaning="passages the writer sees at most")
     sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
-    quote_at_least: int = _knob(1, 0, 3, meaning="best sentences quoted for each look-up once anything is quoted")
     quote_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a quotation past which no language model writes")
     rerank_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of a reranker's score over fusion's")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
@@ -106,6 +105,7 @@ class Tuning:
     only_chosen_bases: int = _switch(0, "search the chosen bases only, not all")
     look_up_unknown: int = _switch(1, "look up what needs no look-up but could not be answered without one")
     glimpse: int = _switch(1, "show the classifier a first look; off: search while it thinks")
+    sql: int = _switch(1, "query tables by SQL that a language model writes")
     filter: int = _switch(1, "judge passage by passage which of them help, unless a writer quotes")
     each_part: int = _switch(0, "judge the evidence of each look-up by itself too")
     one_strategy: int = _switch(0, "search by one strategy at a time, by the next when the evidence is poor")
@@ -144,8 +144,7 @@ class Policy(dspy.Module):
 
 
 PLAIN: Mapping[str, float] = {
-    **{"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0},
-    "quote_at_least": 3,
+    **{"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0}
 }
 """Plain RAG: search once, write from whatever came back."""
 

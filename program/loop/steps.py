@@ -262,7 +262,7 @@ def _query_tables(state: State, finds: Sequence[Find]) -> Flow[None]:
 
     Its rows take the place of what the source found by itself; where it has none, that stays.
     """
-    tables = state.program.tables if state.tuning.route else {}
+    tables = state.program.tables if state.tuning.route and state.tuning.sql else {}
     undated = (find for find in finds if find.not_before is None)  # rows have no date
     wanted = [(f, name) for f in undated for name in f.sources if name in tables and name in state.plan.bases]
     wanted = [(find, name) for find, name in wanted if (find, name) not in state.queried]

@@ -236,7 +236,7 @@ async def test_streamify_honours_listeners_and_status_messages(rag):
 
 
 async def test_streamify_says_in_a_status_message_that_a_draft_is_withdrawn():
-    program = Scripted(replies={"answer": "Text 1 [2]. Text 0 [1].", "supported": 0.1}, quote_at_least=0).rag
+    program = Scripted(replies={"answer": "Text 1 [2]. Text 0 [1].", "supported": 0.1}).rag
     events = [event async for event in dspy.streamify(program, is_async_program=True)(question="How big is it?")]
     kinds = [
         kind for kind, before in zip(map(type, events), [None, *map(type, events)], strict=False) if kind != before

@@ -43,14 +43,14 @@ def test_a_text_that_no_passage_states_is_written_once_more_and_then_gives_way_t
 
 @pytest.mark.parametrize(("above", "text"), [(0.9, QUOTED), (0.95, GOOD), (1.0, GOOD)])
 def test_a_quotation_that_is_sure_enough_spares_the_call_to_the_language_model(above, text):
-    program = writing(GOOD, quote_above=above)
+    program = writing(GOOD, quote_above=above, sentences=1)
     assert program(QUESTION).text == text
     assert len(program.models.inputs("answer")) == (text == GOOD)
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
 def test_where_nothing_can_be_quoted_it_abstains_and_says_so(text):
-    answer = writing(text, sentences=1, quote_at_least=0, rewrites=0)
+    answer = writing(text, sentences=1, rewrites=0)
     answer.models.replies["states"] = 0.1
     found = answer(QUESTION)
     assert found.outcome is Outcome.ABSTAIN and "no passage states what was written" in found.text

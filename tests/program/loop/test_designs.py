@@ -227,14 +227,14 @@ def test_pieces_past_the_threshold_are_quoted_most_probable_first_with_their_pas
 
 
 def test_the_threshold_is_the_predictors_own():
-    made = quoting()
+    made = quoting(ground=1)
     made.rag.generator.states.fields.setdefault("states", {})["threshold"] = 0.8
     assert made().text == "It holds two litres [1]."
 
 
-@pytest.mark.parametrize(("least", "outcome"), [(0, Outcome.ABSTAIN), (1, Outcome.ANSWERED)])
-def test_where_nothing_states_what_is_asked_the_program_abstains_unless_it_must_quote_something(least, outcome):
-    answer = quoting({}, quote_at_least=least)()
+@pytest.mark.parametrize(("ground", "outcome"), [(1, Outcome.ABSTAIN), (0, Outcome.ANSWERED)])
+def test_where_nothing_states_what_is_asked_the_program_abstains_unless_answers_are_unchecked(ground, outcome):
+    answer = quoting({}, ground=ground, sentences=1)()
     assert answer.outcome is outcome
     assert len(answer.text.split("[")) == 2  # the one quotation, or the nearest passage
 
@@ -269,10 +269,10 @@ def test_a_checked_answer_is_withheld_where_no_piece_is_past_the_threshold_and_i
     assert quoting(ground=1, answer_above=0.95)().outcome is Outcome.ABSTAIN
 
 
-def test_once_anything_is_quoted_the_next_best_is_too_as_far_as_the_knob_says():
+def test_an_unchecked_quotation_has_as_many_sentences_as_the_knob_says_whatever_they_state():
     chances = {"It holds two litres.": 0.9, "The lid is red.": 0.3}
-    assert quoting(chances, ground=1)().text == "It holds two litres [1]."
-    assert quoting(chances, ground=1, quote_at_least=2)().text == "It holds two litres [1]. The lid is red [2]."
+    assert quoting(chances, ground=1, sentences=2)().text == "It holds two litres [1]."
+    assert quoting(chances, ground=0, sentences=2)().text == "It holds two litres [1]. The lid is red [2]."
 
 
 def test_passages_are_not_judged_one_by_one_for_a_writer_that_quotes():

@@ -78,7 +78,7 @@ MADE_UP = "Nobody could possibly tell."
     ],
 )
 def test_a_draft_that_does_not_count_is_withdrawn_and_the_last_that_is_told_is_the_answer(replies, told):
-    *events, answer = limited(streamed(Scripted(replies=replies, sentences=1, quote_at_least=0).rag))
+    *events, answer = limited(streamed(Scripted(replies=replies, sentences=1).rag))
     drafts = [""]
     for event in events:
         if isinstance(event, Withdrawn):
@@ -92,7 +92,7 @@ def test_a_draft_that_does_not_count_is_withdrawn_and_the_last_that_is_told_is_t
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("held", ["answer", "missing", "sufficient"])
 def test_what_hangs_does_not_outlive_the_deadline_and_is_a_step_with_its_inputs_and_its_time(tmp_path, way, held):
-    models = ScriptedModels(held=held, sufficient=0.2, answer=answered)
+    models = ScriptedModels(held=held, sufficient=0.2, states=0.9, answer=answered)
     program = Scripted(models=models, budget=HURRY, log=tmp_path)
     if held == "sufficient":  # asked as a language model, which can be called off
         program.rag.judge.sufficiency.lm = models.lm()

@@ -90,7 +90,7 @@ def test_a_spent_budget_sends_the_best_evidence_to_the_writer_poor_or_not():
     "replies", [{"supported": 0.1}, {"responsive": 0.2}, {"answer": ""}, {"answer": "Made up. [9]", "supported": 0.9}]
 )
 def test_a_draft_of_which_nothing_can_be_upheld_is_an_abstention_where_nothing_can_be_quoted(replies):
-    answer = scripted({"quote_at_least": 0}, **replies)()
+    answer = scripted({}, **replies)()
     assert answer.outcome is Outcome.ABSTAIN and answer.text.startswith(NOT_FOUND)
 
 
@@ -139,7 +139,7 @@ def test_a_step_that_fails_or_cannot_be_read_ends_as_plain_rag_with_nothing_judg
 
 @pytest.mark.parametrize("replies", [{"answer": " "}, {"answer": RuntimeError("gone")}])
 def test_a_fallback_that_has_nothing_to_say_abstains(replies):
-    answer = scripted({"quote_at_least": 0}, route=RuntimeError("gone"), **replies)()
+    answer = scripted({}, route=RuntimeError("gone"), **replies)()
     assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK) and answer.text
 
 
