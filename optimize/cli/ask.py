@@ -126,13 +126,19 @@ def run_eval(
     moved: Moved = None,
     program: show.Program = "",
     metric: Annotated[str, Option(help="Beside --program: MODULE:FUNCTION, which scores.")] = "",
+    record: Annotated[Path | None, Option(help="Keep the replies of language models in this file.")] = None,
+    replay: Annotated[Path | None, Option(help="Take them from this file, and ask no language model.")] = None,
+    max_calls: Annotated[int | None, Option(min=0, help="Beside --record: stop after so many calls.")] = None,
     artifacts: Root = "",
     json: show.Json = False,
 ) -> None:
     """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
+    if (record and replay) or (max_calls is not None and not record):
+        raise SettingsError("Those options do not go together.", "Give --record [--max-calls], or --replay alone.")
     if program:
         _evaluate_program(target, program, questions, metric, split, artifacts, json)
         return
+    from optimize.compiler.recorded import evaluate_recording, evaluate_replayed
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
@@ -149,7 +155,13 @@ def run_eval(
         asked = _read_splits(project, split, find_previous_splits(sealed))
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
     with show.show_progress("asking", json) as advance:
-        sides = [evaluate(one, asked, project.settings.utility, advance) for one in (rag, rag.plain())]
+        programs = [rag, rag.plain()]
+        if record is not None:
+            sides = evaluate_recording(programs, asked, project, record, max_calls, advance)
+        elif replay is not None:
+            sides = evaluate_replayed(programs, asked, project, replay, advance)
+        else:
+            sides = [evaluate(one, asked, project.settings.utility, advance) for one in programs]
     named = rag.runtime.version or f"{project.name} (uncompiled)"
     _print_evaluation(f"{named} on {split}", rag.runtime.version, split, sides, looks, json)
 

@@ -169,13 +169,16 @@ class Store(Ledger):
 
 
 class Record:
-    """Entries by content: `kept` in this process's memory by any key, the store by digests.
+    """Entries by content: `kept` in this process's memory by any key, the store and `replies` by digests.
 
     `performed` counts the requests made anew, `replayed` those read from the store, `calls` those to a model,
-    `stand_ins` the replies of another model than the one asked; `refused` has the reason why a model refused a prompt.
+    `stand_ins` the replies of another model than the one asked; `refused` has the reason why a model refused a prompt,
+    `heard` every reply of a language model that was used.
     """
 
-    def __init__(self, place: Path | str | None = None) -> None:
+    def __init__(self, place: Path | str | None = None, replies: Mapping[bytes, Entry] = {}) -> None:
+        self.replies = replies
+        self.heard: dict[bytes, Entry] = {}
         self.kept: dict[Hashable, Entry] = {}
         self.refused: dict[bytes, str] = {}
         self.performed = 0
@@ -185,11 +188,20 @@ class Record:
         self.store = None if place is None else Store(place)
 
     def read(self, digests: Iterable[bytes]) -> dict[bytes, Entry]:
-        """Return the entries of those digests that the store holds."""
+        """Return the entries of those digests that are held."""
         wanted = list(dict.fromkeys(digests))
-        found = self.store.read_entries(wanted) if self.store is not None and wanted else {}
+        found = {digest: self.replies[digest] for digest in wanted if digest in self.replies}
+        lacking = [digest for digest in wanted if digest not in found]
+        if self.store is not None and lacking:
+            found |= self.store.read_entries(lacking)
         self.replayed += len(found)
         return found
+
+    def keep(self, key: Hashable, entry: Entry, heard_as: bytes | None = None) -> None:
+        """Keep a reply in memory; that of a language model as heard, too, by its digest."""
+        self.kept[key] = entry
+        if heard_as is not None and not entry.stand_in:
+            self.heard[heard_as] = entry
 
     def write(self, entries: Mapping[bytes, Entry]) -> None:
         """Put entries into the store, all or none."""

@@ -52,6 +52,11 @@ class PendingCall:
     model: Any = None
     digest: bytes | None = None
 
+    @property
+    def heard_as(self) -> bytes | None:
+        """The digest of a language model's reply."""
+        return None if self.model is None or str(self.model.model).startswith(LOCAL) else self.digest
+
 
 @dataclass(slots=True)
 class _Run:
@@ -212,16 +217,15 @@ class Replay:
         held = self.record.read(call.digest for call in calls.values() if call.digest is not None)
         lacking = {}
         for key, call in calls.items():
-            entry = held.get(call.digest or b"")
-            if entry is None:
+            if (entry := held.get(call.digest or b"")) is None:
                 lacking[key] = call
                 continue
             is_pool = isinstance(call.request, Find)
             value = Pool(self.program.runtime.library.unpack_pool(entry.value)) if is_pool else entry.value
-            self.record.kept[key] = replace(entry, value=value)
+            self.record.keep(key, replace(entry, value=value), call.heard_as)
         for key, found in zip(lacking, self._performer.perform_calls([*lacking.values()]), strict=True):
             if isinstance(found, Entry):
-                self.record.kept[key] = found
+                self.record.keep(key, found, calls[key].heard_as)
             else:
                 self._failed[key] = found
 
@@ -246,7 +250,7 @@ def _finish_answer(run: _Run, path: Sequence[str]) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A program (through a replay), and questions of which its demonstrations hold none."""
+    """A program, replayed, and questions of which its demonstrations hold none."""
 
     replay: Replay
     questions: Sequence[LabelledQuestion]

@@ -1,6 +1,7 @@
 """The record, replies by content; and caps: never passed, whoever spends and however many at once."""
 
 import os
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ from program.models.language.gateway import EndpointTerms, shared_gateway
 from program.models.language.spending import MAX_REPLY_TOKENS, ModelSpending
 from program.models.language.transport import Call, count_messages
 from tests.conftest import add_toml
+from tests.optimize.conftest import invoke, invoke_json, paid
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
@@ -156,3 +158,27 @@ def test_a_prompt_in_any_script_is_reserved_no_less_than_its_tokens(letter):
         put = Call("openai/gpt-4", [{"role": "user", "content": letter * 6000}], {}, provider.url)
         shared_gateway().run(lane.ask(put, ModelSpending(cap=Cap(Caps(usd=1.0)))))
     assert reserved[0] * 1e6 >= count_messages("openai/gpt-4", put.messages)
+
+
+def measured(folder, *options):
+    """The figures of the program and of plain RAG, but for the time that searches take."""
+    found = invoke_json("eval", folder, "--split", "dev", *options)
+    sides = found["metrics"], found["plain"]
+    return [{name: one for name, one in side.items() if not name.startswith("seconds")} for side in sides]
+
+
+def test_recorded_replies_give_the_same_figures_without_the_model(own_shop, monkeypatch, tmp_path):
+    file = tmp_path / "replies.jsonl"
+    with serve(None, obliging) as provider:
+        folder = paid(own_shop, provider.url, monkeypatch)
+        recorded = measured(folder, "--record", file)
+        asked = provider.calls
+        assert measured(folder, "--record", file) == recorded
+        assert asked == provider.calls > 0
+    shutil.rmtree(folder / ".ragc")
+    assert measured(folder, "--replay", file) == recorded
+    for content, said in ((b"", "another program"), (b"{}\n", "recorded replies"), (b"\xff", "recorded replies")):
+        file.write_bytes(content)
+        done = invoke("eval", folder, "--split", "dev", "--replay", file)
+        assert done.exit_code == 1 and said in str(done.exception)
+    assert invoke("eval", folder, "--replay", file, "--max-calls", 3).exit_code == 1
