@@ -1,0 +1,178 @@
+"""One language model in the roles beside the writer's: as judge, splitter of questions, writer of SQL, asker back.
+
+    python benchmarks/roles.py --base-url http://127.0.0.1:8081/v1 --model qwen
+
+On labelled questions of the example's train and dev, uncompiled. The judge sees four passages, of every other question
+without the evidence; beside it the embedded reader judges the same. Replies are kept under `--keep` and asked for once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from figures import Figure, figure, show
+from real_model import EXAMPLE, sample, written_by
+from sklearn.metrics import roc_auc_score
+
+from optimize.compiler.candidates.layouts import Case, gather_cases
+from optimize.compiler.record import Record
+from optimize.compiler.replay import Replay
+from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.facts import states
+from program.knowledge.project import Project
+from program.loop.evidence import rank_pool
+from program.loop.grounding import is_echo
+from program.loop.rag import AgenticRAG
+from program.loop.state import Ask, Find
+from program.models.language.transport import key_variable
+from program.serve.opening import open_program
+
+FOUND = 8
+"""Passages of each search that are looked at for the evidence."""
+Judged = list[tuple[float, bool]]
+"""Probabilities, each with whether it was so."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base-url", required=True, help="the server of the model, in OpenAI's protocol")
+    parser.add_argument("--model", required=True, help="its name there")
+    parser.add_argument("--n", type=int, default=30, help="questions of each role")
+    parser.add_argument("--keep", type=Path, default=EXAMPLE / ".ragc" / "real-model", help="where replies are kept")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    os.environ.setdefault(key_variable(options.base_url), "none")
+    show(measure(options), options.json)
+
+
+def measure(options: argparse.Namespace) -> Iterator[Figure]:
+    options.keep.mkdir(parents=True, exist_ok=True)
+    record = Record(options.keep / "record.sqlite")
+    asked = [q for q in read_labelled(Project.open(EXAMPLE).labelled, EXAMPLE) if q.split in ("train", "dev")]
+    name = f"openai/{options.model}"
+    with written_by(options.base_url, name):
+        rag = open_program(Project.open(EXAMPLE))
+        yield from measure_splitter(rag, record, asked, options.n)
+        yield from measure_sql(rag, record, asked, options.n)
+        yield from measure_asker(rag, record, asked, options.n)
+        os.environ["RAGC_MODELS__JUDGE"] = name
+        judged = open_program(Project.open(EXAMPLE))
+        del os.environ["RAGC_MODELS__JUDGE"]
+        yield from measure_judge(judged, rag, record, asked, options.n)
+
+
+def measure_judge(
+    rag: AgenticRAG, embedded: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int
+) -> Iterator[Figure]:
+    """Measure the judge of passages and of their sufficiency, and the embedded reader beside it."""
+    replay, relevant, sufficient, read = Replay(rag, record), Judged(), Judged(), 0
+    cases = [without_evidence(case) if at % 2 else case for at, case in enumerate(gather_cases(replay, asked, n))]
+    for case in cases:
+        question, held = case.question.question, set(case.question.evidence)
+        inputs = {"question": question, "questions": [f"1. {question}"], "pairs": [], "passages": [*case.passages]}
+        reply = (replay.reply_all([Ask("judge.evidence", inputs)]) or [None])[0]
+        if reply is None:
+            continue
+        told = {one["n"]: one["probability"] for one in map(dict, reply["relevant"])}
+        whole = [one["probability"] for one in map(dict, reply["sufficient"]) if one["n"] == 1]
+        read += len(told.keys() & set(range(1, len(case.passages) + 1))) == len(case.passages) and len(whole) == 1
+        relevant += [(told[at], one.id in held) for at, one in enumerate(case.passages, 1) if at in told]
+        sufficient += [(chance, held <= {one.id for one in case.passages}) for chance in whole]
+    yield figure(
+        "judge: replies that tell of every passage and of the question", read / len(cases), "reported", len(cases)
+    )
+    yield from show_judged("judge: a passage is relevant", relevant)
+    yield from show_judged("judge: the passages suffice", sufficient)
+    here = Replay(embedded, record)
+    asks = [
+        (Ask("judge.relevance", {"question": case.question.question, "passage": one}), one.id in case.question.evidence)
+        for case in cases
+        for one in case.passages
+    ]
+    replies = here.reply_all([ask for ask, _ in asks])
+    own = [(reply["relevant"].probability, so) for reply, (_, so) in zip(replies, asks, strict=True) if reply]
+    yield from show_judged("the embedded reader: a passage is relevant", own)
+
+
+def without_evidence(case: Case) -> Case:
+    """Return the case with the passages alone that are no evidence."""
+    return replace(case, passages=[one for one in case.passages if one.id not in case.question.evidence])
+
+
+def show_judged(name: str, judged: Judged) -> Iterator[Figure]:
+    """Yield how well probabilities tell what was so, and how far they are from the shares in which it was."""
+    chances, truths = np.array([chance for chance, _ in judged]), np.array([so for _, so in judged])
+    if len(set(truths.tolist())) == 2:
+        yield figure(f"{name}: AUC", roc_auc_score(truths, chances), "reported", len(judged))
+    bins = np.minimum((chances * 5).astype(int), 4)
+    off = [abs(chances[bins == b].mean() - truths[bins == b].mean()) * (bins == b).mean() for b in set(bins.tolist())]
+    yield figure(f"{name}: calibration error, five bins", float(np.sum(off)), "reported", len(judged))
+
+
+def measure_splitter(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int) -> Iterator[Figure]:
+    """Measure how much of the evidence the look-ups of compound questions find."""
+    replay = Replay(rag, record)
+    chosen = sample([q for q in asked if q.sub_queries and q.evidence], n)
+    replies = replay.reply_all([Ask("decomposer.split", {"question": q.question}) for q in chosen])
+    written = [list(reply["sub_queries"])[:4] if reply else [] for reply in replies]
+    yield figure(
+        "splitter: questions that it splits", float(np.mean([len(one) > 1 for one in written])), "reported", len(chosen)
+    )
+    for name, queries in (
+        ("the question alone", [[q.question] for q in chosen]),
+        ("the look-ups written", [one or [q.question] for one, q in zip(written, chosen, strict=True)]),
+        ("the look-ups labelled", [list(q.sub_queries) for q in chosen]),
+    ):
+        found = [find_share(replay, q, own) for q, own in zip(chosen, queries, strict=True)]
+        yield figure(f"splitter: evidence found by {name}", float(np.mean(found)), "reported", len(chosen))
+
+
+def find_share(replay: Replay, question: LabelledQuestion, queries: Sequence[str]) -> float:
+    """Return the share of a question's evidence among as many passages, whatever the number of queries."""
+    program, found = replay.program, set[str]()
+    for query in queries:
+        pool = replay.reply(Find(query, program.sources))
+        found |= {one.id for one in rank_pool(pool, program.tuning())[: max(1, FOUND // len(queries))]}
+    return len(found & set(question.evidence)) / len(question.evidence)
+
+
+def measure_sql(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int) -> Iterator[Figure]:
+    """Measure SELECTs: those that run, and those whose rows state every labelled fact."""
+    replay, ran, right = Replay(rag, record), 0, 0
+    ((name, schema),) = rag.tables.items()
+    chosen = sample([q for q in asked if q.sql], n)
+    replies = replay.reply_all([Ask("retriever.sql", {"question": q.question, "tables": schema}) for q in chosen])
+    for question, reply in zip(chosen, replies, strict=True):
+        sql = str(reply["sql"]).strip() if reply else ""
+        rows = replay.reply(Find(question.question, (name,), sql=sql)) if sql else []
+        text = " ".join(one.text for one in rows if one.method == "sql")
+        ran += bool(text)
+        right += bool(text) and all(states(text, forms) for forms in question.alternatives)
+    yield figure("SQL: SELECTs that run and find rows", ran / len(chosen), "reported", len(chosen))
+    yield figure("SQL: rows that state every fact", right / len(chosen), "reported", len(chosen))
+
+
+def measure_asker(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int) -> Iterator[Figure]:
+    """Measure what is asked back of vague questions: is it one question, and no echo?"""
+    replay = Replay(rag, record)
+    chosen = sample([q for q in asked if q.outcome == "clarify"], n)
+    pools = replay.reply_all([Find(q.question, rag.sources) for q in chosen])
+    shown = [rank_pool(pool or [], rag.tuning()) for pool in pools]
+    inputs = [{"question": q.question, "passages": own} for q, own in zip(chosen, shown, strict=True)]
+    replies = replay.reply_all([Ask("generator.clarify", one) for one in inputs])
+    texts = [str(reply["clarifying_question"]).strip() if reply else "" for reply in replies]
+    told = [f"{rag.prompt_of('generator.clarify')}\n{q.question}" for q in chosen]
+    echoes = [is_echo(text, prompt, own) for text, prompt, own in zip(texts, told, shown, strict=True)]
+    asks = [text.count("?") == 1 and text.endswith("?") for text in texts]
+    good = [ask and not echo for ask, echo in zip(asks, echoes, strict=True)]
+    yield figure("asker: one question, not an echo", float(np.mean(good)), "reported", len(chosen))
+    yield figure("asker: echoes, or nothing", float(np.mean(echoes)), "reported", len(chosen))
+
+
+if __name__ == "__main__":
+    main()
