@@ -1,0 +1,1 @@
+"""The command line `ragc`: one file for each group of verbs."""

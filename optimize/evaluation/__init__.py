@@ -1,0 +1,1 @@
+"""Answers and searches graded by labels, and figures with their intervals."""

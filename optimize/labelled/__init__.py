@@ -1,0 +1,1 @@
+"""Labelled questions: read, imported, checked and split."""

@@ -1,0 +1,1 @@
+"""Anybody's DSPy program: compiled, scored and sealed like the shipped one."""

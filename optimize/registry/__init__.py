@@ -1,0 +1,1 @@
+"""The versions of a program: published, aliased, compared and removed."""

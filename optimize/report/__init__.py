@@ -1,0 +1,1 @@
+"""What a person reads of a compile or a project: page, charts, estimate, check-up."""

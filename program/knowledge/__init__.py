@@ -1,0 +1,1 @@
+"""The knowledge of a project: its sources read, indexed and searched."""

@@ -1,0 +1,1 @@
+"""The models of each role, found by name."""

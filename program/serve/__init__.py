@@ -1,0 +1,1 @@
+"""Versions opened, checked, followed and put to a live test."""

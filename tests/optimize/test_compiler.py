@@ -19,9 +19,9 @@ from program.loop.policy import PRESETS
 from program.serve.manifest import verify_folder
 from program.serve.reference import list_aliases, resolve
 from tests.conftest import add_toml
-from tests.optimize.conftest import compile_, invoke, manifest_of
+from tests.optimize.conftest import compile_, invoke, manifest_of, paid
 
-FIRSTS = 3 + len(PRESETS) + 1  # as it is, with labels, fitted, the published designs; then what is swept
+FIRSTS = 4 + len(PRESETS) + 1  # as it is, with labels, fitted, open, the published designs; then what is swept
 TRIALS = FIRSTS + 6
 
 
@@ -239,3 +239,10 @@ def test_a_compile_from_a_version_however_it_is_named_is_compared_with_that_vers
         assert second.parent == manifest_of(paid_shop, second.reference).parent != origin
         assert resolve(second.parent, root) == resolve(first.reference, root)
         assert second.before.measure("utility").value == pytest.approx(first.after.measure("utility").value)
+
+
+def test_a_version_that_quoted_goes_on_so_under_a_language_model_until_calls_pay(own_shop, model, monkeypatch):
+    first = compile_(own_shop)
+    paid(own_shop, model.url, monkeypatch, '[models]\nwrite = "openai/gpt-4o-mini"\n\n')
+    second = compile_(own_shop, origin=first.reference)
+    assert [one.answer for one in second.before.grades] == [one.answer for one in first.after.grades]

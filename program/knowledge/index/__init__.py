@@ -1,0 +1,1 @@
+"""The index of passages: keywords, vectors and graph, and how their scores become one."""

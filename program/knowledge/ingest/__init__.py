@@ -1,0 +1,1 @@
+"""Files turned into passages with titles, dates and authority."""

@@ -1,0 +1,1 @@
+"""The models that come with the package: reader, encoder, decider and quoting writer."""

@@ -1,0 +1,1 @@
+"""Language models: prompts laid out and fenced, calls sent, limited, paid for and read."""
