@@ -144,7 +144,12 @@ class Policy(dspy.Module):
 
 
 PLAIN: Mapping[str, float] = {
-    **{"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0}
+    "route": 0,
+    "decompose": 0,
+    "judge": 0,
+    "ground": 0,
+    "max_rounds": 1,
+    "graph_weight": 0.0,
 }
 """Plain RAG: search once, write from whatever came back."""
 
