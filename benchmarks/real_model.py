@@ -79,18 +79,24 @@ class Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base-url", required=True, help="the server of the model, in OpenAI's protocol")
-    parser.add_argument("--model", required=True, help="its name there")
+    parser = make_parser(__doc__, n=100)
     parser.add_argument("--version", default="", help="the compiled version; without it that arm is left out")
     parser.add_argument("--split", default="test", choices=("train", "dev", "test"))
-    parser.add_argument("--n", type=int, default=100, help="questions of each set")
-    parser.add_argument("--keep", type=Path, default=EXAMPLE / ".ragc" / "real-model", help="where replies are kept")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} questions, and no choice among six prompts")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.environ.setdefault(key_variable(options.base_url), "none")
     show(measure(options), options.json)
+
+
+def make_parser(about: str | None, n: int) -> argparse.ArgumentParser:
+    """Return the options of a benchmark that asks a language model; `n` questions are the default."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base-url", required=True, help="the server of the model, in OpenAI's protocol")
+    parser.add_argument("--model", required=True, help="its name there")
+    parser.add_argument("--n", type=int, default=n, help="questions of each set, or role")
+    parser.add_argument("--keep", type=Path, default=EXAMPLE / ".ragc" / "real-model", help="where replies are kept")
+    parser.add_argument("--json", action="store_true")
+    return parser
 
 
 def measure(options: argparse.Namespace) -> Iterator[Figure]:
@@ -138,8 +144,8 @@ def measure_set(
 
 
 @contextmanager
-def written_by(base_url: str, model: str) -> Iterator[None]:
-    """Have every project that is opened inside write with that model."""
+def written_by(base_url: str, model: str, judge: bool = False) -> Iterator[None]:
+    """Have every project that is opened inside write, and `judge` too, with that model."""
     own = {"api_base": base_url, "usd_in": 0, "usd_out": 0, "concurrency": 1}
     said = {
         "RAGC_MODELS__WRITE": model,
@@ -147,6 +153,7 @@ def written_by(base_url: str, model: str) -> Iterator[None]:
         "RAGC_PROVIDER__CALL_SECONDS": str(PATIENCE),
         "RAGC_PROVIDER__FALLBACK": "false",
         "RAGC_PROVIDER__MODEL": json.dumps({model: own}),
+        **({"RAGC_MODELS__JUDGE": model} if judge else {}),
     }
     os.environ.update(said)
     try:

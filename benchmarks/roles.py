@@ -12,11 +12,10 @@ import argparse
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from figures import Figure, figure, show
-from real_model import EXAMPLE, sample, written_by
+from real_model import EXAMPLE, make_parser, sample, written_by
 from sklearn.metrics import roc_auc_score
 
 from optimize.compiler.candidates.layouts import Case, gather_cases
@@ -25,10 +24,12 @@ from optimize.compiler.replay import Replay
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.facts import states
 from program.knowledge.project import Project
+from program.loop.decisions import is_undecided, read_chances
 from program.loop.evidence import rank_pool
 from program.loop.grounding import is_echo
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask, Find
+from program.loop.steps import SQL
 from program.models.language.transport import key_variable
 from program.serve.opening import open_program
 
@@ -39,13 +40,7 @@ Judged = list[tuple[float, bool]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base-url", required=True, help="the server of the model, in OpenAI's protocol")
-    parser.add_argument("--model", required=True, help="its name there")
-    parser.add_argument("--n", type=int, default=30, help="questions of each role")
-    parser.add_argument("--keep", type=Path, default=EXAMPLE / ".ragc" / "real-model", help="where replies are kept")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = make_parser(__doc__, n=30).parse_args()
     os.environ.setdefault(key_variable(options.base_url), "none")
     show(measure(options), options.json)
 
@@ -60,9 +55,8 @@ def measure(options: argparse.Namespace) -> Iterator[Figure]:
         yield from measure_splitter(rag, record, asked, options.n)
         yield from measure_sql(rag, record, asked, options.n)
         yield from measure_asker(rag, record, asked, options.n)
-        os.environ["RAGC_MODELS__JUDGE"] = name
+    with written_by(options.base_url, name, judge=True):
         judged = open_program(Project.open(EXAMPLE))
-        del os.environ["RAGC_MODELS__JUDGE"]
         yield from measure_judge(judged, rag, record, asked, options.n)
 
 
@@ -72,17 +66,16 @@ def measure_judge(
     """Measure the judge of passages and of their sufficiency, and the embedded reader beside it."""
     replay, relevant, sufficient, read = Replay(rag, record), Judged(), Judged(), 0
     cases = [without_evidence(case) if at % 2 else case for at, case in enumerate(gather_cases(replay, asked, n))]
-    for case in cases:
-        question, held = case.question.question, set(case.question.evidence)
-        inputs = {"question": question, "questions": [f"1. {question}"], "pairs": [], "passages": [*case.passages]}
-        reply = (replay.reply_all([Ask("judge.evidence", inputs)]) or [None])[0]
+    for case, reply in zip(cases, replay.reply_all([ask_of(case) for case in cases]), strict=True):
         if reply is None:
             continue
-        told = {one["n"]: one["probability"] for one in map(dict, reply["relevant"])}
-        whole = [one["probability"] for one in map(dict, reply["sufficient"]) if one["n"] == 1]
-        read += len(told.keys() & set(range(1, len(case.passages) + 1))) == len(case.passages) and len(whole) == 1
-        relevant += [(told[at], one.id in held) for at, one in enumerate(case.passages, 1) if at in told]
-        sufficient += [(chance, held <= {one.id for one in case.passages}) for chance in whole]
+        held, shown = set(case.question.evidence), case.passages
+        told = read_chances(reply["relevant"], len(shown), 0.5)
+        (whole,) = read_chances(reply["sufficient"], 1, 0.5)
+        read += not any(map(is_undecided, [*told, whole]))
+        pairs = [*zip(told, [one.id in held for one in shown], strict=True)]
+        relevant += [(decision.probability, so) for decision, so in pairs if not is_undecided(decision)]
+        sufficient += [] if is_undecided(whole) else [(whole.probability, held <= {one.id for one in shown})]
     yield figure(
         "judge: replies that tell of every passage and of the question", read / len(cases), "reported", len(cases)
     )
@@ -97,6 +90,13 @@ def measure_judge(
     replies = here.reply_all([ask for ask, _ in asks])
     own = [(reply["relevant"].probability, so) for reply, (_, so) in zip(replies, asks, strict=True) if reply]
     yield from show_judged("the embedded reader: a passage is relevant", own)
+
+
+def ask_of(case: Case) -> Ask:
+    """Return the request to judge a case's passages in one call."""
+    question = case.question.question
+    inputs = {"question": question, "questions": [f"1. {question}"], "pairs": [], "passages": [*case.passages]}
+    return Ask("judge.evidence", inputs)
 
 
 def without_evidence(case: Case) -> Case:
@@ -150,7 +150,7 @@ def measure_sql(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestio
     for question, reply in zip(chosen, replies, strict=True):
         sql = str(reply["sql"]).strip() if reply else ""
         rows = replay.reply(Find(question.question, (name,), sql=sql)) if sql else []
-        text = " ".join(one.text for one in rows if one.method == "sql")
+        text = " ".join(one.text for one in rows if one.method == SQL)
         ran += bool(text)
         right += bool(text) and all(states(text, forms) for forms in question.alternatives)
     yield figure("SQL: SELECTs that run and find rows", ran / len(chosen), "reported", len(chosen))

@@ -133,12 +133,13 @@ def run_eval(
     json: show.Json = False,
 ) -> None:
     """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
-    if (record and replay) or (max_calls is not None and not record):
-        raise SettingsError("Those options do not go together.", "Give --record [--max-calls], or --replay alone.")
+    if (record and replay) or (max_calls is not None and not record) or (program and (record or replay)):
+        raise SettingsError(
+            "Those options do not go together.", "Give --record [--max-calls], or --replay, of a project's own program."
+        )
     if program:
         _evaluate_program(target, program, questions, metric, split, artifacts, json)
         return
-    from optimize.compiler.recorded import evaluate_recording, evaluate_replayed
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
@@ -157,8 +158,12 @@ def run_eval(
     with show.show_progress("asking", json) as advance:
         programs = [rag, rag.plain()]
         if record is not None:
+            from optimize.compiler.recorded import evaluate_recording
+
             sides = evaluate_recording(programs, asked, project, record, max_calls, advance)
         elif replay is not None:
+            from optimize.compiler.recorded import evaluate_replayed
+
             sides = evaluate_replayed(programs, asked, project, replay, advance)
         else:
             sides = [evaluate(one, asked, project.settings.utility, advance) for one in programs]

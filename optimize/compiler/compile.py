@@ -26,7 +26,7 @@ from optimize.compiler.plan import (
     plan_search,
 )
 from optimize.compiler.publish import Compiled, Publisher, TestReport, seal
-from optimize.compiler.record import Entry, Record, digest_json
+from optimize.compiler.record import Entry, digest_json, open_record
 from optimize.compiler.replay import PARALLEL_CALLS, Arm
 from optimize.compiler.scoring import Scoring, Sweeps, UtilityGrader, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
@@ -43,7 +43,6 @@ from program.serve.reference import resolve
 
 FINALISTS = 5  # settings scored on dev
 STAGES = (SWEEP, STUDY)  # stages of the search past the first settings, which a benchmark may leave out
-RECORD = "record.sqlite"
 Sweep = Callable[[Scoring, Sequence[Dimension], Setting, Callable[[int, int], None]], Sweeps]
 
 
@@ -110,8 +109,7 @@ def compile_project(
 
 def open_session(project: Project, caps: Caps, watch: Watch, study: str = "") -> Session:
     """Return what every stage of a compile works with, nothing spent so far."""
-    record = Record(project.settings.study.storage or project.private / RECORD)
-    return Session(record, Spending(), caps, Live(study=study), watch)
+    return Session(open_record(project), Spending(), caps, Live(study=study), watch)
 
 
 def open_search(study: Study, opened: Opened, plan: SearchPlan, worker: int = 0) -> Search:

@@ -36,7 +36,7 @@ from program.loop.state import DRAFT
 from program.models.catalog import LOCAL, list_names
 from program.models.language.layout import Layout
 from program.serve.artifact import ROLES, require_keys
-from program.serve.manifest import open_version
+from program.serve.manifest import Manifest
 from program.serve.opening import load, open_program
 
 SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
@@ -138,7 +138,8 @@ def open_compile(
     session.begin_stage("checking the labels")
     questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
-    before = find_previous_splits(read_ancestors(origin, project.artifacts)) if origin else None
+    ancestors = read_ancestors(origin, project.artifacts) if origin else []
+    before = find_previous_splits(ancestors) if origin else None
     parts = split_questions(questions, before=before)
     doubts: list[str] = []
     if leads:
@@ -148,15 +149,14 @@ def open_compile(
         what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
         raise DataError(what, mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    if origin and _wrote_here(origin, project) and not first.quotes(strict=False):
+    if ancestors and _wrote_here(ancestors[0]) and not first.quotes(strict=False):
         parent.policy.turn(**AS_EMBEDDED)
     return Opened(project, parts, seed, origin, first, parent, inherit_learned(first, parent), doubts)
 
 
-def _wrote_here(origin: str, project: Project) -> bool:
+def _wrote_here(manifest: Manifest) -> bool:
     """Return True for a version that was compiled for the embedded writer."""
-    named = open_version(origin, project.artifacts).section("models").get("write", "")
-    return list_names(named)[0].startswith(LOCAL)
+    return list_names(manifest.section("models").get("write", ""))[0].startswith(LOCAL)
 
 
 class Conditions(Protocol):

@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceE
 import program
 from optimize.compiler.study import PATIENCE, Caps, Ledger, Spent, database_error, try_again
 from program.errors import RecordError
+from program.knowledge.project import Project
 from program.loop.decisions import to_prompt_inputs
 from program.loop.rag import AgenticRAG
 from program.loop.state import Find, Request
@@ -26,6 +27,7 @@ from program.models.requests import to_jsonable
 from program.passage import Passage
 from program.storage import digest_code
 
+RECORD = "record.sqlite"
 TABLE_PREFIX = "ragc_"  # prefix of the tables' names in a database that may hold other things
 _PASSING = ("locked", "busy", "unable to open")
 _DAMAGED = ("not a database", "malformed")
@@ -212,6 +214,11 @@ class Record:
         """Close the store; the next use opens it anew."""
         if self.store is not None:
             self.store.close()
+
+
+def open_record(project: Project) -> Record:
+    """Return the record that the compiles of a project share."""
+    return Record(project.settings.study.storage or project.private / RECORD)
 
 
 class RequestKeys:

@@ -10,8 +10,7 @@ from pathlib import Path
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from optimize.compiler.compile import RECORD
-from optimize.compiler.record import Entry, Record
+from optimize.compiler.record import Entry, Record, open_record
 from optimize.compiler.replay import Replay
 from optimize.compiler.study import Caps, Spending
 from optimize.evaluation.evaluate import Evaluation, Grader, evaluate_side_by_side
@@ -46,7 +45,7 @@ def evaluate_recording(
 
     What the project's record holds is not asked for again. With `most` calls made, the questions left are left out.
     """
-    with closing(Record(project.settings.study.storage or project.private / RECORD)) as record:
+    with closing(open_record(project)) as record:
         found = _evaluate(programs, questions, project, record, Spending(Caps(most)), progress)
         write_replies(file, record.heard)
     return found
