@@ -2,10 +2,10 @@
 
     python benchmarks/real_model.py --base-url http://127.0.0.1:8081/v1 --model qwen [--version tallowgate@latest]
 
-On the example's questions (`--split`, `--n`), and on SQuAD 2.0 of RAGC_DATASETS over all its passages. The best of the
-six prompts is chosen on questions of train. Every reply is kept under `--keep` and asked for once: a run that was
-stopped goes on where it was. Calls, tokens and seconds are those of the first time. A server that wants a key finds it
-in RAGC_API_KEY_<HOST>_<PORT>.
+On questions of the example (`--split`, `--n`), and of SQuAD 2.0 imported from RAGC_DATASETS, where `--squad2-version`
+names a version that was compiled on that project (`KEEP/squad2`). The best of the six prompts is chosen on questions of
+train. Every reply is kept under `--keep` and asked for once: a run that was stopped goes on where it was. Calls, tokens
+and seconds are those of the first time. A server that wants a key finds it in RAGC_API_KEY_<HOST>_<PORT>.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,9 +27,9 @@ from optimize.compiler.candidates.layouts import gather_cases
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.evaluation.evaluate import Evaluation, Grader
-from optimize.evaluation.retrieval import BASE
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.imports import import_set
 from optimize.labelled.split import split_questions
 from program.answer import Answer, Outcome
 from program.knowledge.project import Project
@@ -81,6 +80,7 @@ class Row:
 def main() -> None:
     parser = make_parser(__doc__, n=100)
     parser.add_argument("--version", default="", help="the compiled version; without it that arm is left out")
+    parser.add_argument("--squad2-version", default="", help="the same of the squad2 project")
     parser.add_argument("--split", default="test", choices=("train", "dev", "test"))
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} questions, and no choice among six prompts")
     options = parser.parse_args()
@@ -103,25 +103,21 @@ def measure(options: argparse.Namespace) -> Iterator[Figure]:
     n = QUICK if options.quick else options.n
     options.keep.mkdir(parents=True, exist_ok=True)
     record = Record(options.keep / "record.sqlite")
-    parts = split_questions(read_labelled(Project.open(EXAMPLE).labelled, EXAMPLE))
-    asked = sample(parts[options.split], n)
-    yield from measure_set("example", EXAMPLE, asked, sample(parts["train"], TUNED), record, options)
-    for folder in find_datasets("squad2"):
-        place = write_squad(folder, options.keep / "squad2")
-        found = read_squad(folder)
-        yield from measure_set("squad2", place, found[:n], found[-TUNED:], record, options)
+    yield from measure_set("example", EXAMPLE, options.version, n, record, options)
+    for source in find_datasets("squad2"):
+        folder = options.keep / "squad2"
+        if not (folder / "ragc.toml").is_file():
+            import_set(folder, source)
+        yield from measure_set("squad2", folder, options.squad2_version, n, record, options)
 
 
 def measure_set(
-    name: str,
-    folder: Path,
-    questions: Sequence[LabelledQuestion],
-    train: Sequence[LabelledQuestion],
-    record: Record,
-    options: argparse.Namespace,
+    name: str, folder: Path, version: str, n: int, record: Record, options: argparse.Namespace
 ) -> Iterator[Figure]:
-    """Measure every arm on one set of questions."""
+    """Measure every arm on questions of one project."""
     project = Project.open(folder)
+    parts = split_questions(read_labelled(project.labelled, folder))
+    questions, train = sample(parts[options.split], n), sample(parts["train"], TUNED)
     with written_by(options.base_url, f"openai/{options.model}"):
         served = Project.open(folder)
         rag = open_program(served)
@@ -131,9 +127,9 @@ def measure_set(
         yield from show_row(hand := ask_all(f"plain, by hand: {best[0]}", best[1], questions, record, served), name)
         yield from show_row(ask_all("ragc, uncompiled", rag, questions, record, served), name)
         compiled = None
-        if options.version and name == "example":
-            version = load(options.version, artifacts=served.artifacts, project=folder)
-            compiled = ask_all("ragc, compiled", version, questions, record, served)
+        if version:
+            program = load(version, artifacts=served.artifacts, project=folder)
+            compiled = ask_all("ragc, compiled", program, questions, record, served)
             yield from show_row(compiled, name, bars=True)
     yield from show_row(ask_all("ragc, embedded alone", open_program(project), questions, record, project), name)
     for row in (default, compiled):
@@ -248,30 +244,6 @@ def sample(questions: Sequence[LabelledQuestion], n: int) -> list[LabelledQuesti
     shuffled = list(questions)
     random.Random(0).shuffle(shuffled)
     return shuffled[:n]
-
-
-def write_squad(folder: Path, place: Path) -> Path:
-    """Write a project over all passages of the set, once."""
-    if not (place / "ragc.toml").is_file():
-        (place / "knowledge" / BASE).mkdir(parents=True, exist_ok=True)
-        shutil.copy(folder / "corpus.jsonl", place / "knowledge" / BASE / "corpus.jsonl")
-        toml = f'name = "squad2"\n[knowledge.{BASE}]\npath = "knowledge/{BASE}"\n'
-        (place / "ragc.toml").write_text(toml, encoding="utf-8")
-    return place
-
-
-def read_squad(folder: Path) -> list[LabelledQuestion]:
-    """Return the set's questions in an order of no meaning, half of them not to be answered."""
-    rows = [json.loads(line) for line in (folder / "queries.jsonl").read_bytes().splitlines()]
-    random.Random(0).shuffle(rows)
-    found = []
-    for row in rows:
-        told = row["metadata"]
-        labels = {"outcome": "answered", "facts": [told["answers"]]} if told["answers"] else {"outcome": "abstain"}
-        evidence = [f"{BASE}/corpus.jsonl#{told['context_id']}"]
-        asked = {"id": row["_id"], "question": row["text"].strip(), "topic": told["context_id"], "evidence": evidence}
-        found.append(LabelledQuestion.model_validate({**asked, **labels}))
-    return found
 
 
 if __name__ == "__main__":
