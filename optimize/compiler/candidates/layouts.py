@@ -154,10 +154,15 @@ def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: in
 
 def score_cases(replay: Replay, cases: Sequence[Case]) -> list[float]:
     """Return for each question the share of its facts delivered, 0 if wrong."""
-    drafts = replay.finish_flows([write_once(_state_of(replay, case), strict=False) for case in cases])
-    texts = [(draft or Draft()).text for draft in drafts]
-    verdicts = [judge_answer(case.question, Outcome.ANSWERED, text) for case, text in zip(cases, texts, strict=True)]
+    pairs = zip(cases, write_texts(replay, cases), strict=True)
+    verdicts = [judge_answer(case.question, Outcome.ANSWERED, text) for case, text in pairs]
     return [0.0 if verdict.wrong else verdict.fact_share for verdict in verdicts]
+
+
+def write_texts(replay: Replay, cases: Sequence[Case]) -> list[str]:
+    """Return what would be delivered to each question."""
+    drafts = replay.finish_flows([write_once(_state_of(replay, case), strict=False) for case in cases])
+    return [(draft or Draft()).text for draft in drafts]
 
 
 def _state_of(replay: Replay, case: Case) -> State:
