@@ -5,16 +5,18 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it is looked for on the network, for seconds
 
 import shutil
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 from xdist.plugin import pytest_xdist_auto_num_workers as one_for_each_core
 
-settings.register_profile("untimed", deadline=None)  # tests do not time things
-settings.load_profile("untimed")
+settings.register_profile("quick", deadline=None, max_examples=50)  # tests do not time things
+settings.load_profile("quick")
 
 
 def pytest_xdist_auto_num_workers(config):
@@ -22,7 +24,10 @@ def pytest_xdist_auto_num_workers(config):
     return int(one_for_each_core(config)) + 1
 
 
-LONG = "interruptions looks compiler cli_compile caps candidates cli keys offline faults registry_crashes ranking safety".split()
+LONG = (
+    "interruptions example_data looks compiler reader_training caps candidates cli programs keys search offline faults"
+    " registry_crashes safety"
+).split()
 """The files that take longest, longest first: one that began last would be waited for by every other worker."""
 
 
@@ -73,11 +78,18 @@ def spans(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory):
-    """A small project that was compiled: versions v1 (uncompiled) and v2 are in its artifacts folder."""
+def compiled(tmp_path_factory, worker_id):
+    """A small project that was compiled: versions v1 (uncompiled) and v2 are in its artifacts folder.
+
+    The worker that needs it first compiles it, and the others copy that.
+    """
     from optimize.compiler.compile import compile_project
     from program.knowledge.project import Project
 
-    folder = write_shop(tmp_path_factory.mktemp("compiled"))
-    compile_project(Project.open(folder), trials=6)
-    return folder
+    folder = tmp_path_factory.mktemp("compiled")
+    run = folder if worker_id == "master" else tmp_path_factory.getbasetemp().parent
+    made = run / "made"
+    with FileLock(run / "made.lock"):
+        if not (made / "artifacts").exists():
+            compile_project(Project.open(write_shop(made)), trials=6)
+    return shutil.copytree(made, folder / "shop")

@@ -1,1 +1,3 @@
 """The command line `ragc`: one file for each group of verbs."""
+
+__all__: list[str] = []

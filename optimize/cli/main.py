@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from importlib.metadata import version
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -38,6 +39,21 @@ for group, grouped, told in (
     below = typer.Typer(help=told, no_args_is_help=True)
     add_verbs(below, *grouped)
     app.add_typer(below, name=group)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ragc {version('ragc')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _take_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and exit.")
+    ] = False,
+) -> None:
+    """Take what stands before a verb: `--version` prints the version and ends."""
 
 
 def main() -> NoReturn:

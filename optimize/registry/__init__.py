@@ -1,1 +1,3 @@
 """The versions of a program: published, aliased, compared and removed."""
+
+__all__ = ["aliases", "diff", "lineage", "retention", "versions"]

@@ -1,1 +1,3 @@
 """The knowledge of a project: its sources read, indexed and searched."""
+
+__all__ = ["index", "ingest", "library", "project", "tables", "testing", "web"]

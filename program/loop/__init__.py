@@ -1,1 +1,3 @@
 """The loop from a question to an answer: pure steps, and drivers that perform what they ask for."""
+
+__all__ = ["decisions", "evidence", "grounding", "metering", "policy", "rag", "state", "steps"]

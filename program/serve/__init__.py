@@ -1,1 +1,3 @@
 """Versions opened, checked, followed and put to a live test."""
+
+__all__ = ["artifact", "experiment", "experiment_store", "factory", "manifest", "opening", "reference", "trace"]

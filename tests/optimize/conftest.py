@@ -80,7 +80,6 @@ def paid(folder, url, patch, models=PAID):
     """The project, these models of it at the address as long as the patch holds."""
     import dspy
 
-    patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it is looked for on the network
     patch.setenv("OPENAI_API_KEY", "none")
     patch.setenv("OPENAI_API_BASE", url)
     patch.setenv("OPENAI_BASE_URL", url)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -28,6 +29,10 @@ def moved(compiled, tmp_path):
     """The compiled project and its versions, each in another place than where they were compiled."""
     there = shutil.copytree(compiled, tmp_path / "moved" / "there", ignore=shutil.ignore_patterns("artifacts"))
     return there, shutil.copytree(compiled / "artifacts", tmp_path / "artifacts")
+
+
+def test_the_version_is_that_of_the_package(ragc):
+    assert ragc("--version") == (0, f"ragc {version('ragc')}\n", "")
 
 
 def test_ask_json_has_the_promised_shape(ragc, compiled):

@@ -105,11 +105,6 @@ class Provider:
         """What to give as `api_base`."""
         return f"http://127.0.0.1:{self.port}/v1"
 
-    @property
-    def processor(self) -> float:
-        """Processor seconds of this process."""
-        return time.process_time()
-
     def follow(self, script: Script) -> None:
         """Behave by this script from now on, and begin the books anew."""
         self.script = script

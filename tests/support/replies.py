@@ -18,11 +18,6 @@ def read_form(body: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(form[1]) if form else {}
 
 
-def asks_decision(body: Mapping[str, Any]) -> bool:
-    """Tell whether a request wants verdicts or selections."""
-    return any(isinstance(value, dict) for value in read_form(body).values())
-
-
 def obliging(body: Mapping[str, Any]) -> str:
     """Return that everything is relevant and nothing vague; for a text the first passage is quoted."""
     user = "\n".join(str(message["content"]) for message in body["messages"][1:])

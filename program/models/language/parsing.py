@@ -1,4 +1,4 @@
-"""Typed values out of what a language model replied: JSON by `json_repair`, types by pydantic.
+"""Typed values out of what a language model replied: JSON and types by DSPy and pydantic.
 
 A reply that cannot be read with certainty is an `UnreadableReply`, which is asked for once more: never a guess.
 """
@@ -12,7 +12,6 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import Any, get_args
 
-import json_repair
 from dspy.adapters.utils import parse_value
 from pydantic import BaseModel, ValidationError
 
@@ -78,7 +77,7 @@ def _read_object(body: str) -> dict[str, Any]:
         if not part or depths.index(min(depths)) < len(part) - 1 or part.count("{") + part.count("[") > MOST_BRACKETS:
             raise UnreadableReply("it holds no whole JSON object alone")
         with suppress(ValueError, RecursionError):
-            found = json_repair.loads(part, skip_json_loads=True)
+            found = parse_value(part, dict[str, Any])
     if not isinstance(found, dict):
         raise UnreadableReply("it holds no JSON object")
     return found

@@ -64,7 +64,7 @@ class Shelf(dspy.Signature):
     urgency: URGENCIES = dspy.OutputField(desc="How urgent it is.")
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
     question=st.text(max_size=60),
     texts=st.lists(st.tuples(st.text(max_size=15), st.text(max_size=60)), max_size=3),

@@ -70,7 +70,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(TEXTS, max_size=4), TEXTS, st.integers(1, 5), st.booleans())
 def test_every_sentence_of_an_answer_stands_in_the_passage_that_it_cites(texts, question, most, strict):
     passages = [passage(n, text) for n, text in enumerate(texts, 1)]
@@ -83,7 +83,7 @@ def test_every_sentence_of_an_answer_stands_in_the_passage_that_it_cites(texts, 
     assert not re.search(r"\[\[ ## \w+ ## \]\]", answer)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25)
 @given(TEXTS, TEXTS, TEXTS)
 def test_any_text_fills_every_signature_the_same_way_twice(question, text, title):
     passages = [passage(1, text, title), passage(2, question, "A > B"), passage(3, "")]
