@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import dspy
 
 from optimize.programs.examples import Metric, score_prediction
-from program.errors import ModelError, SettingsError
+from program.errors import BudgetStop, ModelError, SettingsError
 
 RAGC = "ragc"
 Examples = Sequence[dspy.Example]
@@ -25,7 +27,8 @@ def require_optimizer(name: str) -> None:
 def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], metric: Metric, seed: int) -> dspy.Module:
     """Return a program as one of DSPy's optimizers compiled it on train and dev.
 
-    Raises `ModelError` when it writes and there is no language model.
+    GEPA that a cap stops keeps the best it had found. Raises `ModelError` when it writes and there is no language
+    model.
     """
     models = (dspy.settings.lm, *(predictor.lm for predictor in program.predictors()))
     writer = next((one for one in models if isinstance(one, dspy.BaseLM)), None)
@@ -69,8 +72,20 @@ def _mipro(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, w
 
 
 def _gepa(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
-    optimizer = dspy.GEPA(metric=metric, auto="light", reflection_lm=writer, seed=seed)
-    return optimizer.compile(program, trainset=train, valset=dev)
+    from gepa.core.result import GEPAResult
+    from gepa.core.state import GEPAState
+
+    with TemporaryDirectory() as folder:
+        optimizer = dspy.GEPA(metric=metric, auto="light", reflection_lm=writer, seed=seed, log_dir=folder)
+        try:
+            return optimizer.compile(program, trainset=train, valset=dev)
+        except BudgetStop:
+            if not (Path(folder) / "gepa_state.bin").is_file():
+                raise
+            best = GEPAResult.from_state(GEPAState.load(folder)).best_candidate
+    for name, predictor in program.named_predictors():
+        predictor.signature = predictor.signature.with_instructions(best[name])
+    return program
 
 
 WRITERS = ("mipro", "gepa")

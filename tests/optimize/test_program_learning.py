@@ -128,24 +128,38 @@ class Writer:
         return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
 
 
-@pytest.mark.parametrize("optimizer", ["gepa", "mipro"])
-def test_an_optimizer_of_dspys_writes_through_the_programs_own_model(tmp_path, monkeypatch, optimizer):
-    monkeypatch.chdir(tmp_path)
+def make_written():
+    program = dspy.Predict("ticket -> team: str")
+    program.set_lm(dspy.LM("scripted/writer", engine=Writer(), cache=False))
+    return program
+
+
+def compile_written(folder, optimizer, **caps):
     what = {"billing": "My invoice", "delivery": "My parcel"}
     rows = [
         {"ticket": f"{what[team]} {n} is wrong.", "team": team, "split": ("train", "dev", "test")[n % 3]}
         for n in range(12)
         for team in what
     ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def make():
-        program = dspy.Predict("ticket -> team: str")
-        program.set_lm(dspy.LM("scripted/writer", engine=Writer(), cache=False))
-        return program
-
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     metric = lambda example, told, trace=None: told.team == example.team  # noqa: E731
-    done = compile_program(make, "rows.jsonl", metric, name="written", optimizer=optimizer, artifacts=tmp_path / "kept")
+    return compile_program(
+        make_written, "rows.jsonl", metric, name="written", optimizer=optimizer, artifacts=folder / "kept", **caps
+    )
+
+
+@pytest.mark.parametrize("optimizer", ["gepa", "mipro"])
+def test_an_optimizer_of_dspys_writes_through_the_programs_own_model(tmp_path, monkeypatch, optimizer):
+    monkeypatch.chdir(tmp_path)
+    done = compile_written(tmp_path, optimizer)
     assert done.before.measure("utility").value == 0.5
     assert done.after.measure("utility").value == 1.0
     assert done.calls > 20
+
+
+def test_gepa_that_the_cap_on_calls_stops_keeps_what_it_had_found(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = compile_written(tmp_path, "gepa", max_calls=80)
+    assert done.stopped_by == "calls"
+    assert done.calls <= 80
+    assert done.after.measure("utility").value == 1.0
