@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,11 +13,9 @@ from program.knowledge.index.vectors import Selection, best_rows
 from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters
 
-K1, B, EPSILON = 1.5, 0.75, 0.25  # the defaults of rank-bm25's BM25Okapi
-
 
 class Keywords:
-    """The scores of Okapi's BM25, multiplied out once into `impacts` (texts by `terms`). Thread-safe."""
+    """The scores of `rank_bm25.BM25Okapi`, multiplied out once into `impacts` (texts by `terms`). Thread-safe."""
 
     def __init__(
         self, impacts: csc_array, terms: Iterable[str], keep_stop_words: bool = False, stem: bool = True
@@ -88,18 +85,16 @@ def weigh_texts(keywords: Keywords, texts: Iterable[str]) -> Any:
 
 def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, float]]:
     """Return each term's weight before its IDF (CSR, texts by terms), and its IDF."""
-    number: dict[str, int] = {}
-    counts = [Counter(number.setdefault(term, len(number)) for term in terms) for terms in documents]
-    if not number:  # of no words there is no mean
-        return csr_array((len(counts), 0)), {}
-    starts = np.cumsum([0, *map(len, counts)])
-    terms = np.fromiter((term for row in counts for term in row), np.int32, starts[-1])
-    f = np.fromiter((times for row in counts for times in row.values()), np.int64, starts[-1])
-    lengths = np.array([row.total() for row in counts])
-    longer = 1 - B + B * lengths / lengths.mean()
-    weights = f * (K1 + 1) / (f + np.repeat(K1 * longer, np.diff(starts)))
-    held = np.bincount(terms)
-    idf = np.log(len(counts) - held + 0.5) - np.log(held + 0.5)
-    idf[idf < 0] = EPSILON * idf.mean()  # of a term that most texts hold
-    found = csr_array((weights, terms, starts), shape=(len(counts), len(number)))
-    return found, dict(zip(number, idf.tolist(), strict=True))
+    from rank_bm25 import BM25Okapi
+
+    documents = list(documents)
+    if not any(documents):  # BM25Okapi divides by the number of words
+        return csr_array((len(documents), 0)), {}
+    bm25 = BM25Okapi(documents)
+    number = {term: at for at, term in enumerate(bm25.idf)}
+    starts = np.cumsum([0, *map(len, bm25.doc_freqs)])
+    terms = np.fromiter((number[term] for row in bm25.doc_freqs for term in row), np.int32, starts[-1])
+    f = np.fromiter((times for row in bm25.doc_freqs for times in row.values()), np.int64, starts[-1])
+    longer = 1 - bm25.b + bm25.b * np.array(bm25.doc_len) / bm25.avgdl
+    weights = f * (bm25.k1 + 1) / (f + np.repeat(bm25.k1 * longer, np.diff(starts)))
+    return csr_array((weights, terms, starts), shape=(len(documents), len(number))), bm25.idf
