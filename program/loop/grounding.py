@@ -100,7 +100,7 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
     (reply,) = yield [(yield from _ask_draft(state, strict))]
     state.path.append("generate strictly" if strict else "generate")
     text = drop_unknown_marks(str(reply["answer"]), len(state.kept))
-    if not state.program.withholds:
+    if not state.program.runtime.withholds:
         stated = tuple(split_claims(text))
         return Draft(stated, stated)
     if repeats_prompt(state, DRAFT, text):
@@ -143,7 +143,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
 def repeats_prompt(state: State, predictor: str, text: str) -> bool:
     """Tell whether a text is empty or an echo of its prompt, and note it on the path."""
     prompt = f"{state.program.prompt_of(predictor)}\n{state.question}"
-    echo = state.program.withholds and is_echo(text, prompt, state.kept)
+    echo = state.program.runtime.withholds and is_echo(text, prompt, state.kept)
     state.path += [f"{'echo' if text.strip() else 'no text'} of {predictor}"] if echo else []
     return echo
 
@@ -158,7 +158,7 @@ def is_echo(text: str, prompt: str, passages: Sequence[Passage] = ()) -> bool:
 
 def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
     """Return a quotation in place of what a language model wrote without any support."""
-    if draft.upheld or not state.program.withholds or state.program.quotes(strict=False):
+    if draft.upheld or not state.program.runtime.withholds or state.program.quotes(strict=False):
         return draft
     state.missing = state.missing or NOTHING_STATED
     return (yield from quote_passages(state, checked=True))
@@ -220,7 +220,7 @@ def make_answer(
 
     Its marks point into `passages`; they are numbered in order of use.
     """
-    known = known_addresses(passages, state.program.links)
+    known = known_addresses(passages, state.program.runtime.links)
     text, cited = cite_passages(remove_links(text, known), passages)
     if outcome is Outcome.ANSWERED and confidence < state.tuning.unsure_below:
         text = f"{UNSURE} {text}"

@@ -128,7 +128,10 @@ class PreparedRequest:
 class Driver:
     """One question on its way: the loop's generator, its meter, its path and its steps."""
 
-    def __init__(self, question: str, program: RunnableProgram, tell: Tell | None = None) -> None:
+    def __init__(
+        self, question: str, program: RunnableProgram, tell: Tell | None = None, parallel: bool = False
+    ) -> None:
+        self.parallel = parallel
         self.id = new_trace_id()
         self.question = question
         self.program = program
