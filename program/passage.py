@@ -10,6 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 """How much a document's word counts; a document that does not say is `reviewed`."""
+COMPUTED = "computed"
+"""How a passage was found whose first line is a figure that was computed from a table for the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Passage:
     score: float = 0.0
     """What orders the passages of one result, higher is better."""
     method: str = "dense"
-    """How it was found: dense, keyword, both, graph, rows, sql (written by a language model), web or http."""
+    """How it was found: dense, keyword, both, graph, rows, computed, sql (written by a language model), web or http."""
     as_of: date | None = None
     """The day on which the document was true."""
     authority: int = AUTHORITY["reviewed"]

@@ -119,7 +119,7 @@ class Replay:
     def trace_all(self, questions: Sequence[str]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
         program, tuning = self.program, self.program.tuning()  # the knobs are read once for all questions
-        same = ("judges_at_once", "sources", "strategies", "links", "tables", "quotes", "threshold", "withholds")
+        same = ("judges_at_once", "runtime", "sources", "strategies", "tables", "quotes", "threshold")
         read = {name: getattr(program, name) for name in (*same, "prompt_of", "layout_of")}
         view = cast(Program, SimpleNamespace(**read, vouches=self._vouches, tuning=lambda: tuning))
         paths: list[list[str]] = [[] for _ in questions]

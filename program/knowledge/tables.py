@@ -25,7 +25,7 @@ from program.knowledge.tables_csv import load_folder
 from program.models.embedded.encoder import Embedder
 from program.models.table_rows import SHOWN_ROWS, RowQuery, RowReader
 from program.models.table_schema import Schema, read_schema
-from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
+from program.passage import COMPUTED, NO_FILTERS, Filters, Passage, Source, SourceCard
 
 SECONDS = 2.0
 SHOWN_WRITTEN = 40
@@ -117,7 +117,9 @@ class TableSource(Source):
         """Return the figure and the rows that a question was read to ask for; None where there is none to tell."""
         names, rows = self.rows(asked.rows_sql)
         value: Any = None
+        method = "rows"
         if asked.operation in ("count", "sum", "avg"):
+            method = COMPUTED
             value = self.rows(asked.sql)[1][0][0]
         elif asked.operation and rows:
             measure = names.index(asked.measure)
@@ -130,7 +132,7 @@ class TableSource(Source):
         said = f"{asked.computed} {show_value(value)}." if asked.operation else "these rows."
         subject = asked.table.replace("_", " ").capitalize()
         lines = [f"{subject}{asked.where}: {said}", *_format_rows(names, rows), f"SQL: {asked.sql}"]
-        return self._make_passage([asked.table], f"{asked.computed}{asked.where}", lines, asked.confidence, "rows")
+        return self._make_passage([asked.table], f"{asked.computed}{asked.where}", lines, asked.confidence, method)
 
     def _select_written(self, sql: str) -> Passage | None:
         """Return the rows of a SELECT that a language model wrote; None where it is refused, fails or finds none."""

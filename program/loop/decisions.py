@@ -14,7 +14,7 @@ from dspy.adapters.types.decision import Choice, Score, decision_type
 from dspy.utils.callback import with_callbacks
 
 from program.knowledge.library import Library, ReportFailure
-from program.loop.state import Ask, Program, Runtime
+from program.loop.state import Ask, Program
 from program.models.catalog import JUDGED, LOCAL
 from program.models.requests import Evidence, RequestCache, order_levels
 from program.passage import Filters, Passage
@@ -70,7 +70,6 @@ def to_prompt_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
 class RunnableProgram(Program, Protocol):
     """A program with the models that answer its predictors, as drivers and a compile need it."""
 
-    runtime: Runtime
     requests: RequestCache
 
     def predictor(self, name: str) -> dspy.Predict: ...
@@ -137,11 +136,6 @@ def is_untraced() -> bool:
     return dspy.settings.trace is _DEFAULT_TRACE
 
 
-def is_watched(predictor: dspy.Predict) -> bool:
-    """Tell whether a DSPy callback is to be told of a predictor's calls."""
-    return bool(dspy.settings.callbacks or predictor.callbacks)
-
-
 def ask_client(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
     """Return a client's evidence for decisions, in batches where it takes them."""
     found: list[Evidence] = []
@@ -157,10 +151,12 @@ def ask_client(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> li
 def ask_watched(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
     """Return the same evidence.
 
-    DSPy's callbacks are told of every decision, the first lasting as long as the batch.
+    DSPy's callbacks, if there are any, are told of every decision, the first lasting as long as the batch.
 
     To call each predictor would serialise its demonstrations for each decision: a second a question.
     """
+    if not (dspy.settings.callbacks or program.predictor(asks[0].predictor).callbacks):
+        return ask_client(program, client, asks)
     found: list[Evidence] = []
 
     def decide_all() -> Iterator[Evidence]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from contextvars import ContextVar
@@ -25,10 +25,8 @@ from program.errors import ModelError
 from program.loop.decisions import (
     RunnableProgram,
     Search,
-    ask_client,
     ask_watched,
     await_client,
-    is_watched,
     list_tiers,
 )
 from program.loop.grounding import known_addresses
@@ -37,7 +35,6 @@ from program.loop.state import Ask, Find, Reply, Request, search_arguments
 from program.models.catalog import is_settled
 from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
-from program.models.language.spending import ModelSpending
 from program.models.requests import Evidence
 from program.models.text import MarkNumbering
 from program.passage import Passage
@@ -60,7 +57,7 @@ def run(question: str, program: RunnableProgram) -> Answer:
         answer: Answer = anyio.from_thread.run(arun, question, program)
         return answer
     with _unstreamed():
-        return _complete(_run(Driver(question, program), _InTurn()))
+        return _complete(_run(Driver(question, program)))
 
 
 async def arun(question: str, program: RunnableProgram) -> Answer:
@@ -72,7 +69,7 @@ async def arun(question: str, program: RunnableProgram) -> Answer:
     if tell is None and send_stream is not None and (name := _find_streamed(program)):
         return await _send_tokens(send_stream, name, question, program)
     with _unstreamed():
-        return await _run(Driver(question, program, tell), _InParallel())
+        return await _run(Driver(question, program, tell, parallel=True))
 
 
 async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerator[Event, None]:
@@ -141,13 +138,13 @@ def _is_worker_thread() -> bool:
     return True
 
 
-async def _run(driver: Driver, way: _InTurn | _InParallel) -> Answer:
-    """Return the answer, its requests performed in one way or the other."""
+async def _run(driver: Driver) -> Answer:
+    """Return the answer, its requests performed in turn or in parallel."""
     try:
         requests = driver.send_replies()
         while True:
             try:
-                replies = await way.perform_groups(driver, _group_requests(driver, requests))
+                replies = await _perform_groups(driver, _group_requests(driver, requests))
             except Exception as error:
                 requests = driver.throw_failure(requests, _first_of(error))
             except BaseExceptionGroup as errors:
@@ -168,104 +165,83 @@ def _group_requests(driver: Driver, requests: Sequence[Request]) -> list[list[Re
     return groups
 
 
-async def _perform_group(driver: Driver, requests: Sequence[Request], way: _InTurn | _InParallel) -> list[Reply]:
+async def _perform_groups(driver: Driver, groups: Sequence[Sequence[Request]]) -> list[Reply]:
+    """Return the replies of a step, performed one after another or at once."""
+    if not driver.parallel:
+        return [reply for group in groups for reply in await _perform_group(driver, group)]
+    seconds = driver.seconds_for([request for group in groups for request in group])
+    async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
+        under_way = [tasks.create_task(_perform_group(driver, group)) for group in groups]
+    return [reply for task in under_way for reply in task.result()]
+
+
+async def _perform_group(driver: Driver, requests: Sequence[Request]) -> list[Reply]:
     """Return the replies to one request, or to decisions taken in one batch."""
     calls = [driver.prepare_request(request) for request in requests]
     call = calls[0]
     with driver.spending(call) as spent:
         try:
             if isinstance(call.request, Find):
-                return [driver.note_reply(call, await way.search(driver, call, call.request), spent, {})]
+                search = Search(driver.program.runtime.library, driver.note_degraded)
+                where = search_arguments(call.request)
+                found = await _perform(driver, call, partial(search, *where), partial(search.acall, *where))
+                return [driver.note_reply(call, found, spent, {})]
             if call.direct:
-                said = await _ask_tiers(driver, calls, way)
+                said = await _ask_tiers(driver, calls)
                 return [driver.note_decision(one, told, spent) for one, told in zip(calls, said, strict=True)]
             reply = None
             layout = driver.program.layout_of(call.request.predictor)
             with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
                 try:
-                    reply = await way.write(driver, call)
+                    write = partial(call.predictor, **call.inputs)
+                    reply = await _perform(driver, call, write, partial(_await_text, driver, call))
                 except LMError as error:
                     driver.replace_judge(call, spent, error)
             return [driver.note_reply(call, reply, spent, tracker.get_total_tokens())]
         finally:
-            await way.settle(spent)
+            if driver.parallel:  # the books of what was called off are waited for; what hangs is left alone
+                await spent.settle(CALLED_OFF)
 
 
-async def _ask_tiers(
-    driver: Driver, calls: Sequence[PreparedRequest], way: _InTurn | _InParallel
-) -> list[list[Evidence]]:
+async def _ask_tiers(driver: Driver, calls: Sequence[PreparedRequest]) -> list[list[Evidence]]:
     """Return for each request what each client says: the second of a cascade only where the first is in doubt."""
     asks = [call.request for call in calls if isinstance(call.request, Ask)]
     doubt = driver.program.doubt_of(asks[0].predictor)
-    first, *others = list_tiers(calls[0].client)
-    said = [[one] for one in await way.ask(driver, calls[0], first, asks)]
-    for client in others:
-        if not all(is_settled(told[-1], doubt) for told in said):
-            more = await way.ask(driver, calls[0], client, asks)
+    said: list[list[Evidence]] = [[] for _ in asks]
+    for client in list_tiers(calls[0].client):
+        if not all(told and is_settled(told[-1], doubt) for told in said):
+            work = partial(ask_watched, driver.program, client, asks)
+            awaited = partial(_await_decisions, driver.program, client, asks)
+            more = await _perform(driver, calls[0], work, awaited)
             said = [[*told, one] for told, one in zip(said, more, strict=True)]
     return said
 
 
-class _InTurn:
-    """Requests performed one after another; nothing is awaited, and what may hang is left to a thread of its own."""
-
-    async def perform_groups(self, driver: Driver, groups: Sequence[Sequence[Request]]) -> list[Reply]:
-        return [reply for group in groups for reply in await _perform_group(driver, group, self)]
-
-    async def search(self, driver: Driver, call: PreparedRequest, find: Find) -> Sequence[Passage]:
-        search = Search(driver.program.runtime.library, driver.note_degraded)
-        found: Sequence[Passage] = self._wait(driver, call, partial(search, *search_arguments(find)))
-        return found
-
-    async def ask(self, driver: Driver, call: PreparedRequest, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
-        found: list[Evidence] = self._wait(driver, call, partial(_ask, driver.program, call, client, asks))
-        return found
-
-    async def write(self, driver: Driver, call: PreparedRequest) -> Reply:
-        return self._wait(driver, call, partial(call.predictor, **call.inputs))
-
-    async def settle(self, spent: ModelSpending) -> None:
-        """Wait for nothing: what was given up is left alone."""
-
-    def _wait(self, driver: Driver, call: PreparedRequest, work: Callable[[], Any]) -> Any:
-        return _run_within(driver.seconds_for([call.request]), work) if call.may_hang else work()
+async def _perform(
+    driver: Driver, call: PreparedRequest, work: Callable[[], Any], awaited: Callable[[], Awaitable[Any]]
+) -> Any:
+    """Return what a request comes to: in parallel it is awaited; in turn, what may hang has a thread of its own."""
+    if driver.parallel:
+        return await awaited()
+    return _run_within(driver.seconds_for([call.request]), work) if call.may_hang else work()
 
 
-class _InParallel:
-    """Requests of a step performed at once: what can be awaited is, the rest works in other threads."""
-
-    async def perform_groups(self, driver: Driver, groups: Sequence[Sequence[Request]]) -> list[Reply]:
-        seconds = driver.seconds_for([request for group in groups for request in group])
-        async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
-            under_way = [tasks.create_task(_perform_group(driver, group, self)) for group in groups]
-        return [reply for task in under_way for reply in task.result()]
-
-    async def search(self, driver: Driver, call: PreparedRequest, find: Find) -> Sequence[Passage]:
-        search = Search(driver.program.runtime.library, driver.note_degraded)
-        return await search.acall(*search_arguments(find))
-
-    async def ask(self, driver: Driver, call: PreparedRequest, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
-        if hasattr(client, "awaits"):
-            return [await await_client(driver.program, client, one) for one in asks]
-        work = partial(_ask, driver.program, call, client, asks)
-        found: list[Evidence] = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-        return found
-
-    async def write(self, driver: Driver, call: PreparedRequest) -> Reply:
-        """Return a text; the words of the answer's are told as they come."""
-        if driver.tell is None or not is_draft(call.request):
-            return await call.predictor.acall(**call.inputs)
-        assert isinstance(call.request, Ask)
-        return await _stream_draft(call, call.request.inputs["passages"], driver.program.links, driver.tell)
-
-    async def settle(self, spent: ModelSpending) -> None:
-        """Wait for the books of what was called off."""
-        await spent.settle(CALLED_OFF)
+async def _await_decisions(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
+    """Return a client's evidence; one that cannot be awaited works in another thread."""
+    if hasattr(client, "awaits"):
+        return [await await_client(program, client, one) for one in asks]
+    work = partial(ask_watched, program, client, asks)
+    found: list[Evidence] = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    return found
 
 
-def _ask(program: RunnableProgram, call: PreparedRequest, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
-    """Return a client's evidence, the short way where nobody watches."""
-    return (ask_watched if is_watched(call.predictor) else ask_client)(program, client, asks)
+async def _await_text(driver: Driver, call: PreparedRequest) -> Reply:
+    """Return a text; the words of the answer's are told as they come."""
+    if driver.tell is None or not is_draft(call.request):
+        return await call.predictor.acall(**call.inputs)
+    assert isinstance(call.request, Ask)
+    links = driver.program.runtime.links
+    return await _stream_draft(call, call.request.inputs["passages"], links, driver.tell)
 
 
 def _complete(work: Coroutine[Any, Any, Answer]) -> Answer:

@@ -5,7 +5,6 @@ Pure functions of recorded scores and knobs, so that another setting needs no ot
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import combinations, zip_longest
@@ -13,6 +12,7 @@ from itertools import combinations, zip_longest
 from program.knowledge.index.fusion import WEIGHT, fuse, rank_positions
 from program.loop.policy import Tuning
 from program.loop.state import Conflict, Key, State
+from program.models.text import WORD, split_pieces
 from program.passage import AUTHORITY, Passage, drop_repeats
 
 PREVIEW = 8  # passages that the classifier is shown
@@ -24,9 +24,7 @@ ALIKE = 0.4
 MOST_SUSPECTS = 3  # pairs of passages put to a judge
 MOST_FOLLOWED = 3  # passages that look-ups written from others add to unjudged evidence
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
-_WORD = re.compile(r"[^\W\d_]{3,}")
+SHORT = 3  # letters of a word that tells what a statement is about, at least
 _Statement = tuple[frozenset[str], frozenset[str]]
 
 
@@ -229,11 +227,13 @@ def _newest_date(passages: Iterable[Passage]) -> date | None:
 
 def _numbered_sentences(text: str) -> list[_Statement]:
     """Return the words and the numbers of each sentence that holds a number."""
-    return [
-        (frozenset(w.lower() for w in _WORD.findall(sentence)), frozenset(numbers))
-        for sentence in _SENTENCE.split(text)
-        if (numbers := _NUMBER.findall(sentence))
-    ]
+    stated = []
+    for piece in split_pieces(text):
+        found = frozenset(WORD.findall(piece.text.lower()))
+        numbers = frozenset(word for word in found if word[0].isdigit())
+        if numbers:
+            stated.append((frozenset(word for word in found - numbers if len(word) >= SHORT), numbers))
+    return stated
 
 
 def _measure_overlap(one: _Statement, other: _Statement) -> float:

@@ -24,7 +24,7 @@ from program.models.text import (
     split_sentences,
     states_claim,
 )
-from program.passage import Passage
+from program.passage import COMPUTED, Passage
 from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
@@ -74,6 +74,8 @@ class _Quote:
     text: str
     probability: float
     stated: bool
+    computed: bool
+    """Whether it says the figure that was computed from a table."""
 
 
 def write_draft(state: State) -> Flow[Draft]:
@@ -100,7 +102,7 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
     (reply,) = yield [(yield from _ask_draft(state, strict))]
     state.path.append("generate strictly" if strict else "generate")
     text = drop_unknown_marks(str(reply["answer"]), len(state.kept))
-    if not state.program.withholds:
+    if not state.program.runtime.withholds:
         stated = tuple(split_claims(text))
         return Draft(stated, stated)
     if repeats_prompt(state, DRAFT, text):
@@ -143,7 +145,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
 def repeats_prompt(state: State, predictor: str, text: str) -> bool:
     """Tell whether a text is empty or an echo of its prompt, and note it on the path."""
     prompt = f"{state.program.prompt_of(predictor)}\n{state.question}"
-    echo = state.program.withholds and is_echo(text, prompt, state.kept)
+    echo = state.program.runtime.withholds and is_echo(text, prompt, state.kept)
     state.path += [f"{'echo' if text.strip() else 'no text'} of {predictor}"] if echo else []
     return echo
 
@@ -158,7 +160,7 @@ def is_echo(text: str, prompt: str, passages: Sequence[Passage] = ()) -> bool:
 
 def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
     """Return a quotation in place of what a language model wrote without any support."""
-    if draft.upheld or not state.program.withholds or state.program.quotes(strict=False):
+    if draft.upheld or not state.program.runtime.withholds or state.program.quotes(strict=False):
         return draft
     state.missing = state.missing or NOTHING_STATED
     return (yield from quote_passages(state, checked=True))
@@ -190,7 +192,8 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
     The most probable piece comes first. Of each look-up at most `sentences` pieces are taken, `checked` only those past
-    the threshold. Nothing is said twice. The draft is as probable as the best piece of a look-up is, on average, and
+    the threshold. Nothing is said twice. A figure that was computed from a table, where it comes first, stands
+    alone. The draft is as probable as the best piece of a look-up is, on average, and
     responsive when any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
@@ -200,7 +203,13 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
         allowed = [quote for quote in of_this if quote.stated or not checked]
-        taken += _take(allowed, taken, state.tuning.sentences)
+        if allowed and allowed[0].computed:  # it answers by itself: the rows behind it, and other passages, add nothing
+            allowed = [quote for quote in allowed if quote.computed and quote.n == allowed[0].n]
+        most = len(taken) + state.tuning.sentences
+        for quote in allowed:
+            said = any(quote.text.casefold() in other.text.casefold() for other in taken)
+            if len(taken) < most and not said:
+                taken.append(quote)
     claims = tuple(split_claims(" ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)))
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
@@ -220,7 +229,7 @@ def make_answer(
 
     Its marks point into `passages`; they are numbered in order of use.
     """
-    known = known_addresses(passages, state.program.links)
+    known = known_addresses(passages, state.program.runtime.links)
     text, cited = cite_passages(remove_links(text, known), passages)
     if outcome is Outcome.ANSWERED and confidence < state.tuning.unsure_below:
         text = f"{UNSURE} {text}"
@@ -302,10 +311,9 @@ def _check_claims(state: State, stated: tuple[Claim, ...], cited: tuple[Claim, .
         (reply,) = yield [Ask("grounder.claims", {**inputs, "answer": state_claims(stated, state.kept)})]
         state.at_once = reply is not None
         if state.at_once:
-            threshold = state.program.threshold("grounder.support", "supported")
-            supported = read_chances(reply["supported"], len(cited), threshold)
-            threshold = state.program.threshold("grounder.responsive", "responsive")
-            (responsive,) = read_chances(reply["responsive"], 1, threshold)
+            threshold = state.program.threshold
+            supported = read_chances(reply["supported"], len(cited), threshold("grounder.support", "supported"))
+            (responsive,) = read_chances(reply["responsive"], 1, threshold("grounder.responsive", "responsive"))
     if not supported:
         asks = [
             Ask("grounder.support", {"claim": c.bare, "passages": [state.kept[n - 1] for n in c.cites]}) for c in cited
@@ -355,7 +363,7 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     """Return every piece of the passages that each look-up found, the most probable first."""
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asked = [
-        (look_up, query, passage, piece.text)
+        (look_up, query, passage, piece)
         for look_up, (query, passages) in enumerate(_list_look_ups(state))
         for passage in passages
         for piece in split_pieces(passage.text)
@@ -363,12 +371,13 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     if not asked:
         return []
     replies = yield [
-        Ask(STATES, {"question": query, "passage": passage, "sentence": text}) for _, query, passage, text in asked
+        Ask(STATES, {"question": query, "passage": passage, "sentence": one.text}) for _, query, passage, one in asked
     ]
-    found = [
-        _Quote(look_up, places[passage.id], text, float(reply["states"].probability), bool(reply["states"].value))
-        for (look_up, _, passage, text), reply in zip(asked, replies, strict=True)
-    ]
+    found = []
+    for (look_up, _, passage, one), reply in zip(asked, replies, strict=True):
+        states = reply["states"]
+        computed = passage.method == COMPUTED and one.start < passage.text.find("\n")
+        found.append(_Quote(look_up, places[passage.id], one.text, states.probability, bool(states.value), computed))
     return sorted(found, key=lambda quote: -quote.probability)
 
 
@@ -379,15 +388,6 @@ def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:
     split = state.split_by_look_up(state.kept)
     known = {p.id for _, found in split for p in found}
     return [(query, [p for p in state.kept if p in found or p.id not in known]) for query, found in split]
-
-
-def _take(quotes: Sequence[_Quote], taken: Sequence[_Quote], most: int) -> list[_Quote]:
-    """Return the first of the quotes, none that is said already."""
-    new: list[_Quote] = []
-    for quote in quotes:
-        if len(new) < most and not any(quote.text.casefold() in other.text.casefold() for other in (*taken, *new)):
-            new.append(quote)
-    return new
 
 
 def _text_of(passage: Passage) -> str:

@@ -27,7 +27,7 @@ from program.loop.decisions import (
     judges_many,
     to_prompt_inputs,
 )
-from program.loop.state import DRAFT, Ask, Budget, Find, Reply, Request, StepFailed
+from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.models.language.transport import CallFailed
@@ -64,41 +64,6 @@ Event = Progress | Token | Withdrawn | Answer
 Tell = Callable[[Event], None]
 
 
-@dataclass(slots=True)
-class Meter:
-    """What one question has spent so far."""
-
-    budget: Budget
-    totals: Usage = field(default_factory=Usage)
-    started: float = field(default_factory=time.perf_counter)
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self.started
-
-    def seconds_left(self, writing: bool) -> float:
-        """Return the seconds left until writing must begin.
-
-        Where it is writing, until the deadline.
-        """
-        share = 1.0 if writing else 1.0 - FOR_WRITING
-        return self.budget.max_seconds * share - self.seconds
-
-    def tripped_cap(self) -> StoppedBy | None:
-        """Return the first cap that is reached, or None."""
-        if self.seconds_left(writing=False) <= 0:
-            return StoppedBy.SECONDS
-        if self.totals.tokens_in + self.totals.tokens_out >= self.budget.max_tokens:
-            return StoppedBy.TOKENS
-        if self.totals.usd and self.totals.usd >= self.budget.max_usd:
-            return StoppedBy.USD
-        return None
-
-    def add(self, **counts: float) -> None:
-        """Add to the totals, by the names of `Usage`."""
-        self.totals = replace(self.totals, **{n: getattr(self.totals, n) + count for n, count in counts.items()})
-
-
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
     """A request with all that performing it takes."""
@@ -126,14 +91,19 @@ class PreparedRequest:
 
 
 class Driver:
-    """One question on its way: the loop's generator, its meter, its path and its steps."""
+    """One question on its way: the loop's generator, what it has spent so far, its path and its steps."""
 
-    def __init__(self, question: str, program: RunnableProgram, tell: Tell | None = None) -> None:
+    def __init__(
+        self, question: str, program: RunnableProgram, tell: Tell | None = None, parallel: bool = False
+    ) -> None:
+        self.parallel = parallel
         self.id = new_trace_id()
         self.question = question
         self.program = program
         self.tell = tell
-        self.meter = Meter(program.runtime.budget)
+        self.budget = program.runtime.budget
+        self.totals = Usage()
+        self.started = time.perf_counter()
         configured = program.runtime.configured
         self.path: list[str] = [f"{configured} writes, as DSPy is configured"] if configured else []
         self.steps: list[Step] = []
@@ -141,7 +111,7 @@ class Driver:
         self._failed = False
         self._unreachable: set[str] = set()
         self._handed_over: dict[tuple[str, str, str], str] = {}
-        self.loop = steps(question, program, self.meter.budget.max_rounds, self.meter.tripped_cap, self.path)
+        self.loop = steps(question, program, self.budget.max_rounds, self.tripped_cap, self.path)
 
     def send_replies(self, replies: list[Reply] | None = None) -> list[Request]:
         """Return the next requests, or the first; `StopIteration` carries the answer."""
@@ -157,9 +127,9 @@ class Driver:
     def finish_answer(self, answer: Answer) -> Answer:
         """Return the answer with trace and usage, and tell the observers of it."""
         self._told_path([])
-        runtime, meter = self.program.runtime, self.meter
+        runtime = self.program.runtime
         trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
-        usage = replace(meter.totals, seconds=meter.seconds)
+        usage = replace(self.totals, seconds=time.perf_counter() - self.started)
         answer = Answer(answer, trace=trace, usage=usage, version=runtime.version)
         for observer in runtime.observers:
             observer(answer, self.question, runtime.preset)
@@ -168,7 +138,29 @@ class Driver:
     def seconds_for(self, requests: Sequence[Request]) -> float:
         """Return how long a step may take; after a failure, all that is left."""
         writing = all(isinstance(r, Ask) and r.predictor.startswith(WRITING) for r in requests)
-        return self.meter.seconds_left(writing=writing or self._failed)
+        return self.seconds_left(writing=writing or self._failed)
+
+    def seconds_left(self, writing: bool) -> float:
+        """Return the seconds left until writing must begin.
+
+        Where it is writing, until the deadline.
+        """
+        share = 1.0 if writing else 1.0 - FOR_WRITING
+        return self.budget.max_seconds * share - (time.perf_counter() - self.started)
+
+    def tripped_cap(self) -> StoppedBy | None:
+        """Return the first cap that is reached, or None."""
+        if self.seconds_left(writing=False) <= 0:
+            return StoppedBy.SECONDS
+        if self.totals.tokens_in + self.totals.tokens_out >= self.budget.max_tokens:
+            return StoppedBy.TOKENS
+        if self.totals.usd and self.totals.usd >= self.budget.max_usd:
+            return StoppedBy.USD
+        return None
+
+    def add(self, **counts: float) -> None:
+        """Add to the totals, by the names of `Usage`."""
+        self.totals = replace(self.totals, **{n: getattr(self.totals, n) + count for n, count in counts.items()})
 
     def prepare_request(self, request: Request) -> PreparedRequest:
         """Resolve what a request needs: its predictor, inputs, client and time."""
@@ -199,7 +191,7 @@ class Driver:
                 raise
             finally:
                 booked = ("calls", "tokens_in", "tokens_out", "usd", "asked", "agreed", "dear", "spared")
-                self.meter.add(**{name: getattr(spent, name) for name in booked})
+                self.add(**{name: getattr(spent, name) for name in booked})
                 self.path += spent.notes
                 for handed, note in list(spent.handed_over.items()):  # what was called off may yet add to it
                     self._handed_over.setdefault(handed, note)
@@ -214,7 +206,7 @@ class Driver:
                 first, second = ([decision.value for decision in one.values()] for one in decisions)
                 agreed.append(first == second)
             spent.cascaded(agreed, len(said) - 1, 2 - len(said))
-        self.meter.add(decisions=1)
+        self.add(decisions=1)
         if (tracker := dspy.settings.usage_tracker) is not None and spent.tokens_in:  # of texts DSPy keeps it itself
             counts = {"prompt_tokens": spent.tokens_in, "completion_tokens": spent.tokens_out}
             tracker.add_usage(call.model, {**counts, "total_tokens": sum(counts.values())})
@@ -224,18 +216,18 @@ class Driver:
         """Return the reply of a search or a text, kept as a step."""
         tokens = None
         if isinstance(call.request, Find):
-            self.meter.add(searches=1)
+            self.add(searches=1)
         elif is_decision(call.predictor):
-            self.meter.add(decisions=1)
+            self.add(decisions=1)
         elif judges_many(call.predictor):
-            self.meter.add(decisions=sum(len(value) for value in (reply or {}).values() if isinstance(value, list)))
+            self.add(decisions=sum(len(value) for value in (reply or {}).values() if isinstance(value, list)))
         elif not hasattr(call.client, "endpoint"):
             tokens = count_used_tokens(usage)
-            self.meter.add(calls=1, tokens_in=tokens[0], tokens_out=tokens[1])
+            self.add(calls=1, tokens_in=tokens[0], tokens_out=tokens[1])
         if self.program.runtime.models.rewrite is not None and is_draft(call.request):
             dear = bool(call.inputs["strict"])  # written anew: by the second one, which was to write it all along
             quotes = self.program.quotes(strict=False)  # then nothing was written that spared it
-            self.meter.add(dear=dear, spared=0 if quotes else 1 - 2 * dear)
+            self.add(dear=dear, spared=0 if quotes else 1 - 2 * dear)
         return self._note_step(call, reply, spent, tokens)
 
     def replace_judge(self, call: PreparedRequest, spent: ModelSpending, error: LMError) -> None:

@@ -94,8 +94,6 @@ class AgenticRAG(dspy.Module):
         self.requests = RequestCache()
         self.own_lms: dict[str, Any] = {}
         """The models that `set_lm` gave, by role."""
-        self.tables = self._describe_tables()
-        """The schemas that a language model is shown to write SQL for, by source."""
         self._bind_deciders()
 
     def __call__(self, question: str) -> Answer:
@@ -142,7 +140,6 @@ class AgenticRAG(dspy.Module):
             predictor.lm = None
         self.own_lms[role] = lm
         self.runtime = replace(self.runtime, models=self.runtime.models.with_client(role, lm))
-        self.tables = self._describe_tables()
         self._bind_deciders()
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
@@ -205,11 +202,6 @@ class AgenticRAG(dspy.Module):
         clients = clients_of(self, self.grounder.responsive, {})
         return all(is_embedded(client) and is_direct(client) for client in clients)
 
-    @property
-    def withholds(self) -> bool:
-        """Whether a text that no passage states is withheld."""
-        return self.runtime.withholds
-
     def prompt_of(self, predictor: str) -> str:
         """Return what a language model is told for a predictor beside its inputs."""
         return (
@@ -227,11 +219,6 @@ class AgenticRAG(dspy.Module):
     def quotes(self, strict: bool) -> bool:
         """Tell whether the embedded writer answers, which quotes."""
         return is_embedded(self.runtime.models.writer({"strict": strict}))
-
-    @property
-    def links(self) -> tuple[str, ...]:
-        """The hosts that answers may link to."""
-        return self.runtime.links
 
     def tuning(self) -> Tuning:
         """Return the knobs now."""
@@ -254,8 +241,9 @@ class AgenticRAG(dspy.Module):
             found = _attribute(found, part)
         return found
 
-    def _describe_tables(self) -> dict[str, str]:
-        """Return the schemas of the sources that a language model writes SQL for."""
+    @property
+    def tables(self) -> dict[str, str]:
+        """The schemas that a language model is shown to write SQL for, by source."""
         if is_embedded(self.runtime.models.write):
             return {}
         library = self.runtime.library

@@ -55,4 +55,4 @@ def test_the_prompt_by_hand_that_states_most_is_chosen_and_the_environment_is_le
     with written_by(server.url, "openai/small"):
         project, questions = Project.open(own_shop), read_labelled(own_shop / "labelled.jsonl", own_shop)
         name, program = choose_prompt(open_program(project), questions, Record(), project, quick=False)
-    assert name in SIX and not program.withholds and os.environ == before
+    assert name in SIX and not program.runtime.withholds and os.environ == before

@@ -88,7 +88,7 @@ def test_a_result_says_in_words_what_was_computed_shows_rows_and_ends_with_its_s
     assert first == "Visits where department is Cardiology and outcome is referred: count 1."
     assert row.startswith("* visit_ref: V-1003, visited_on: 2025-02-03, department: Cardiology, doctor: Amelie Roux")
     assert last.startswith("SQL: SELECT COUNT(*)")
-    assert (passage.method, passage.as_of) == ("rows", None) and 0 < passage.score <= 1
+    assert (passage.method, passage.as_of) == ("computed", None) and 0 < passage.score <= 1
 
 
 def test_those_who_share_the_extreme_are_all_shown(tmp_path):

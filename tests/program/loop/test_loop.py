@@ -224,15 +224,10 @@ def test_without_a_select_that_finds_rows_the_sources_own_stay_and_the_path_says
     assert "Visits: count 3." in [p.text for p in program.models.inputs("answer")[0]["passages"]]
 
 
-def test_tables_that_the_plan_does_not_want_cost_no_call():
-    program = asked(SQL, models=ScriptedModels(base_records=0.1, base_product=0.9))
-    program.models.replies.update(base_records=0.1, base_product=0.9)
-    program()
-    assert program.models.inputs("sql") == []
-
-
-def test_where_no_classifier_wants_tables_no_select_is_asked_for():
-    program = asked(SQL, route=0)
+@pytest.mark.parametrize(("knobs", "likely"), [({}, {"base_records": 0.1, "base_product": 0.9}), ({"route": 0}, {})])
+def test_tables_that_no_plan_wants_cost_no_call(knobs, likely):
+    program = asked(SQL, **knobs)
+    program.models.replies.update(likely)
     program()
     assert program.models.inputs("sql") == []
 
