@@ -172,7 +172,6 @@ class _ClientOpener:
     def _open_decider(self, name: str, role: str) -> Any:
         if name == READER:
             return self.embedded
-
         endpoint = open_endpoint(name, self._provider, role, READER)
         fallback = self._open_fallback(name, READER, self._open_decider)
         if is_decision_model(name):
@@ -180,12 +179,10 @@ class _ClientOpener:
         return LanguageDecider(endpoint, fallback, is_structured(name, self._provider))
 
     def open_writer(self, name: str, role: str) -> Any:
-
         proposes = role == "propose"
         if name == READER and not proposes:
             return local_writer(self.reader)
         endpoint = open_endpoint(name, self._provider, role, "" if proposes else READER)
-
         if is_decision_model(name):
             raise ModelError(f"{name!r} decides and writes no text.", "Name it under [models] decide or judge.")
         fallback = None if proposes else self._open_fallback(name, READER, self.open_writer)
@@ -212,7 +209,6 @@ def open_endpoint(name: str, provider: ProviderSettings, role: str = "write", lo
     if name.partition("/")[0] in _RUNS_HERE:
         how = "Serve it over HTTP, and name it hosted_vllm/... or openai/..."
         raise ModelError(f"{name!r} would run in this process.", how)
-
     if is_decision_model(name):
         _check_decision_model(name)
     of_model = provider.model.get(name)
@@ -237,7 +233,6 @@ def _check_decision_model(name: str) -> None:
 def open_probe(name: str, provider: ProviderSettings, role: str = "write", local: str = "") -> Any:
     """Return a client by which a model is tried and timed. Raises `ModelError` as `open_endpoint` does."""
     endpoint = open_endpoint(name, provider, role, local)
-
     return DecisionModel(endpoint) if is_decision_model(name) else ProviderLM(endpoint)
 
 
@@ -261,7 +256,6 @@ def price_call(model: Any, tokens_in: int, tokens_out: int) -> float:
         return float(endpoint.price(tokens_in, tokens_out))
     if str(model.model).startswith(LOCAL):
         return 0.0
-
     return listed_price(model.model, tokens_in, tokens_out) or 0.0
 
 

@@ -92,6 +92,10 @@ class DecisionModel(ModelDecider):
     A few demonstrations go along. A model that refuses them is asked without, then and from then on.
     """
 
+    def __init__(self, endpoint: Endpoint, fallback: Any = None) -> None:
+        super().__init__(endpoint, fallback)
+        self._lm = ProviderLM(endpoint)
+
     async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
         bare = {name: _visible(value) for name, value in state.items() if name != "demos"}
         shown = choose_examples(state.get("demos") or (), questions) if self.endpoint.takes_examples else []
@@ -108,7 +112,7 @@ class DecisionModel(ModelDecider):
 
     async def _request(self, state: DecisionState, questions: Questions) -> Answers:
         told = json.dumps([state, questions], ensure_ascii=False, default=str)
-        (said,) = await ProviderLM(self.endpoint).acall(told)
+        (said,) = await self._lm.acall(told)
         answers: Answers = json.loads(said)
         return answers
 
