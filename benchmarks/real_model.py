@@ -37,7 +37,7 @@ from program.loop.grounding import is_echo
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT
 from program.models.language.layout import NUMBERED, PromptLayout
-from program.models.language.transport import key_variable
+from program.models.language.provider import key_variable
 from program.serve.opening import load, open_program
 from program.signatures import excerpts
 

@@ -30,7 +30,7 @@ from program.loop.grounding import is_echo
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask, Find
 from program.loop.steps import SQL
-from program.models.language.transport import key_variable
+from program.models.language.provider import key_variable
 from program.serve.opening import open_program
 
 FOUND = 8

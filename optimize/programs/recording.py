@@ -25,8 +25,8 @@ from optimize.compiler.study import Spending
 from program.answer import Usage
 from program.loop.decisions import is_direct, is_embedded
 from program.loop.policy import Knob
+from program.models.language.provider import listed_price
 from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
-from program.models.language.transport import listed_price
 from program.models.requests import RequestCache, to_jsonable
 
 PARALLEL_RUNS = 8  # examples under way at once where a language model is asked

@@ -31,7 +31,7 @@ from program.errors import BudgetError, DataError, SettingsError
 from program.knowledge.project import Project
 from program.loop.policy import read_setting
 from program.models.embedded.decider import LocalDecider
-from program.models.language.transport import listed_price
+from program.models.language.provider import listed_price
 from program.serve.artifact import STATE
 from program.serve.factory import (
     Factory,

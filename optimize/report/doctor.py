@@ -99,10 +99,12 @@ def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> Se
 
 def _check_model(role: str, name: str, provider: ProviderSettings, project: Project) -> SetupFinding:
     """Look at a model: a language model is called, to see whether it answers and how long that takes."""
+    from dspy.utils.exceptions import LMError
+
     from program.models.catalog import FALLBACK, is_structured, missing_keys, open_probe
     from program.models.embedded.reader import READER
     from program.models.language.pace import allow_long_calls, measure_pace, note_pace
-    from program.models.language.transport import CallFailed, is_decision_model
+    from program.models.language.provider import is_decision_model
 
     embedded = READER if role in ("decide", "judge", "write", FALLBACK) else ""
     if name == embedded:
@@ -118,8 +120,8 @@ def _check_model(role: str, name: str, provider: ProviderSettings, project: Proj
             _decide_once(model.endpoint, structured)
         pace = measure_pace(model)
         note_pace(project.private, model.model, pace)
-    except CallFailed as failure:
-        return SetupFinding(False, f"{role}: {failure.what}", mend)
+    except LMError as error:
+        return SetupFinding(False, f"{role}: {error.message}", mend)
     except RagcError as error:
         return SetupFinding(False, f"{role}: {error.what}", error.mend)
     budget = project.settings.budget

@@ -11,7 +11,6 @@ from program.knowledge.project import Project
 from program.models.catalog import LOCAL, list_names, open_endpoint, open_probe
 from program.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
 from program.models.language.spending import Cap
-from program.models.language.transport import CallFailed
 
 WRITTEN, DECIDED = (20, 5), (8, 3)
 """Calls of a writing and of a deciding language model for a question of the search, and for one of the test.
@@ -47,7 +46,7 @@ def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
 
     What that means is said where the model is asked. Raises `BudgetStop` at the cap.
     """
-    with suppress(CallFailed, LMError):
+    with suppress(LMError):
         provider = allow_long_calls(project.settings.provider)
         return measure_pace(open_probe(name, provider), cap)
     return None

@@ -30,7 +30,6 @@ from program.loop.decisions import (
 from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
-from program.models.language.transport import CallFailed
 from program.passage import Passage
 
 FOR_WRITING = 1 / 3
@@ -232,10 +231,9 @@ class Driver:
 
     def replace_judge(self, call: PreparedRequest, spent: ModelSpending, error: LMError) -> None:
         """Let the stand-in judge from here on, or raise the error without one."""
-        failure = error.__cause__
-        if call.stand_in is None or not isinstance(failure, CallFailed):
+        if call.stand_in is None:
             raise error
-        spent.hand_over(failure.what, call.model, call.stand_in, "decided")
+        spent.hand_over(error.message, call.model, call.stand_in, "decided")
         self._unreachable.add(call.model)
 
     def note_degraded(self, source: str, error: KnowledgeError) -> None:

@@ -5,23 +5,25 @@ Two names make a cascade: the cheap model first, the dear one only in doubt.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import dspy
 
 from program.errors import BudgetError, ModelError
+from program.models.deciders import DecisionModel, LanguageDecider
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.models.embedded.reader import READER, Reader, shared_reader
+from program.models.embedded.writer import local_writer
+from program.models.language import provider as providers
+from program.models.language.adapter import FencedAdapter
+from program.models.language.gateway import Endpoint, EndpointTerms, ProviderLM, shared_gateway
+from program.models.language.provider import is_decision_model, listed_price
+from program.models.requests import DecisionClient, Evidence, read_answers
 from program.settings import ModelSettings, Names, ProviderSettings
 
-if TYPE_CHECKING:
-    import dspy
-
-    from program.models.language.gateway import Endpoint
-
-Evidence = Mapping[str, Any]
 DOUBT = 0.5  # of a cascade, where no program says otherwise
 LOCAL = "local/"
 FALLBACK = "fallback"
@@ -106,40 +108,28 @@ def open_models(names: ModelSettings, provider: ProviderSettings | None = None) 
     )
 
 
-class Cascade:
+class Cascade(DecisionClient):
     """Two decision clients, the cheap one first; a program's doubt decides when the dear one is asked.
 
     Called as a client itself (by DSPy), it doubts at `DOUBT`. What it learns is what its first client learns.
     """
 
-    supports_decision_requests = True
     awaits = True
 
     def __init__(self, first: Any, second: Any) -> None:
+        super().__init__(f"{first.model} > {second.model}")
         self.first, self.second = first, second
-        self.model = f"{first.model} > {second.model}"
-        self.callbacks: list[Any] = []
-        self.cache = False
-        self.kwargs: dict[str, Any] = {}
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Cascade:
-        return self
 
     def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
         found = self.first(state=state, questions=questions)
-        return found if self._settles(found, questions) else self.second(state=state, questions=questions)
+        settled = is_settled(read_answers(found, questions), DOUBT)
+        return found if settled else self.second(state=state, questions=questions)
 
     async def acall(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
         """Return the decisions, awaited."""
         found = await self.first.acall(state=state, questions=questions)
-        settled = self._settles(found, questions)
+        settled = is_settled(read_answers(found, questions), DOUBT)
         return found if settled else await self.second.acall(state=state, questions=questions)
-
-    @staticmethod
-    def _settles(answers: Mapping[str, Any], questions: Mapping[str, Any]) -> bool:
-        from program.models.requests import read_answers
-
-        return is_settled(read_answers(answers, questions), DOUBT)
 
 
 def is_settled(evidence: Evidence, doubt: float) -> bool:
@@ -182,9 +172,6 @@ class _ClientOpener:
     def _open_decider(self, name: str, role: str) -> Any:
         if name == READER:
             return self.embedded
-        from program.models.deciders import DecisionModel, LanguageDecider
-        from program.models.language.transport import is_decision_model
-
         endpoint = open_endpoint(name, self._provider, role, READER)
         fallback = self._open_fallback(name, READER, self._open_decider)
         if is_decision_model(name):
@@ -192,16 +179,10 @@ class _ClientOpener:
         return LanguageDecider(endpoint, fallback, is_structured(name, self._provider))
 
     def open_writer(self, name: str, role: str) -> Any:
-        from program.models.embedded.writer import local_writer
-
         proposes = role == "propose"
         if name == READER and not proposes:
             return local_writer(self.reader)
         endpoint = open_endpoint(name, self._provider, role, "" if proposes else READER)
-        from program.models.language.adapter import FencedAdapter
-        from program.models.language.gateway import ProviderLM
-        from program.models.language.transport import is_decision_model
-
         if is_decision_model(name):
             raise ModelError(f"{name!r} decides and writes no text.", "Name it under [models] decide or judge.")
         fallback = None if proposes else self._open_fallback(name, READER, self.open_writer)
@@ -228,9 +209,6 @@ def open_endpoint(name: str, provider: ProviderSettings, role: str = "write", lo
     if name.partition("/")[0] in _RUNS_HERE:
         how = "Serve it over HTTP, and name it hosted_vllm/... or openai/..."
         raise ModelError(f"{name!r} would run in this process.", how)
-    from program.models.language.gateway import EndpointTerms, shared_gateway
-    from program.models.language.transport import is_decision_model
-
     if is_decision_model(name):
         _check_decision_model(name)
     of_model = provider.model.get(name)
@@ -243,12 +221,9 @@ def open_endpoint(name: str, provider: ProviderSettings, role: str = "write", lo
 
 def _check_decision_model(name: str) -> None:
     """Raise `ModelError` where nobody serves decisions under such a name."""
-    from program.models.language.decision_wire import decision_providers
-    from program.models.language.transport import litellm_name
-
-    provider, _, model = litellm_name(name).partition("/")
-    if not model or provider not in decision_providers():
-        how = f"Write systemone/PROVIDER/MODEL, with one of {', '.join(decision_providers())}."
+    provider, _, model = providers.litellm_name(name).partition("/")
+    if not model or provider not in providers.decision_providers():
+        how = f"Write systemone/PROVIDER/MODEL, with one of {', '.join(providers.decision_providers())}."
         raise ModelError(
             f"{name!r} names no provider of decisions.",
             f"{how} A server of your own that speaks /v1/systemone is systemone/hosted_vllm/MODEL with its api_base.",
@@ -258,10 +233,6 @@ def _check_decision_model(name: str) -> None:
 def open_probe(name: str, provider: ProviderSettings, role: str = "write", local: str = "") -> Any:
     """Return a client by which a model is tried and timed. Raises `ModelError` as `open_endpoint` does."""
     endpoint = open_endpoint(name, provider, role, local)
-    from program.models.deciders import DecisionModel
-    from program.models.language.gateway import ProviderLM
-    from program.models.language.transport import is_decision_model
-
     return DecisionModel(endpoint) if is_decision_model(name) else ProviderLM(endpoint)
 
 
@@ -273,9 +244,7 @@ def is_structured(name: str, provider: ProviderSettings) -> bool:
     of_model = provider.model.get(name)
     if of_model is not None and of_model.structured is not None:
         return of_model.structured
-    from program.models.language.transport import load_litellm
-
-    return bool(load_litellm().supports_response_schema(model=name))
+    return bool(providers.load_litellm().supports_response_schema(model=name))
 
 
 def price_call(model: Any, tokens_in: int, tokens_out: int) -> float:
@@ -287,8 +256,6 @@ def price_call(model: Any, tokens_in: int, tokens_out: int) -> float:
         return float(endpoint.price(tokens_in, tokens_out))
     if str(model.model).startswith(LOCAL):
         return 0.0
-    from program.models.language.transport import listed_price
-
     return listed_price(model.model, tokens_in, tokens_out) or 0.0
 
 
@@ -313,19 +280,12 @@ def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, ot
 def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
     """Return the API keys that a model needs and the environment lacks.
 
-    None for an embedded model, nor for a server that the project names itself: it may want none. Only API keys count:
-    addresses have defaults, and cloud credentials other ways in.
+    None for an embedded model, nor for a server that the project names itself: it may want none.
     """
     of_model = provider.model.get(name)
     if not name or name.startswith(LOCAL) or (of_model is not None and of_model.api_base):
         return []
-    from program.models.language.decision_wire import decision_keys
-    from program.models.language.transport import is_decision_model, load_litellm
-
-    if is_decision_model(name):
-        return decision_keys(name)
-    wanted: list[str] = load_litellm().validate_environment(name).get("missing_keys", [])
-    return [key for key in wanted if key.endswith("_API_KEY") and key not in os.environ]
+    return providers.missing_keys(name)
 
 
 def list_names(names: Names) -> tuple[str, ...]:

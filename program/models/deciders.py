@@ -14,11 +14,10 @@ from dspy.utils.exceptions import LMError
 from pydantic import BaseModel, BeforeValidator, Field, create_model, model_validator
 
 from program.models.language.adapter import FencedAdapter
-from program.models.language.decision_wire import decision_call
 from program.models.language.fence import fence_input, remove_invisible
 from program.models.language.gateway import Endpoint, ProviderLM, shared_gateway
 from program.models.language.spending import current_spending
-from program.models.language.transport import CallFailed
+from program.models.requests import DecisionClient
 
 DecisionState = Mapping[str, Any]  # what DSPy sends beside the questions: `instructions`, `inputs`, `demos`
 Questions = Mapping[str, Mapping[str, Any]]  # by output, what DSPy asks (`type`, `instructions`, `criteria`)
@@ -35,25 +34,18 @@ HOW_TO_DECIDE = (
 Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 
 
-class ModelDecider(ABC):
+class ModelDecider(DecisionClient, ABC):
     """Answers decision requests by a model on a server; give it to DSPy as a language model.
 
     When the model cannot be reached in time, the `fallback` client decides, if there is one.
     """
 
-    supports_decision_requests = True
     awaits = True
 
     def __init__(self, endpoint: Endpoint, fallback: Any = None) -> None:
+        super().__init__(endpoint.model)
         self.endpoint = endpoint
-        self.model = endpoint.model
         self.fallback = fallback
-        self.callbacks: list[Any] = []
-        self.cache = False
-        self.kwargs: dict[str, Any] = {}
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ModelDecider:
-        return self  # copies of a program share its limits
 
     @property
     def stand_in(self) -> Any:
@@ -63,28 +55,33 @@ class ModelDecider(ABC):
     def __call__(self, state: DecisionState, questions: Questions) -> Answers:
         """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": p}`."""
         try:
-            return shared_gateway().run(self._ask(state, questions))
-        except CallFailed as failure:
-            answers: Answers = self._hand_over(failure)(state=state, questions=questions)
+            return shared_gateway().run(self._ask_unwatched(state, questions))
+        except LMError as error:
+            answers: Answers = self._hand_over(error)(state=state, questions=questions)
             return answers
 
     async def acall(self, state: DecisionState, questions: Questions) -> Answers:
         """Return the same, awaited."""
         try:
-            return await shared_gateway().arun(self._ask(state, questions))
-        except CallFailed as failure:
-            answers: Answers = await self._hand_over(failure).acall(state=state, questions=questions)
+            return await shared_gateway().arun(self._ask_unwatched(state, questions))
+        except LMError as error:
+            answers: Answers = await self._hand_over(error).acall(state=state, questions=questions)
             return answers
 
     @abstractmethod
     async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
-        """Return the model's own answers; runs on the gateway's loop. Raises `CallFailed`."""
+        """Return the model's own answers; runs on the gateway's loop. Raises `LMError`."""
 
-    def _hand_over(self, failure: CallFailed) -> Any:
-        """Return the client that decides instead. Raises the failure where there is none."""
+    async def _ask_unwatched(self, state: DecisionState, questions: Questions) -> Answers:
+        # Not streamed, and counted with the decision.
+        with dspy.context(usage_tracker=None, disable_history=True, send_stream=None):
+            return await self._ask(state, questions)
+
+    def _hand_over(self, error: LMError) -> Any:
+        """Return the client that decides instead. Raises the error where there is none."""
         if self.fallback is None:
-            raise failure
-        current_spending().hand_over(failure.what, self.model, self.fallback, "decided")
+            raise error
+        current_spending().hand_over(error.message, self.model, self.fallback, "decided")
         current_spending().stand_in(1)
         return self.fallback
 
@@ -95,6 +92,10 @@ class DecisionModel(ModelDecider):
     A few demonstrations go along. A model that refuses them is asked without, then and from then on.
     """
 
+    def __init__(self, endpoint: Endpoint, fallback: Any = None) -> None:
+        super().__init__(endpoint, fallback)
+        self._lm = ProviderLM(endpoint)
+
     async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
         bare = {name: _visible(value) for name, value in state.items() if name != "demos"}
         shown = choose_examples(state.get("demos") or (), questions) if self.endpoint.takes_examples else []
@@ -102,16 +103,17 @@ class DecisionModel(ModelDecider):
             return await self._request(bare, questions)
         try:
             return await self._request({**bare, "demos": _visible(shown)}, questions)
-        except CallFailed as failure:
-            if failure.status not in REFUSED:
+        except LMError as error:
+            if error.status not in REFUSED:
                 raise
         answers = await self._request(bare, questions)
         self.endpoint.takes_examples = False
         return answers
 
     async def _request(self, state: DecisionState, questions: Questions) -> Answers:
-        call = decision_call(self.model, self.endpoint.api_base, state, questions)
-        answers: Answers = json.loads((await self.endpoint.ask(call, current_spending())).text)
+        told = json.dumps([state, questions], ensure_ascii=False, default=str)
+        (said,) = await self._lm.acall(told)
+        answers: Answers = json.loads(said)
         return answers
 
 
@@ -131,11 +133,7 @@ class LanguageDecider(ModelDecider):
 
     async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
         signature, inputs = _signature_of(state, questions), dict(state["inputs"])
-        try:  # not streamed, and counted with the decision
-            with dspy.context(usage_tracker=None, disable_history=True, send_stream=None):
-                (said,) = await self._adapter.acall(self.chat, {}, signature, [], inputs)
-        except LMError as error:
-            raise (error.__cause__ if isinstance(error.__cause__, CallFailed) else error) from None
+        (said,) = await self._adapter.acall(self.chat, {}, signature, [], inputs)
         if None in said.values():
             current_spending().stand_in(len(questions))
             return {name: safe_default(name, question) for name, question in questions.items()}

@@ -24,6 +24,21 @@ def to_jsonable(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else value
 
 
+class DecisionClient:
+    """What DSPy takes decisions from in a language model's place. Copies of a program share it."""
+
+    supports_decision_requests = True
+    cache = False
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.callbacks: list[Any] = []
+        self.kwargs: dict[str, Any] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DecisionClient:
+        return self
+
+
 class RequestCache:
     """The requests of a program's predictors, kept until a predictor's demonstrations or questions change."""
 
@@ -82,15 +97,11 @@ class _Request:
         return read_answers(await client.acall(state=state, questions=self.questions), self.questions)
 
 
-class _Listener:
+class _Listener(DecisionClient):
     """A decision client that only notes what it is sent."""
 
-    supports_decision_requests = True
-
     def __init__(self, client: Any) -> None:
-        self.model, self.cache = client.model, False
-        self.callbacks: list[Any] = []
-        self.kwargs: dict[str, Any] = {}
+        super().__init__(client.model)
         self.state: dict[str, Any] = {}
         self.questions: dict[str, Any] = {}
 

@@ -9,7 +9,7 @@ import pytest
 
 from optimize.cli.main import main
 from program.errors import RagcError
-from program.models.language.transport import key_variable
+from program.models.language.provider import key_variable
 from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

@@ -13,9 +13,9 @@ from optimize.compiler.replay import Replay
 from optimize.compiler.study import Caps, Spending, Spent
 from program import open_program
 from program.errors import BudgetStop, RecordError, SettingsError
-from program.models.language.gateway import EndpointTerms, shared_gateway
-from program.models.language.spending import MAX_REPLY_TOKENS, ModelSpending
-from program.models.language.transport import Call, count_messages
+from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
+from program.models.language.provider import count_messages
+from program.models.language.spending import MAX_REPLY_TOKENS, track_spending
 from tests.conftest import add_toml
 from tests.optimize.conftest import invoke, invoke_json, paid
 from tests.support.provider import Script, serve
@@ -116,12 +116,12 @@ def test_what_is_asked_again_counts_and_no_request_is_sent_past_the_cap(own_shop
 
 def test_calls_that_might_pass_the_cap_together_wait_for_each_other_and_none_is_lost():
     with serve(Script(delay=0.02)) as provider:
-        lane = shared_gateway().endpoint("openai/x", provider.url, EndpointTerms(usd_in=1.0, usd_out=1.0))
+        lm = ProviderLM(shared_gateway().endpoint("openai/x", provider.url, EndpointTerms(usd_in=1.0, usd_out=1.0)))
         spending = Spending(Caps(usd=0.0075))  # room for one call at its dearest
 
         def ask(n):
-            put = Call("openai/x", [{"role": "user", "content": f"Hello {n}."}], {}, provider.url)
-            return shared_gateway().run(lane.ask(put, ModelSpending(cap=spending))).text
+            with track_spending(cap=spending):
+                return lm(f"Hello {n}.")
 
         with ThreadPoolExecutor(12) as threads:
             assert len(list(threads.map(ask, range(12)))) == 12
@@ -138,10 +138,10 @@ def test_where_money_is_capped_a_reply_is_no_longer_than_what_is_reserved_for_it
         return "Yes."
 
     with serve(None, brain) as provider:
-        lane = shared_gateway().endpoint("openai/x", provider.url, EndpointTerms(usd_in=1.0, usd_out=1.0))
+        lm = ProviderLM(shared_gateway().endpoint("openai/x", provider.url, EndpointTerms(usd_in=1.0, usd_out=1.0)))
         for settings in ({}, {"max_tokens": 7}):
-            put = Call("openai/x", [{"role": "user", "content": "Is it so?"}], settings, provider.url)
-            shared_gateway().run(lane.ask(put, ModelSpending(cap=Spending(cap))))
+            with track_spending(cap=Spending(cap)):
+                lm("Is it so?", **settings)
     assert asked == [sent, 7]
 
 
@@ -154,10 +154,10 @@ def test_a_prompt_in_any_script_is_reserved_no_less_than_its_tokens(letter):
             reserved.append(usd)
 
     with serve(None, obliging) as provider:
-        lane = shared_gateway().endpoint("openai/gpt-4", provider.url, EndpointTerms(usd_in=1.0, usd_out=0.0))
-        put = Call("openai/gpt-4", [{"role": "user", "content": letter * 6000}], {}, provider.url)
-        shared_gateway().run(lane.ask(put, ModelSpending(cap=Cap(Caps(usd=1.0)))))
-    assert reserved[0] * 1e6 >= count_messages("openai/gpt-4", put.messages)
+        lm = ProviderLM(shared_gateway().endpoint("openai/gpt-4", provider.url, EndpointTerms(usd_in=1.0, usd_out=0.0)))
+        with track_spending(cap=Cap(Caps(usd=1.0))):
+            lm(letter * 6000)
+    assert reserved[0] * 1e6 >= count_messages("openai/gpt-4", [{"role": "user", "content": letter * 6000}])
 
 
 def measured(folder, *options):

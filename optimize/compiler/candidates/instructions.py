@@ -13,9 +13,9 @@ from dspy.lm15 import Request, Response, TextPart
 from optimize.compiler.candidates.demonstrations import Failure
 from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.study import Spending
-from program.models.language.gateway import ProviderEngine, ProviderLM, to_response
+from program.models.language.gateway import ProviderEngine, ProviderLM
 from program.models.language.spending import track_spending
-from program.models.language.transport import Reply
+from program.models.language.transport import to_response, to_usage
 
 LONGEST = 6000  # characters of an instruction at most
 SHOWN, CHARACTERS = 5, 3000  # failures in a reflection at most, and characters of each of their fields
@@ -41,7 +41,7 @@ def propose_instructions(lm: dspy.LM, program: dspy.Module, name: str, failures:
 
 def open_proposer(model: ProviderLM, record: Record, spending: Spending) -> dspy.LM:
     """Return a model asked under the caps, its replies kept in the record."""
-    return dspy.LM(model.model, engine=_Recorded(model, record, spending), cache=False, num_retries=0)
+    return dspy.LM(model.model, engine=_Recorded(model, record, spending), cache=False, num_retries=model.num_retries)
 
 
 class _Recorded:
@@ -55,11 +55,11 @@ class _Recorded:
 
     def complete(self, request: Request) -> Response:
         """Return the reply. Raises `CallFailed`, and `BudgetStop` at a cap."""
-        call = self._engine.call(request)
+        call = self._model.endpoint.to_call(request)
         digest = digest_json(["propose", call.model, call.messages, call.settings])
         found = self._record.read([digest]).get(digest) or self._ask(request, digest)
         text, whole = found.value
-        return to_response(request, Reply(text, found.tokens_in, found.tokens_out, whole))
+        return to_response(request.model, text, to_usage(found.tokens_in, found.tokens_out), whole)
 
     def _ask(self, request: Request, digest: bytes) -> Entry:
         began = time.perf_counter()

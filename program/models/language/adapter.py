@@ -17,7 +17,6 @@ from program.models.language.fence import find_addresses, remove_links
 from program.models.language.layout import AS_IT_IS, PromptLayout, format_instruction, format_messages, read_reply
 from program.models.language.parsing import UnreadableReply, read_outputs, read_text, record_of, whole_sentences
 from program.models.language.spending import current_spending
-from program.models.language.transport import CallFailed
 from program.signatures import Excerpt
 
 LONGEST_ANSWER = 8_000  # characters; the rest is cut at the end of a sentence
@@ -117,10 +116,9 @@ class FencedAdapter(dspy.ChatAdapter):
         return settings
 
     def _stand_in(self, lm: Any, error: LMError) -> dspy.LM:
-        failure = error.__cause__
-        if self.fallback is None or not isinstance(failure, CallFailed):
+        if self.fallback is None:
             raise error
-        current_spending().hand_over(failure.what, lm.model, self.fallback, "wrote")
+        current_spending().hand_over(error.message, lm.model, self.fallback, "wrote")
         return self.fallback
 
 

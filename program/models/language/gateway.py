@@ -1,7 +1,8 @@
-"""Where every request to a language model passes: limits, repeats, circuit breaker, books, and DSPy's engine.
+"""Where every request to a language model passes: the caps, the places in flight, the circuit breaker, the books.
 
-One event loop in a thread of its own serves all threads and loops of the process, so that a model's limits hold
-for the whole process and its connections are shared.
+`ProviderLM` is DSPy's language model: it repeats what failed, and each attempt passes here. One event loop in a thread
+of its own serves all threads and loops of the process, so that a model's limits hold for the whole process and its
+connections are shared.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -21,24 +22,20 @@ import dspy
 from dspy import lm15
 from dspy.clients.lm15_boundary import request_kwargs
 
-from program.models.language.decision_wire import request_decision
-from program.models.language.spending import ModelSpending, Paid, current_spending, limit_reply, reserve_cost
+from program.models.language.provider import is_priced, listed_price
+from program.models.language.spending import Paid, current_spending, limit_reply, reserve_cost
 from program.models.language.transport import (
+    BUSY,
     Call,
     CallFailed,
-    Reply,
-    cancelled_failure,
-    is_decision_model,
-    is_priced,
+    CallInterrupted,
+    estimate_usage,
     late_failure,
-    listed_price,
     request_reply,
     stream_reply,
 )
 
 T = TypeVar("T")
-Pieces = Callable[[Call, float], AsyncIterator[str | Reply]]
-"""A request that yields its reply in pieces, the whole last, within so many seconds."""
 WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM loads the provider's part
 FIRST_WAIT, LONGEST_WAIT = 0.25, 20.0  # seconds between tries, before jitter
 
@@ -75,7 +72,7 @@ class CircuitBreaker:
         return allowed
 
     def note_result(self, failed: bool | None) -> None:
-        """Count a failure, close after a success; None is a request called off."""
+        """Count a failure, close after a success; None is a request that says nothing of the server."""
         if failed is None:
             self.next_try = 0.0  # another may try in its place
         elif failed:
@@ -112,76 +109,82 @@ class Endpoint:
             return ((usd_in or 0.0) * tokens_in + (usd_out or 0.0) * tokens_out) / 1_000_000
         return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
 
-    async def ask(self, call: Call, spent: ModelSpending) -> Reply:
-        """Return the reply, within the question's time. Raises `CallFailed`."""
-        if spent.seconds_left <= 0:
-            raise late_failure(call)
-        request = request_decision if is_decision_model(call.model) else request_reply
-        try:
-            async with asyncio.timeout(spent.patience), aclosing(self.stream(call, spent, request)) as replies:
-                reply = await anext(replies)
-        except TimeoutError:
-            raise late_failure(call) from None
-        assert isinstance(reply, Reply)
+    def to_call(self, request: lm15.Request) -> Call:
+        """Return a request of DSPy's in LiteLLM's words."""
+        settings = request_kwargs(request, "chat")
+        return Call(self.model, settings.pop("messages"), settings, self.api_base)
+
+    async def ask(self, call: Call) -> lm15.Response:
+        """Return the reply to one attempt, within the question's time. Raises `CallFailed`."""
+        async with aclosing(self.stream(call, whole=True)) as replies:
+            reply = await anext(replies)
+        assert not isinstance(reply, str)
         return reply
 
-    async def stream(
-        self, call: Call, spent: ModelSpending, request: Pieces = stream_reply
-    ) -> AsyncGenerator[str | Reply]:
-        """Yield the pieces, then the `Reply`; repeat only while no piece has come."""
-        call, begun, tries = limit_reply(call, spent), False, 0
-        while True:
-            tries += 1
-            try:
-                async with self._admit(call, spent) as paid:
-                    async for piece in request(call, self._request_seconds(spent)):
-                        begun = True
-                        if isinstance(piece, Reply):
-                            paid.reply = piece
-                        else:
-                            yield piece
-                assert paid.reply is not None
-                yield paid.reply  # once it is in the books
-                return
-            except CallFailed as failure:
-                failure.again = failure.again and not begun
-                await self._wait_or_raise(failure, tries, spent)
+    async def stream(self, call: Call, whole: bool = False) -> AsyncGenerator[str | lm15.Response]:
+        """Yield the pieces of the reply to one attempt, then all of it, once it is in the books.
 
-    async def _wait_or_raise(self, failure: CallFailed, tries: int, spent: ModelSpending) -> None:
-        """Wait before the next try: exponentially with jitter, never less than the provider asked for."""
-        if not failure.again or tries > self.terms.retries or spent.seconds_left <= failure.wait:
-            raise failure
-        backoff = min(FIRST_WAIT * 2 ** (tries - 1) + random.uniform(0, FIRST_WAIT), LONGEST_WAIT)
-        await asyncio.sleep(max(failure.wait, backoff))
+        Raises `CallInterrupted`, with the seconds to wait, where a repetition may mend it and there is time, else
+        `CallFailed`.
+        """
+        spent = current_spending()
+        call = limit_reply(call, spent)
+        try:
+            async with asyncio.timeout(spent.patience), self._admit(call) as paid:
+                async for piece in (request_reply if whole else stream_reply)(call, self._request_seconds()):
+                    if isinstance(piece, str):
+                        yield piece
+                    else:
+                        paid.reply = piece
+        except TimeoutError:
+            raise late_failure(call) from None
+        except CallInterrupted as failure:
+            failures = self.breaker.failures
+            backoff = min(FIRST_WAIT * 2 ** min(failures, 9), LONGEST_WAIT) + random.uniform(0, FIRST_WAIT)
+            failure.retry_after = max(failure.retry_after or 0.0, backoff)
+            if spent.seconds_left <= failure.retry_after:
+                raise CallFailed(failure.message, status=failure.status) from None
+            raise
+        assert paid.reply is not None
+        spent.cut = paid.reply.finish_reason == "length"
+        yield paid.reply
 
     @asynccontextmanager
-    async def _admit(self, call: Call, spent: ModelSpending) -> AsyncIterator[Paid]:
+    async def _admit(self, call: Call) -> AsyncIterator[Paid]:
         """Let one request through the cap, the places in flight and the breaker; book it, whatever becomes of it."""
+        spent = current_spending()
         async with reserve_cost(call, spent, self.price) as paid, self.slots:
+            if spent.seconds_left <= 0:
+                raise late_failure(call)
             if not self.breaker.allows_request():
-                raise CallFailed(f"{self.model} is left alone for a while", again=False, reached=False)
+                raise CallFailed(f"{self.model} is left alone for a while")
+            usage: lm15.Usage | None = None
             with spent.count_under_way():
                 try:
                     yield paid
-                except BaseException as error:
-                    failure = error if isinstance(error, CallFailed) else cancelled_failure(call)
-                    failed = False if failure.cut else True if failure.again and not failure.busy else None
-                    self.breaker.note_result(failed)
-                    if failure.reached:
-                        self._book(spent, paid, failure)
+                    assert paid.reply is not None
+                    usage = paid.reply.usage
+                    self.breaker.note_result(False)
+                except CallFailed as failure:
+                    usage = failure.usage
+                    speaks = isinstance(failure, CallInterrupted) and failure.status != BUSY
+                    self.breaker.note_result(True if speaks else None)
                     raise
-                assert paid.reply is not None
-                self.breaker.note_result(False)
-                self._book(spent, paid, paid.reply)
+                except BaseException:  # called off under way, its prompt charged
+                    usage = estimate_usage(call)
+                    self.breaker.note_result(None)
+                    raise
+                finally:
+                    if usage is not None:
+                        tokens = usage.input_tokens or 0, usage.output_tokens or 0
+                        cached, kept = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+                        paid.usd, paid.sent = self.price(*tokens, cached, kept), True
+                        spent.book_request(*tokens, paid.usd)
 
-    def _book(self, spent: ModelSpending, paid: Paid, used: Reply | CallFailed) -> None:
-        paid.usd, paid.sent = self.price(used.tokens_in, used.tokens_out, used.cached, used.kept), True
-        spent.book_request(used.tokens_in, used.tokens_out, paid.usd)
-
-    def _request_seconds(self, spent: ModelSpending) -> float:
+    def _request_seconds(self) -> float:
         seconds = self.terms.call_seconds + (0.0 if self.warm else WARM_UP)
         self.warm = True
-        return min(seconds, max(0.0, spent.seconds_left))
+        return min(seconds, max(0.0, current_spending().seconds_left))
 
 
 class Gateway:
@@ -190,55 +193,25 @@ class Gateway:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._endpoints: dict[tuple[str, str, EndpointTerms], Endpoint] = {}
-        self._lock = threading.Lock()
         threading.Thread(target=self._loop.run_forever, name="ragc-models", daemon=True).start()
 
     def endpoint(self, model: str, api_base: str, terms: EndpointTerms) -> Endpoint:
         """Return the endpoint of a model; the same names and terms share one."""
-        key = (model, api_base, terms)
-        with self._lock:
-            if key not in self._endpoints:
-                breaker = CircuitBreaker(terms.breaker_after, terms.breaker_seconds)
-                self._endpoints[key] = Endpoint(*key, asyncio.Semaphore(terms.concurrency), breaker)
-            return self._endpoints[key]
+        breaker = CircuitBreaker(terms.breaker_after, terms.breaker_seconds)
+        opened = Endpoint(model, api_base, terms, asyncio.Semaphore(terms.concurrency), breaker)
+        return self._endpoints.setdefault((model, api_base, terms), opened)
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin work on the gateway's loop, in the context of who submits it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what work on the gateway's loop comes to, waited for by this thread."""
-        return self._submit(work).result()
+        return self.submit(work).result()
 
     async def arun(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the same, awaited; cancelling the wait calls the work off."""
-        return await asyncio.wrap_future(self._submit(work))
-
-    async def stream(self, endpoint: Endpoint, call: Call, spent: ModelSpending) -> AsyncIterator[str | Reply]:
-        """Yield the pieces, then the whole reply; leaving early calls the request off."""
-        pieces: asyncio.Queue[Any] = asyncio.Queue()
-        here = asyncio.get_running_loop()
-
-        async def forward_pieces() -> None:
-            try:
-                async for piece in endpoint.stream(call, spent):
-                    here.call_soon_threadsafe(pieces.put_nowait, piece)
-            except CallFailed as failure:
-                here.call_soon_threadsafe(pieces.put_nowait, failure)
-
-        sent = self._submit(forward_pieces())
-        try:
-            while True:
-                async with asyncio.timeout(spent.patience):
-                    piece = await pieces.get()
-                if isinstance(piece, CallFailed):
-                    raise piece
-                yield piece
-                if isinstance(piece, Reply):
-                    return
-        except TimeoutError:
-            raise late_failure(call) from None
-        finally:
-            sent.cancel()
-
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return await asyncio.wrap_future(self.submit(work))
 
 
 @lru_cache(maxsize=1)
@@ -252,26 +225,21 @@ class ProviderLM(dspy.LM):
 
     def __init__(self, endpoint: Endpoint, adapter: Any = None) -> None:
         engine, awaited = ProviderEngine(endpoint), AsyncProviderEngine(endpoint)
-        super().__init__(endpoint.model, engine=engine, async_engine=awaited, cache=False, num_retries=0)
+        retries = endpoint.terms.retries
+        super().__init__(endpoint.model, engine=engine, async_engine=awaited, cache=False, num_retries=retries)
         self.endpoint = endpoint
         self.adapter = adapter
 
 
 class ProviderEngine:
-    """DSPy's engine of a language model; safe from many threads."""
+    """DSPy's engine of a language model: one attempt at a request; safe from many threads."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self.gateway = shared_gateway()
-
-    def call(self, request: lm15.Request) -> Call:
-        """Return the request in LiteLLM's words."""
-        settings = request_kwargs(request, "chat")
-        return Call(self.endpoint.model, settings.pop("messages"), settings, self.endpoint.api_base)
 
     def complete(self, request: lm15.Request) -> lm15.Response:
         """Return the reply. Raises `CallFailed`."""
-        return to_response(request, self.gateway.run(self.endpoint.ask(self.call(request), current_spending())))
+        return shared_gateway().run(self.endpoint.ask(self.endpoint.to_call(request)))
 
     def stream(self, request: lm15.Request) -> Iterator[Any]:
         """Yield the reply as events, all at once: pieces are for an event loop."""
@@ -283,27 +251,27 @@ class AsyncProviderEngine(ProviderEngine):
 
     async def complete(self, request: lm15.Request) -> lm15.Response:
         """Return the reply. Raises `CallFailed`."""
-        return to_response(request, await self.gateway.arun(self.endpoint.ask(self.call(request), current_spending())))
+        return await shared_gateway().arun(self.endpoint.ask(self.endpoint.to_call(request)))
 
     async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:  # type: ignore[override]
-        """Yield events as the words come. Raises `CallFailed`."""
+        """Yield events as the words come; leaving early calls the request off. Raises `CallFailed`."""
+        pieces: asyncio.Queue[Any] = asyncio.Queue()
+        here, call = asyncio.get_running_loop(), self.endpoint.to_call(request)
+
+        async def forward_pieces() -> None:
+            try:
+                async for piece in self.endpoint.stream(call):
+                    here.call_soon_threadsafe(pieces.put_nowait, piece)
+            except BaseException as error:  # a stop at a cap is no Exception
+                here.call_soon_threadsafe(pieces.put_nowait, error)
+
         yield lm15.StreamStartEvent(id=None, model=request.model)
-        async for piece in self.gateway.stream(self.endpoint, self.call(request), current_spending()):
-            if isinstance(piece, Reply):
-                yield lm15.StreamEndEvent(**_end_reply(piece))
-            else:
+        sent = shared_gateway().submit(forward_pieces())
+        try:
+            while isinstance(piece := await pieces.get(), str):
                 yield lm15.StreamDeltaEvent(lm15.TextDelta(text=piece, part_index=0))
-
-
-def to_response(request: lm15.Request, reply: Reply) -> lm15.Response:
-    """Return a reply in DSPy's words, and note whether it was cut off."""
-    message = lm15.Message.assistant([lm15.TextPart(reply.text)])
-    return lm15.Response(id=None, model=request.model, message=message, **_end_reply(reply))
-
-
-def _end_reply(reply: Reply) -> dict[str, Any]:
-    """Note whether a reply was cut off, and return how it ended in DSPy's words."""
-    current_spending().cut = not reply.whole
-    total = reply.tokens_in + reply.tokens_out
-    usage = lm15.Usage(input_tokens=reply.tokens_in, output_tokens=reply.tokens_out, total_tokens=total)
-    return {"finish_reason": "stop" if reply.whole else "length", "usage": usage}
+        finally:
+            sent.cancel()
+        if isinstance(piece, BaseException):
+            raise piece
+        yield lm15.StreamEndEvent(finish_reason=piece.finish_reason, usage=piece.usage)

@@ -12,7 +12,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from program.models.language.transport import Call, Reply, count_messages
+from dspy.lm15 import Response
+
+from program.models.language.provider import count_messages
+from program.models.language.transport import Call
 
 RESERVED_SHARE, RESERVED_SECONDS = 0.1, 1.0  # of a question's time, at most, kept to answer without a language model
 _WAITERS = ThreadPoolExecutor(8, "ragc-caps")  # that wait at a cap; LiteLLM works in others
@@ -159,7 +162,7 @@ def deadline_after(seconds: float) -> float:
 class Paid:
     """What one request came to: its reply if any, US dollars, and whether it counts as sent."""
 
-    reply: Reply | None = None
+    reply: Response | None = None
     usd: float = 0.0
     sent: bool = False
 

@@ -12,8 +12,6 @@ from program.loop.metering import Progress, Token, Withdrawn
 from program.loop.state import Budget
 from program.models.language.adapter import FencedAdapter
 from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
-from program.models.language.spending import ModelSpending
-from program.models.language.transport import Call
 from tests.support.provider import Script, serve
 
 HURRY = Budget(max_seconds=1.5)
@@ -184,8 +182,7 @@ def lane(provider):
     """The provider's lane, past its first request, which LiteLLM takes long for."""
     opened = shared_gateway().endpoint(MODEL, provider.url, EndpointTerms(retries=0))
     script, provider.script = provider.script, Script()
-    hello = Call(MODEL, [{"role": "user", "content": "Hello."}], {}, provider.url)
-    shared_gateway().run(opened.ask(hello, ModelSpending()))
+    ProviderLM(opened)("Hello.")
     provider.script = script
     provider.calls = provider.tokens_in = provider.tokens_out = 0
     return opened

@@ -4,6 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from dspy.utils.exceptions import LMError
 
 from optimize.report.doctor import examine_setup
 from program import Outcome
@@ -11,8 +12,8 @@ from program.errors import ModelError
 from program.models.catalog import missing_keys, open_models
 from program.models.deciders import DecisionModel
 from program.models.language.gateway import EndpointTerms, Gateway
+from program.models.language.provider import key_variable
 from program.models.language.spending import track_spending
-from program.models.language.transport import CallFailed, key_variable
 from program.settings import ModelSettings, ProviderSettings
 from tests.program.models.responder import responding
 from tests.support.goods import program_at, write_project
@@ -125,7 +126,7 @@ def test_after_a_fault_it_is_asked_again_and_what_is_no_distribution_is_never_be
         assert server.model(name)(STATE, QUESTIONS) == READ
     assert spent.calls == len(server.bodies) == 2
     server.faults = [FAULTS[fault]]
-    with pytest.raises(CallFailed):
+    with pytest.raises(LMError):
         server.model(name, retries=0)(STATE, QUESTIONS)
 
 
@@ -156,7 +157,7 @@ def test_a_model_that_refuses_demonstrations_is_asked_without_however_many_at_on
 def test_what_is_refused_without_demonstrations_too_says_nothing_of_them(server):
     model = server.model(JEV)
     server.faults = [lambda right: (400, {}, JSON, b"{}")] * 2
-    with pytest.raises(CallFailed, match="400"):
+    with pytest.raises(LMError, match="400"):
         model({**STATE, "demos": DEMOS}, QUESTIONS)
     model({**STATE, "demos": DEMOS}, QUESTIONS)
     assert "demos" in server.bodies[-1]["state"]
