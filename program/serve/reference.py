@@ -148,9 +148,9 @@ def parse_reference(given: str | Path) -> Reference:
 def resolve(given: str | Path, root: Path | str | None = None) -> Manifest:
     """Find the version that a reference, or the path of a folder, names.
 
-    Its files are not checked. A reference stays below `artifacts_root(root)` and goes through no link. A folder may lie anywhere; it is recognised
-    by a path separator or by holding a manifest. Raises `VersionError` when nothing or more than one version fits,
-    `IntegrityError` when a manifest cannot be read, or is another than an alias was set to.
+    Its files are not checked. A reference stays below `artifacts_root(root)` and goes through no link. A folder may lie
+    anywhere; it is recognised by a path separator or by holding a manifest. Raises `VersionError` when nothing or more
+    than one version fits, `IntegrityError` when a manifest cannot be read, or is another than an alias was set to.
     """
     text, base = _require_text(given), artifacts_root(root)
     if (folder := _find_folder(text)) is not None:
