@@ -73,11 +73,10 @@ def measure_verbs(folder: Path, quick: bool) -> Iterator[Figure]:
 def measure_registry(folder: Path, quick: bool) -> Iterator[Figure]:
     from optimize.registry.versions import list_versions, publish_version
     from program import load
-    from program.serve.manifest import read_manifest
     from program.serve.reference import resolve
 
     root, runs, versions = folder / "artifacts", 3 if quick else 7, 200 if quick else 1000
-    sealed = read_manifest(resolve(VERSION, root).path)
+    sealed = resolve(VERSION, root)
     load(VERSION, artifacts=root)  # what is read once for a process is not the version's own time
     loading = time_best(lambda: load(VERSION, artifacts=root), runs)
     yield figure("to load the compiled example, ms", loading, "<= 150", runs, digits=1)

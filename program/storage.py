@@ -1,4 +1,4 @@
-"""Files on disk: a small file written whole, and a cache of bytes by text."""
+"""Files on disk: a small file written whole, lines of JSON by many processes, and a cache of bytes by text."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 ASIDE = ".tmp-"  # how the name of a file that is being written begins
 MAX_BYTES = 1_000_000_000  # of a cache file, about
@@ -118,6 +121,34 @@ def write_whole(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     aside.replace(path)
     sync_folder(path.parent)
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> int:
+    """Append a line of JSON to a file of many processes, and return the file's size.
+
+    It goes out in one write, which the system mixes with no other, on a line of its own whatever a kill left of the one
+    before. Raises `OSError` when the disk does not take it.
+    """
+    with path.open("a+b", buffering=0) as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        line = b"\n" * (file.read(1) not in (b"", b"\n")) + orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+        if (written := file.write(line)) < len(line):
+            raise OSError(f"{path} took {written} of {len(line)} bytes")
+        return file.tell()
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any] | None]:
+    """Yield the rows of a file of JSON lines.
+
+    A line that is none, such as one torn by a kill, is None.
+    """
+    with path.open("rb") as file:
+        for line in filter(bytes.strip, file):
+            try:
+                row = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                row = None
+            yield row if isinstance(row, dict) else None
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
 from optimize.evaluation.comparison import LOWER_IS_BETTER
-from program.serve.experiment_store import ArmDesign, Design, ExposureRow, MetricGuard
+from program.serve.experiment_store import Design, MetricGuard
 
 Values = Mapping[str, float]
+Row = Mapping[str, Any]  # of an exposure log
 COSTS = LOWER_IS_BETTER | {"latency_s", "error", "fallback", "clarify", "abstain"}
+VALUED = ("measured", "outcome")  # the kinds of rows that hold values
 MISMATCH = math.log(1000)
 """The log evidence from which arms count as of wrong size: under the right weights once in 1,000 experiments."""
 
@@ -29,17 +30,13 @@ class ExposedUnit:
 
 @dataclass(frozen=True, slots=True)
 class LogAccounting:
-    """How many rows were read, and what could not be used; `foreign` rows are of another experiment."""
+    """How many rows were read, and what could not be used."""
 
-    rows: int = 0
-    duplicates: int = 0  # exposures of a request that was exposed already
-    foreign: int = 0
-    malformed: int = 0
-    crossed: int = 0  # units seen in two arms, which are left out
-    unmatched: int = 0  # requests with values and without an exposure
-    skewed: int = 0  # requests with a value dated before their exposure: two hosts whose clocks differ
-    torn: int = 0  # lines that are no row, such as one cut short by a kill
-    keys: int = 0  # keys that units were pseudonymised with; more than one gives a unit two names
+    rows: int
+    unusable: int  # torn by a kill, not well formed, or of another experiment, design or version
+    crossed: int  # units seen in two arms, which are left out
+    unmatched: int  # requests with values and without an exposure
+    keys: int  # keys that units were pseudonymised with; more than one gives a unit two names
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,6 @@ class MergedLogs:
     units: Mapping[str, ExposedUnit]
     accounting: LogAccounting
 
-    def count_exposed(self, design: Design) -> list[int]:
-        """Count the units of each arm, in the order of the design's arms."""
-        found = Counter(unit.arm for unit in self.units.values())
-        return [found[arm.name] for arm in design.arms]
-
     def list_outcomes(self, design: Design) -> dict[str, list[list[float]]]:
         """Return by arm the primary outcomes of each unit; it may have none yet."""
         found: dict[str, list[list[float]]] = {arm.name: [] for arm in design.arms}
@@ -61,90 +53,64 @@ class MergedLogs:
             found[unit.arm].append([v[design.primary] for v in unit.requests if design.primary in v])
         return found
 
-    def count_unfinished(self) -> Counter[str]:
-        """Count by arm the units that have a request of which nothing was measured."""
-        return Counter(unit.arm for unit in self.units.values() if any("error" not in v for v in unit.requests))
 
-
-def merge_rows(design: Design, rows: Iterable[ExposureRow | None]) -> MergedLogs:
+def merge_rows(design: Design, rows: Iterable[Row | None]) -> MergedLogs:
     """Join rows to units; the result is the same whatever the order of the rows.
 
     A unit counts once; one seen in two arms does not count. A row that is not of this experiment, not well formed, or
-    None (torn) is counted and passed over.
+    None (torn) is counted and passed over. The first exposure of a request counts, and the last value of a name.
     """
-    counts: Counter[str] = Counter()
-    used = _UsedRows()
-    for row in rows:
-        counts["torn" if row is None else "rows"] += 1
-        if row is not None and row.get("experiment") != design.id:
-            counts["foreign"] += 1
-        elif row is not None:
-            try:
-                used.add_row(design, row)
-            except (KeyError, TypeError, ValueError, AttributeError):
-                counts["malformed"] += 1
-    exposures: dict[str, tuple[float, str, str]] = {}  # request: when first, arm, unit
-    for at, arm, unit, request in sorted(used.exposures):
+    read = list(rows)
+    used = [row for row in read if row is not None and _is_usable(design, row)]
+    exposures: dict[str, tuple[float, str, str]] = {}  # by request: when first, arm, unit
+    exposed = (row for row in used if row["kind"] == "exposure")
+    for at, arm, unit, request in sorted((r["ts"], r["arm"], r["unit"], r["request"]) for r in exposed):
         exposures.setdefault(request, (at, arm, unit))
-    requests = dict(sorted(used.traces, reverse=True))  # trace id: the first of its requests
+    valued = [row for row in used if row["kind"] in VALUED]
+    traced = {(row["trace"], row["request"]) for row in valued if row.get("trace")}
+    requests: dict[str, str] = dict(sorted(traced, reverse=True))  # by trace id: the first of its requests
     values: dict[str, dict[str, float]] = {}
-    for _, value, key, name in sorted(used.values):  # the last value counts
+    found: list[tuple[float, float, str, str]] = sorted(
+        (row["ts"], value, row["request"], name) for row in valued for name, value in row["values"].items()
+    )
+    for _, value, key, name in found:  # the last value counts
         values.setdefault(requests.get(key, key), {})[name] = value
-    dated = {(requests.get(key, key), at) for at, _, key, _ in used.values}
     seen: dict[str, list[tuple[float, str, str]]] = {}
     for request, (at, arm, unit) in exposures.items():
         seen.setdefault(unit, []).append((at, request, arm))
-    whole = {unit: sorted(found) for unit, found in sorted(seen.items()) if len({arm for *_, arm in found}) == 1}
-    units = {unit: ExposedUnit(f[0][2], tuple(values.get(key, {}) for _, key, _ in f)) for unit, f in whole.items()}
+    units = {
+        unit: ExposedUnit(asked[0][2], tuple(values.get(request, {}) for _, request, _ in sorted(asked)))
+        for unit, asked in sorted(seen.items())
+        if len({arm for *_, arm in asked}) == 1
+    }
     accounting = LogAccounting(
-        **counts,
-        duplicates=len(used.exposures) - len(exposures),
-        crossed=len(seen) - len(whole),
-        unmatched=len({key for *_, key, _ in used.values if requests.get(key, key) not in exposures}),
-        skewed=len({request for request, at in dated if request in exposures and at < exposures[request][0]}),
-        keys=len(used.keys),
+        rows=len(read),
+        unusable=len(read) - len(used),
+        crossed=len(seen) - len(units),
+        unmatched=len(values.keys() - exposures.keys()),
+        keys=len({row["key"] for row in used if row["kind"] == "opened"}),
     )
     return MergedLogs(units, accounting)
 
 
-@dataclass(slots=True)
-class _UsedRows:
-    """What the rows that can be used say."""
-
-    exposures: list[tuple[float, str, str, str]] = field(default_factory=list)  # when, arm, unit, request
-    traces: set[tuple[str, str]] = field(default_factory=set)  # trace id, request
-    values: list[tuple[float, float, str, str]] = field(default_factory=list)  # when, value, request or trace id, name
-    keys: set[str] = field(default_factory=set)
-
-    def add_row(self, design: Design, row: ExposureRow) -> None:
-        kind, at = row["kind"], float(row["ts"])
-        if kind == "opened":
-            if row["design"] != design.seal:
-                raise ValueError("of another design")
-            self.keys.add(row["key"])
-        elif kind == "exposure":
-            if (row["arm"], row["digest"]) not in [(arm.name, arm.digest) for arm in design.arms]:
-                raise ValueError("of another version")
-            self.exposures.append((at, row["arm"], str(row["unit"]), str(row["request"])))
-        else:
-            key = str(row["request"])
-            found = [(at, float(value), key, name) for name, value in row["values"].items()]
-            if not all(math.isfinite(value) for _, value, *_ in found):
-                raise ValueError("not a number")
-            if trace := str(row.get("trace", "")):
-                self.traces.add((trace, key))
-            self.values += found
+def _is_usable(design: Design, row: Row) -> bool:
+    """Tell whether a row is well formed, and of this experiment, its design and its versions."""
+    kind = row.get("kind")
+    names = {"opened": ["design", "key"], "exposure": ["request", "unit", "arm", "digest"]}.get(str(kind), ["request"])
+    if row.get("experiment") != design.id or not _is_number(row.get("ts")):
+        return False
+    if not all(isinstance(row.get(name), str) for name in names) or not isinstance(row.get("trace", ""), str):
+        return False
+    if kind == "opened":
+        return bool(row["design"] == design.seal)
+    if kind == "exposure":
+        return (row["arm"], row["digest"]) in [(arm.name, arm.digest) for arm in design.arms]
+    values = row.get("values")
+    return kind in VALUED and isinstance(values, dict) and all(map(_is_number, values.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class SizeMismatch:
-    """Units of each arm against the weights."""
-
-    counts: tuple[int, ...]
-    expected: tuple[float, ...]  # units that the weights promise, by arm
-    log10_e: float  # the evidence that the weights do not hold
-    p: float  # the familiar chi-square p of a single look, to print beside the evidence
-    found: bool  # whether the arms have the wrong sizes
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,36 +128,17 @@ class GuardCheck:
 
 @dataclass(frozen=True, slots=True)
 class ArmReport:
-    """What one arm did."""
+    """What one arm did, and its primary outcome against the control's; the control has nothing to compare."""
 
     arm: str
     version: str
     units: int
-    measured: int
+    expected: float  # the units that the arm's weight promises
+    measured: int  # units with a primary outcome
     mean: float | None  # the mean primary outcome of a request; None without any
-    unfinished: int
-    """Units with a request that neither was answered nor failed: it runs still, or its caller or process is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Contrast:
-    """A challenger's primary outcome against the control's."""
-
-    arm: str
-    difference: float
-    ci: tuple[float, float] | None  # the interval, which holds at every look; None while it is endless
-    verdict: Literal["better", "worse", "undecided"]  # whether the interval leaves out zero, and on which side
-
-
-def compare_sizes(design: Design, merged: MergedLogs) -> SizeMismatch:
-    """Compare the arms' sizes with what their weights promise."""
-    from scipy.stats import chisquare
-
-    counts = merged.count_exposed(design)
-    expected = tuple(sum(counts) * weight / sum(design.weights) for weight in design.weights)
-    log_e = float(log_e_multinomial(counts, design.weights))
-    p = float(chisquare(counts, expected).pvalue) if sum(counts) else 1.0
-    return SizeMismatch(tuple(counts), expected, log_e / math.log(10), p, log_e >= MISMATCH)
+    difference: float | None = None
+    ci: tuple[float, float] | None = None  # the interval, which holds at every look; None while it is endless
+    verdict: Literal["better", "worse", "undecided"] | None = None  # whether the interval leaves out zero, and where
 
 
 def check_guards(design: Design, merged: MergedLogs) -> list[GuardCheck]:
@@ -220,33 +167,31 @@ def count_breaches(guard: MetricGuard, merged: MergedLogs, arm: str) -> tuple[in
     return failed, fine
 
 
-def compare_arms(design: Design, merged: MergedLogs) -> tuple[list[ArmReport], list[Contrast]]:
-    """Return what each arm did, and each challenger against the control."""
-    outcomes, unfinished = merged.list_outcomes(design), merged.count_unfinished()
+def compare_arms(design: Design, merged: MergedLogs) -> list[ArmReport]:
+    """Return what each arm did, the control first, and each challenger against the control."""
+    outcomes = merged.list_outcomes(design)
     moments = {arm: Moments.from_outcomes(users) for arm, users in outcomes.items()}
-    arms = [
-        ArmReport(
-            arm=arm.name,
-            version=arm.version,
-            units=len(outcomes[arm.name]),
-            measured=int(moments[arm.name].units),
-            mean=float(moments[arm.name].mean()) if moments[arm.name].units else None,
-            unfinished=unfinished[arm.name],
-        )
-        for arm in design.arms
-    ]
     binary = all(value in {0.0, 1.0} for users in outcomes.values() for user in users for value in user)
-    return arms, [_contrast_arm(design, moments, arm, binary) for arm in design.challengers]
-
-
-def _contrast_arm(design: Design, moments: Mapping[str, Moments], arm: ArmDesign, binary: bool) -> Contrast:
     alpha, horizon = design.alpha / len(design.challengers), choose_horizon(design.max_units)
-    control, challenger = moments[design.control.name], moments[arm.name]
-    mean, reach = map(float, compare_means(control, challenger, alpha=alpha, horizon=horizon, binary=binary))
-    interval = None if math.isinf(reach) else (mean - reach, mean + reach)
-    if abs(mean) <= reach:
-        return Contrast(arm.name, mean, interval, "undecided")
-    return Contrast(arm.name, mean, interval, "better" if (mean > 0) != (design.primary in COSTS) else "worse")
+    reports = []
+    for arm in design.arms:
+        own, units = moments[arm.name], len(outcomes[arm.name])
+        expected = len(merged.units) * arm.weight / sum(design.weights)
+        mean = float(own.mean()) if own.units else None
+        report = ArmReport(arm.name, arm.version, units, expected, int(own.units), mean)
+        if arm != design.control:
+            control = moments[design.control.name]
+            found = compare_means(control, own, alpha=alpha, horizon=horizon, binary=binary)
+            report = replace(report, **_decide_contrast(design, *map(float, found)))
+        reports.append(report)
+    return reports
+
+
+def _decide_contrast(design: Design, difference: float, reach: float) -> dict[str, Any]:
+    interval = None if math.isinf(reach) else (difference - reach, difference + reach)
+    gained = (difference > 0) != (design.primary in COSTS)
+    verdict = "undecided" if abs(difference) <= reach else "better" if gained else "worse"
+    return {"difference": difference, "ci": interval, "verdict": verdict}
 
 
 def average_measures(design: Design, merged: MergedLogs) -> dict[str, dict[str, float]]:
@@ -259,15 +204,9 @@ def average_measures(design: Design, merged: MergedLogs) -> dict[str, dict[str, 
     return {name: {arm: fmean(by[arm]) for arm in names if arm in by} for name, by in sorted(totals.items())}
 
 
-def warn_of_missing(design: Design, merged: MergedLogs) -> Iterator[str]:
-    """Yield a warning where one arm lacks outcomes or answers more than another."""
-    outcomes, unfinished = merged.list_outcomes(design), merged.count_unfinished()
-    measured = [sum(map(bool, outcomes[arm.name])) for arm in design.arms]
-    left = [unfinished[arm.name] for arm in design.arms]
-    for counts, text in (
-        (measured, "outcomes came from {} units: the missing ones may be what differs"),
-        (left, "questions were begun and never finished by {} units"),
-    ):
-        if float(log_e_multinomial(counts, design.weights)) >= MISMATCH:
-            by_arm = (f"{n} of {arm.name}'s" for n, arm in zip(counts, design.arms, strict=True))
-            yield text.format(" and ".join(by_arm))
+def warn_of_missing(design: Design, arms: Sequence[ArmReport]) -> list[str]:
+    """Return a warning where one arm lacks outcomes more than another."""
+    if float(log_e_multinomial([arm.measured for arm in arms], design.weights)) < MISMATCH:
+        return []
+    by_arm = " and ".join(f"{arm.measured} of {arm.arm}'s" for arm in arms)
+    return [f"outcomes came from {by_arm} units: the missing ones may be what differs"]

@@ -25,7 +25,8 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import warn_of_overlap
 from optimize.registry.versions import note_test_use
 from program.errors import DataError
-from program.serve import manifest
+from program.serve.manifest import open_version, refuse_unreadable
+from program.serve.reference import Manifest
 from program.settings import artifacts_root
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def compare_offline(
     """
     if len(refs) < 2:
         raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
-    sealed = [manifest.open_version(ref, root) for ref in refs]
+    sealed = [open_version(ref, root) for ref in refs]
     names = _name_versions(sealed)
     rows: Sequence[Sequence[Row]]
     if ask_anew is not None:
@@ -121,7 +122,7 @@ def compare_offline(
         raise DataError("The sealed scores are compared, for which no project is opened.", mend)
     else:
         rows = [read_scores(ref, root) for ref in refs]
-    with manifest.refuse_unreadable("What one of the versions was scored"):
+    with refuse_unreadable("What one of the versions was scored"):
         comparisons = [compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
     if margins:
         _require_measured(comparisons)
@@ -183,10 +184,9 @@ def _read_scored_questions(ref: str, project: Project, root: Folder) -> list[Lab
     return questions
 
 
-def _name_versions(sealed: Sequence[manifest.Manifest]) -> list[str]:
+def _name_versions(sealed: Sequence[Manifest]) -> list[str]:
     """Return `name@v7` of each version, with its digest where two would read the same."""
-    short = [f"{one.name}@{one.version}" for one in sealed]
-    full = [f"{text}-{one.digest[7:15]}" for text, one in zip(short, sealed, strict=True)]
+    short, full = [one.label for one in sealed], [one.full_label for one in sealed]
     if len(set(full)) < len(full):
         raise DataError("A version was named twice.", "Compare different versions.")
     return [name if short.count(name) == 1 else long for name, long in zip(short, full, strict=True)]

@@ -16,12 +16,12 @@ from typing import Any, Literal
 import orjson
 
 from optimize.abtest import arm_statistics
-from optimize.registry.versions import hold_lock
+from optimize.abtest.sequential import log_e_multinomial
+from optimize.registry.versions import hold_lock, open_published
 from program.errors import ExperimentError
 from program.serve import experiment_store as store
-from program.serve import manifest, reference
 from program.settings import artifacts_root
-from program.storage import write_whole
+from program.storage import read_rows, write_whole
 
 OnlineVerdict = Literal["better", "worse", "halted", "no_detectable_difference", "undecided"]
 ALPHA = 0.05
@@ -79,15 +79,12 @@ def stop_experiment(name: str, reason: str = "", artifacts: str | Path | None = 
 class OnlineReport:
     """What the logs of an experiment say now, and its state after this look."""
 
-    folder: Path
     design: store.Design
     state: store.ExperimentState
     verdict: OnlineVerdict
     reason: str  # why it was halted, or why nothing can be said
-    arms: tuple[arm_statistics.ArmReport, ...]
-    contrasts: tuple[arm_statistics.Contrast, ...]
+    arms: tuple[arm_statistics.ArmReport, ...]  # the control first
     measures: Mapping[str, Mapping[str, float]]  # means over requests, by name and arm
-    mismatch: arm_statistics.SizeMismatch
     guards: tuple[arm_statistics.GuardCheck, ...]
     warnings: tuple[str, ...]  # what makes the comparison doubtful without halting it
     accounting: arm_statistics.LogAccounting
@@ -96,7 +93,7 @@ class OnlineReport:
     @property
     def units(self) -> int:
         """Units that count."""
-        return sum(self.mismatch.counts)
+        return sum(arm.units for arm in self.arms)
 
     @property
     def proposal(self) -> str:
@@ -104,25 +101,17 @@ class OnlineReport:
         if self.verdict != "better":
             return ""
         sign = -1 if self.design.primary in arm_statistics.COSTS else 1
-        ends = {c.arm: min(sign * end_ for end_ in c.ci) for c in self.contrasts if c.verdict == "better" and c.ci}
-        best = max(ends, key=ends.__getitem__)
-        version = next(arm.version for arm in self.design.arms if arm.name == best)
-        return f"ragc promote {version} --to production --reason {self.design.id}"
+        ends = {
+            arm.version: min(sign * end for end in arm.ci) for arm in self.arms if arm.verdict == "better" and arm.ci
+        }
+        return f"ragc promote {max(ends, key=ends.__getitem__)} --to production --reason {self.design.id}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc ab report --json`."""
         figures = asdict(self)
-        told = ("verdict", "reason", "arms", "contrasts", "measures", "mismatch", "guards", "warnings")
-        return {
-            "experiment": self.design.id,
-            "status": self.state.status,
-            "primary": self.design.primary,
-            "units": self.units,
-            "max_units": self.design.max_units,
-            **{name: figures[name] for name in told},
-            "accounting": {"files": self.files, **figures["accounting"]},
-            "proposal": self.proposal,
-        }
+        design, state = figures.pop("design"), figures.pop("state")
+        named = {"experiment": design["id"], **{key: design[key] for key in ("primary", "max_units")}}
+        return {**named, "status": state["status"], "units": self.units, **figures, "proposal": self.proposal}
 
 
 def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Sequence[str | Path] = ()) -> OnlineReport:
@@ -136,28 +125,24 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
     if missing := [str(place) for place in logs if not Path(place).is_dir()]:
         raise ExperimentError(f"{', '.join(missing)} is not a folder.", "Name folders of exposures-*.jsonl files.")
     files = [path for place in (folder, *map(Path, logs)) for path in store.log_files(place)]
-    merged = arm_statistics.merge_rows(design, chain.from_iterable(map(store.read_exposures, files)))
-    sizes, guards = arm_statistics.compare_sizes(design, merged), tuple(arm_statistics.check_guards(design, merged))
+    merged = arm_statistics.merge_rows(design, chain.from_iterable(map(read_rows, files)))
+    arms, guards = arm_statistics.compare_arms(design, merged), arm_statistics.check_guards(design, merged)
     state = store.read_state(folder)
-    if state.running and (reason := _find_halt_reason(merged.accounting, sizes, guards)):
+    if state.running and (reason := _find_halt_reason(design, merged, arms, guards)):
         state = store.end_experiment(folder, "halted", reason)
     if state.running and len(merged.units) >= design.max_units:
         state = store.end_experiment(folder, "complete", f"{len(merged.units)} units were seen")
-    arms, contrasts = arm_statistics.compare_arms(design, merged)
-    warnings = tuple(arm_statistics.warn_of_missing(design, merged))
-    verdict, reason = _decide_verdict(state, contrasts, warnings)
+    warnings = arm_statistics.warn_of_missing(design, arms)
+    verdict, reason = _decide_verdict(state, arms, warnings)
     return OnlineReport(
-        folder=folder,
         design=design,
         state=state,
         verdict=verdict,
         reason=reason,
         arms=tuple(arms),
-        contrasts=tuple(contrasts),
         measures=arm_statistics.average_measures(design, merged),
-        mismatch=sizes,
-        guards=guards,
-        warnings=warnings,
+        guards=tuple(guards),
+        warnings=tuple(warnings),
         accounting=merged.accounting,
         files=len(files),
     )
@@ -172,32 +157,34 @@ def look_at_experiments(artifacts: str | Path | None = None) -> list[OnlineRepor
 def report_experiment(name: str, artifacts: str | Path | None = None, logs: Sequence[str | Path] = ()) -> OnlineReport:
     """Look at an experiment, and keep the report as `report.json`."""
     found = look_at_experiment(name, artifacts, logs)
-    write_whole(found.folder / REPORT, orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2))
+    write_whole(
+        store.experiment_folder(name, artifacts) / REPORT, orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2)
+    )
     return found
 
 
 def _find_halt_reason(
-    accounting: arm_statistics.LogAccounting,
-    sizes: arm_statistics.SizeMismatch,
+    design: store.Design,
+    merged: arm_statistics.MergedLogs,
+    arms: Sequence[arm_statistics.ArmReport],
     guards: Sequence[arm_statistics.GuardCheck],
 ) -> str:
     """Return why everyone must get the control, or nothing."""
-    if accounting.keys > 1:
-        return f"the logs were written with {accounting.keys} keys, so a unit has more than one pseudonym"
-    if sizes.found:
-        counts = ", ".join(f"{n} instead of {e:.0f}" for n, e in zip(sizes.counts, sizes.expected, strict=True))
-        return f"sample ratio mismatch: {counts} units"
+    if (keys := merged.accounting.keys) > 1:
+        return f"the logs were written with {keys} keys, so a unit has more than one pseudonym"
+    if float(log_e_multinomial([arm.units for arm in arms], design.weights)) >= arm_statistics.MISMATCH:
+        return f"sample ratio mismatch: {', '.join(f'{a.units} instead of {a.expected:.0f}' for a in arms)} units"
     return "; ".join(f"{one.arm} breaks {one.guard} more often than the control" for one in guards if one.broken)
 
 
 def _decide_verdict(
-    state: store.ExperimentState, contrasts: Sequence[arm_statistics.Contrast], warnings: Sequence[str]
+    state: store.ExperimentState, arms: Sequence[arm_statistics.ArmReport], warnings: Sequence[str]
 ) -> tuple[OnlineVerdict, str]:
     if state.status == "halted":
         return "halted", state.reason
     if warnings:
         return "undecided", warnings[0]
-    verdicts = [contrast.verdict for contrast in contrasts]
+    verdicts = [arm.verdict for arm in arms[1:]]
     if "better" in verdicts:
         return "better", ""
     if set(verdicts) == {"worse"}:
@@ -206,11 +193,7 @@ def _decide_verdict(
 
 
 def _design_arm(name: str, ref: str, weight: float, artifacts: str | Path | None) -> store.ArmDesign:
-    found = reference.resolve(ref, artifacts)
-    if not found.version:
-        what = f"{ref} is a folder outside the registry."
-        raise ExperimentError(what, "Name a published version, such as support@v8.")
-    manifest.verify_folder(found.path, found.digest)
+    found = open_published(ref, artifacts)
     return store.ArmDesign(name, str(found), found.digest, weight)
 
 

@@ -184,15 +184,13 @@ def _shape_status(found: OnlineReport) -> dict[str, Any]:
 
 def _print_report(found: OnlineReport) -> None:
     typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
-    contrasts = {contrast.arm: contrast for contrast in found.contrasts}
     arms = []
-    for arm, expected in zip(found.arms, found.mismatch.expected, strict=True):
-        contrast = contrasts.get(arm.arm)
-        difference = f"{contrast.difference:+.4g}" if contrast else "control"
+    for arm in found.arms:
+        difference = "control" if arm.difference is None else f"{arm.difference:+.4g}"
         mean = None if arm.mean is None else f"{arm.mean:.4g}"
-        interval = show.format_interval(contrast.ci) if contrast and contrast.ci else None
+        interval = show.format_interval(arm.ci) if arm.ci else None
         name = f"{arm.arm} {arm.version}"
-        arms.append([name, arm.units, f"{expected:.0f}", arm.measured, mean, difference, interval])
+        arms.append([name, arm.units, f"{arm.expected:.0f}", arm.measured, mean, difference, interval])
     columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")
     show.print_table("arms", columns, arms)
     guards = []

@@ -143,8 +143,7 @@ def run_eval(
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
-    from optimize.registry.lineage import read_ancestors
-    from optimize.registry.versions import note_test_use
+    from optimize.registry.versions import note_test_use, read_ancestors
     from program.serve.opening import find_project
 
     rag = open_target(target, artifacts, moved, point, json)

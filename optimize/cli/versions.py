@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,7 +16,6 @@ from program.errors import IntegrityError, RagcError
 if TYPE_CHECKING:
     from optimize.registry.aliases import AliasMove
     from optimize.registry.diff import Difference, Edit
-    from optimize.registry.lineage import LineageNode
 
 HEADLINE = ("utility", "correct", "wrong")
 SHOWN = 5  # demonstrations of a predictor that are shown; --json has all
@@ -142,15 +141,19 @@ def run_log(
 ) -> None:
     """Draw which version was compiled from which, and list the moves of the aliases."""
     from optimize.registry.aliases import read_history
-    from optimize.registry.lineage import build_lineage
+    from optimize.registry.versions import list_versions, order_lineage
 
-    lines = build_lineage(name, artifacts)
+    lineage = order_lineage([one for one in list_versions(name, artifacts) if one.version])
     moves = read_history(name, artifacts)
     if json:
-        show.print_json({"lineage": [_nest_line(line) for line in lines], "moves": moves})
+        show.print_json({"lineage": [{"depth": depth, **one.as_dict()} for depth, one in lineage], "moves": moves})
         return
     typer.echo(name)
-    _print_lines(lines)
+    for depth, one in lineage:
+        parts = [one.version, one.created_at, _format_scores(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
+        parts.append(f"(from {one.parent}, which is not here)" if one.parent and not depth else "")
+        parts.append(f"broken: {one.broken}" if one.broken else "")
+        typer.echo("  " * (depth + 1) + "  ".join(filter(None, parts)))
     rows = []
     for move in moves:
         way = f"{move['from'] or 'nothing'} -> {move['to']}"
@@ -214,26 +217,6 @@ def _format_scores(metrics: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {m['value']:.3f}" for name, m in measures if m and m.get("value") is not None)
 
 
-def _print_lines(lines: Sequence[LineageNode], depth: int = 1) -> None:
-    for line in lines:
-        one = line.listed
-        parts = [one.version, one.created_at, _format_scores(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
-        parts.append(f"(from {line.lost}, which is not here)" if line.lost else "")
-        parts.append(f"broken: {one.broken}" if one.broken else "")
-        typer.echo("  " * depth + "  ".join(filter(None, parts)))
-        _print_lines(line.children, depth + 1)
-
-
-def _nest_line(line: LineageNode) -> dict[str, Any]:
-    one = line.listed
-    return {
-        **{name: getattr(one, name) for name in ("version", "digest", "created_at", "aliases", "parent")},
-        "lost": line.lost,
-        **({"broken": one.broken} if one.broken else {}),
-        "children": [_nest_line(child) for child in line.children],
-    }
-
-
 def _print_difference(found: Difference) -> None:
     typer.echo(f"{found.a} -> {found.b}")
     if found.same_program:
@@ -241,18 +224,18 @@ def _print_difference(found: Difference) -> None:
     for of, edits in found.wording.items():
         text = "".join(map(_mark_edit, edits))
         typer.echo(f"\n{of}\n  " + text.replace("\n", "\n  ").rstrip())
-    for demos in found.demonstrations:
-        went = f"{len(demos.went)} went, {demos.stayed} stayed"
-        typer.echo(f"\n{demos.of}: {len(demos.came)} demonstrations came, {went}")
-        for mark, shown in (("+", demos.came), ("-", demos.went)):
+    for of, demos in found.demonstrations.items():
+        came, went = demos["came"], demos["went"]
+        typer.echo(f"\n{of}: {len(came)} demonstrations came, {len(went)} went, {demos['stayed']} stayed")
+        for mark, shown in (("+", came), ("-", went)):
             typer.echo("".join(f"  {mark} {_format_demonstration(demo)}\n" for demo in shown[:SHOWN]), nl=False)
             if len(shown) > SHOWN:
                 typer.echo(f"  {mark} ... and {len(shown) - SHOWN} more")
-    groups = {f"thresholds and knobs ({found.point})": found.settings, **found.sections}
-    for title, changed in groups.items():
-        if changed:
-            rows = [[name, *(f"{x:g}" if isinstance(x, float) else x for x in pair)] for name, pair in changed.items()]
-            show.print_table(title.replace("env", "packages"), ("name", "A", "B"), rows)
+    titles = {"settings": f"thresholds and knobs ({found.point})", "env": "packages"}
+    for title, changed in found.changes.items():
+        rows = [[name, *(f"{x:g}" if isinstance(x, float) else x for x in c.values())] for name, c in changed.items()]
+        if rows:
+            show.print_table(titles.get(title, title), ("name", "A", "B"), rows)
     if found.scores:
         show.print_comparison(found.scores)
     else:

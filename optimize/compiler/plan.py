@@ -24,8 +24,7 @@ from optimize.compiler.study import Caps, Note, Share, Study, create_study
 from optimize.labelled.check import find_empty_split, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
-from optimize.registry.lineage import read_ancestors
-from optimize.registry.versions import hold_lock
+from optimize.registry.versions import hold_lock, read_ancestors
 from program.errors import BudgetStop, DataError, StudyError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
@@ -36,8 +35,8 @@ from program.loop.state import DRAFT
 from program.models.catalog import LOCAL, list_names
 from program.models.language.layout import Layout
 from program.serve.artifact import ROLES, require_keys
-from program.serve.manifest import Manifest
 from program.serve.opening import load, open_program
+from program.serve.reference import Manifest
 
 SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
 OPEN: Setting = {

@@ -159,19 +159,19 @@ class Publisher:
             for m in read_manifests(self.project.artifacts, self.project.name)
             if m.section("optimizer").get("study") == study
         ]
-        return f"{self.project.name}@{found[-1].version}" if found else ""
+        return found[-1].label if found else ""
 
     def _find_equal(self, contents: Contents, scored: int) -> str:
         """Return a version with this uncompiled program, scored on as many questions of the same test, or empty."""
         state = f"sha256:{hashlib.sha256(contents.files[STATE]).hexdigest()}"
         for one in read_manifests(self.project.artifacts, self.project.name):
             if (
-                any(file.path == STATE and file.digest == state for file in one.files)
+                one.files.get(STATE, (0, ""))[1] == state
                 and one.section("scores").get("utility", {}).get("n", 0) >= scored
                 and _sizes_of(one.section("data")) == _sizes_of(self._describe_data())
                 and one.section("knowledge") == contents.tables.get("knowledge", {})
             ):
-                return f"{self.project.name}@{one.version}"
+                return one.label
         return ""
 
     def _describe_data(self) -> dict[str, Any]:

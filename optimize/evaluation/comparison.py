@@ -15,7 +15,7 @@ import orjson
 from optimize.evaluation import stats
 from optimize.labelled.dataset import MIN_UNITS
 from program.errors import DataError
-from program.serve import manifest, reference
+from program.serve import manifest
 
 Row = Mapping[str, Any]
 """A line of `scores.jsonl`."""
@@ -165,9 +165,8 @@ def compare_versions(a: str, b: str, metric: str = PRIMARY, root: Path | str | N
 @manifest.refuse_unreadable("What a version was scored")
 def read_scores(ref: str, root: Path | str | None = None) -> list[dict[str, Any]]:
     """Return the rows of a version's `scores.jsonl`, or raise `DataError`."""
-    found = reference.resolve(ref, root)
-    sealed = manifest.verify_folder(found.path, found.digest)
-    if SCORES not in {file.path for file in sealed.files}:
+    found = manifest.open_version(ref, root)
+    if SCORES not in found.files:
         raise DataError(f"{found} holds no {SCORES}.", "Compile a version on labelled questions with a test split.")
     return [orjson.loads(line) for line in (found.path / SCORES).read_bytes().splitlines() if line.strip()]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from optimize.labelled.dataset import LabelledQuestion, Split
 from program.errors import DataError
-from program.serve.manifest import Manifest
+from program.serve.reference import Manifest
 from program.storage import write_whole
 
 SPLITS: tuple[str, ...] = get_args(Split)
@@ -244,7 +244,7 @@ def find_previous_splits(manifests: Collection[Manifest]) -> dict[str, str]:
 
 def warn_of_overlap(manifest: Manifest, questions: Iterable[str]) -> str:
     """Return a warning when a version may have learnt from its test, else nothing."""
-    version = f"{manifest.name}@{manifest.version}"
+    version = manifest.label
     if manifest.section("optimizer").get("name", "none") == "none":
         return ""
     data = manifest.section("data")

@@ -25,8 +25,7 @@ from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import find_previous_splits, question_digest
 from optimize.programs.examples import Examples, Metric, check_metric, read_examples, score_prediction
 from optimize.programs.recording import Answered, CallMeter, ModuleReplay, run_example
-from optimize.registry.lineage import read_ancestors
-from optimize.registry.versions import note_test_use
+from optimize.registry.versions import note_test_use, read_ancestors
 from program.errors import BudgetError, DataError, SettingsError
 from program.knowledge.project import Project
 from program.loop.policy import read_setting
@@ -42,9 +41,8 @@ from program.serve.factory import (
     open_decider,
     restore_module,
 )
-from program.serve.manifest import digest_of, read_manifest
 from program.serve.opening import load
-from program.serve.reference import resolve
+from program.serve.reference import digest_of, resolve
 from program.settings import NAME, Settings, artifacts_root
 
 GOOD = 1.0  # score from which a run is worth showing
@@ -180,7 +178,7 @@ def open_version(
 ) -> tuple[Task, dspy.Module]:
     """Return a version's program, and the task of measuring it on examples."""
     program = load(ref, make, artifacts=artifacts)
-    name = read_manifest(resolve(ref, artifacts).path).name
+    name = resolve(ref, artifacts).name
     return Task(open_project(name, artifacts), program, [], read_examples(Path(data), program), {}, metric), program
 
 

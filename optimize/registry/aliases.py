@@ -11,10 +11,9 @@ from typing import Any, Literal
 import orjson
 
 from optimize.evaluation.comparison import Comparison, compare_versions
-from optimize.registry.versions import hold_lock
+from optimize.registry.versions import hold_lock, open_published
 from program.errors import GateError, IntegrityError, VersionError
-from program.serve.manifest import verify_folder
-from program.serve.reference import VersionFolder, is_alias, list_aliases, read_alias, require_name, resolve
+from program.serve.reference import Manifest, is_alias, list_aliases, read_alias, require_name, resolve
 from program.settings import artifacts_root
 from program.storage import write_whole
 
@@ -64,11 +63,8 @@ def promote_version(
     `expect`, `VersionError` for a bad alias, `IntegrityError` when an alias to compare with cannot be read.
     """
     base = artifacts_root(root)
-    found = resolve(ref, base)
-    if not found.version:
-        raise VersionError(f"{found} is not a version below {base}.", "Promote a version that was published.")
     require_alias(alias)
-    verify_folder(found.path, found.digest)
+    found = open_published(ref, base)
     present = _read_present(base, found.name, alias)
     if present is None and (require or expect is not None) and alias in list_aliases(base, found.name):
         read_alias(base, found.name, alias)  # raises: it is broken, so there is nothing to compare with
@@ -95,8 +91,7 @@ def roll_back(name: str, alias: str = "production", *, reason: str = "", root: P
     if before is None:
         what = f"{name}@{alias} has no earlier version than {present}."
         raise VersionError(what, f"Choose one: ragc promote REF --to {alias}")
-    found = resolve(f"{name}@{before}", base)
-    verify_folder(found.path, found.digest)
+    found = open_published(f"{name}@{before}", base)
     _set_alias(base, found, alias, present, action="rollback", reason=reason)
     return AliasMove(name, alias, present, found.version)
 
@@ -149,7 +144,7 @@ def _read_present(base: Path, name: str, alias: str) -> str | None:
         return None
 
 
-def _set_alias(base: Path, found: VersionFolder, alias: str, present: str | None, *, action: str, reason: str) -> None:
+def _set_alias(base: Path, found: Manifest, alias: str, present: str | None, *, action: str, reason: str) -> None:
     """Move an alias from `present`, and only from there.
 
     History is written first, so a kill between the two leaves a line too many, never a move that nobody can trace.

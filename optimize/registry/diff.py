@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,21 +17,12 @@ from program.serve.manifest import open_version, refuse_unreadable
 
 Edit = tuple[Literal["same", "out", "in"], str]
 """A run of words, and whether both hold it, only the first (out) or only the second (in)."""
-Change = tuple[Any, Any]  # a value in A and in B; None where one has none
+Change = Mapping[Literal["from", "to"], Any]
+"""A value in A and in B; None where one has none."""
 STATE = "program.json"
 POINT = "balanced"
 SECTIONS = ("data", "knowledge", "models", "optimizer", "env", "git")
 SHORT = 120
-
-
-@dataclass(frozen=True, slots=True)
-class DemonstrationChange:
-    """A predictor's demonstrations, in brief, and how they changed."""
-
-    of: str
-    came: tuple[Mapping[str, Any], ...]
-    went: tuple[Mapping[str, Any], ...]
-    stayed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +34,23 @@ class Difference:
     point: str
     wording: Mapping[str, tuple[Edit, ...]]
     """Instructions and descriptions that changed, by predictor (`judge.relevance`) or field (`... / Relevant:`)."""
-    demonstrations: tuple[DemonstrationChange, ...]
-    settings: Mapping[str, Change]
-    sections: Mapping[str, Mapping[str, Change]]  # entries of the manifest's tables that changed, by table
+    demonstrations: Mapping[str, Mapping[str, Any]]
+    """By predictor the demonstrations that `came` and `went`, in brief, and how many `stayed`."""
+    changes: Mapping[str, Mapping[str, Change]]
+    """Values that changed: `settings`, which are thresholds, knobs and layouts, and the manifest's tables."""
     scores: Comparison | None
     unscored: str = ""
 
     @property
     def same_program(self) -> bool:
         """True when nothing differs but data, packages, dates or scores."""
-        return not (self.wording or self.demonstrations or self.settings or self.sections["models"])
+        return not (self.wording or self.demonstrations or self.changes["settings"] or self.changes["models"])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc diff --json`."""
-        instructions = [
-            {"of": of, "edits": [{"op": op, "text": text} for op, text in edits]} for of, edits in self.wording.items()
-        ]
-        return {
-            "a": self.a,
-            "b": self.b,
-            "point": self.point,
-            "same_program": self.same_program,
-            "instructions": instructions,
-            "demonstrations": [asdict(change) for change in self.demonstrations],
-            "settings": _show_changes(self.settings),
-            **{section: _show_changes(changed) for section, changed in self.sections.items()},
-            "scores": self.scores.as_dict() if self.scores else None,
-            "unscored": self.unscored,
-        }
+        scores = self.scores.as_dict() if self.scores else None
+        shape = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "changes"}
+        return {**shape, "same_program": self.same_program, **self.changes, "scores": scores}
 
 
 @refuse_unreadable("One of the versions")
@@ -80,26 +60,26 @@ def diff_versions(a: str, b: str, point: str = POINT, root: Path | str | None = 
     Thresholds and knobs are those of an operating point. Both folders are verified first. Raises `VersionError` when
     neither has that operating point.
     """
-    before, after = open_version(a, root), open_version(b, root)
-    points = [dict(sealed.section("points").get(point) or {}) for sealed in (before, after)]
+    sealed = [open_version(ref, root) for ref in (a, b)]
+    points = [dict(one.section("points").get(point) or {}) for one in sealed]
     if not any(points):
-        known = sorted({*before.section("points"), *after.section("points")})
-        raise VersionError(f"Neither has an operating point {point!r}.", f"Use one of: {', '.join(known) or 'none'}.")
-    paths = [sealed.folder / STATE for sealed in (before, after)]
-    states = [orjson.loads(path.read_bytes()) if path.is_file() else {} for path in paths]
+        known = ", ".join(sorted({name for one in sealed for name in one.section("points")}))
+        raise VersionError(f"Neither has an operating point {point!r}.", f"Use one of: {known or 'none'}.")
+    states = [orjson.loads((one.path / STATE).read_bytes()) if STATE in one.files else {} for one in sealed]
+    settings = [one | _find_layouts(state) for one, state in zip(points, states, strict=True)]
     scores, unscored = None, ""
     try:
         scores = compare_versions(a, b, root=root)
     except DataError as error:
         unscored = error.what
+    sections = {name: _compare_values(*(flatten(one.section(name)) for one in sealed)) for name in SECTIONS}
     return Difference(
-        a=f"{before.label}-{before.digest[7:15]}",
-        b=f"{after.label}-{after.digest[7:15]}",
+        a=sealed[0].full_label,
+        b=sealed[1].full_label,
         point=point,
         wording=_compare_wording(*states),
         demonstrations=_compare_demonstrations(*states),
-        settings=_compare_values(*(one | _find_layouts(state) for one, state in zip(points, states, strict=True))),
-        sections={name: _compare_values(*(flatten(m.section(name)) for m in (before, after))) for name in SECTIONS},
+        changes={"settings": _compare_values(*settings), **sections},
         scores=scores,
         unscored=unscored,
     )
@@ -139,14 +119,14 @@ def _find_layouts(state: Mapping[str, Any]) -> dict[str, Any]:
     return flatten(laid)
 
 
-def _compare_demonstrations(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[DemonstrationChange, ...]:
-    found = []
+def _compare_demonstrations(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    found = {}
     for name in sorted(before.keys() | after.keys()):
         x, y = (_index_demonstrations(state.get(name)) for state in (before, after))
         came, went = ([_shorten(one[key]) for key in one if key not in other] for one, other in ((y, x), (x, y)))
         if came or went:
-            found.append(DemonstrationChange(name, tuple(came), tuple(went), len(x.keys() & y.keys())))
-    return tuple(found)
+            found[name] = {"came": came, "went": went, "stayed": len(x.keys() & y.keys())}
+    return found
 
 
 def _index_demonstrations(part: Any) -> dict[bytes, Mapping[str, Any]]:
@@ -165,10 +145,10 @@ def _is_predictor(part: Any) -> bool:
     return isinstance(part, Mapping) and isinstance(part.get("signature"), Mapping)
 
 
-def flatten(fields: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flatten(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested fields by dotted names."""
     found: dict[str, Any] = {}
-    for name, value in fields.items():
+    for name, value in table.items():
         dotted = f"{above}{name}"
         found |= flatten(value, f"{dotted}.") if isinstance(value, Mapping) else {dotted: value}
     return found
@@ -177,8 +157,4 @@ def flatten(fields: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 def _compare_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Change]:
     """Return the values that changed, lists left out."""
     pairs = {name: (before.get(name), after.get(name)) for name in sorted(before.keys() | after.keys())}
-    return {name: (x, y) for name, (x, y) in pairs.items() if x != y and not isinstance(x or y, list)}
-
-
-def _show_changes(changes: Mapping[str, Change]) -> dict[str, dict[str, Any]]:
-    return {name: {"from": before, "to": after} for name, (before, after) in changes.items()}
+    return {n: {"from": x, "to": y} for n, (x, y) in pairs.items() if x != y and not isinstance(x or y, list)}

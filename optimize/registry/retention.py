@@ -12,7 +12,7 @@ from pathlib import Path
 import orjson
 
 from optimize.registry.aliases import version_before
-from optimize.registry.versions import hold_lock, read_if_present
+from optimize.registry.versions import hold_lock
 from program.errors import IntegrityError, VersionError
 from program.serve import reference
 from program.serve.experiment_store import EXPERIMENTS
@@ -73,8 +73,7 @@ def _decide_retention(base: Path, name: str, keep: int, *, parents: set[str], na
     digests, broken = {}, {}
     for version in reference.find_versions(base, name):
         try:
-            if read_if_present(folder / version):
-                digests[version] = verify_folder(folder / version).digest
+            digests[version] = verify_folder(folder / version).digest
         except IntegrityError as error:
             broken[version] = str(error)
     reasons = dict.fromkeys(broken, "cannot be read")

@@ -9,20 +9,19 @@ import contextlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import orjson
-
 from optimize.labelled.split import question_digest
 from program.errors import IntegrityError, RagcError, SettingsError, VersionError
 from program.serve import manifest, reference
+from program.serve.reference import Manifest
 from program.settings import artifacts_root
-from program.storage import ASIDE, sync_folder, write_whole
+from program.storage import ASIDE, append_row, read_rows, sync_folder, write_whole
 
 LOCK = ".lock"
 LOCK_SECONDS = 60.0
@@ -117,40 +116,87 @@ def list_versions(name: str = "", root: Path | str | None = None) -> list[Listed
                 pointing[version] = (*pointing.get(version, ()), alias)
             except (IntegrityError, VersionError) as error:
                 lost.append(Listed(one, "", "", "", (alias,), None, {}, str(error)))
-        for version in reference.find_versions(base, one):
+        for version, read in scan_versions(base, one):
             at = pointing.get(version, ())
-            try:
-                if read := read_if_present(base / one / "versions" / version):
-                    scores = read.section("scores")
-                    found.append(Listed(one, version, read.digest, read.created_at, at, read.parent, scores))
-            except IntegrityError as error:
-                found.append(Listed(one, version, "", "", at, None, {}, str(error)))
+            if isinstance(read, IntegrityError):
+                found.append(Listed(one, version, "", "", at, None, {}, str(read)))
+            else:
+                scores = read.section("scores")
+                found.append(Listed(one, version, read.digest, read.created_at, at, read.parent, scores))
         found += lost
     return found
 
 
-def read_if_present(folder: Path) -> manifest.Manifest | None:
-    """Read a version's manifest; None when its folder was removed meanwhile.
+def scan_versions(root: Path, name: str) -> Iterator[tuple[str, Manifest | IntegrityError]]:
+    """Yield the versions of a name, oldest first: the manifest, unchecked, or why it cannot be read.
 
-    Raises `IntegrityError` when the folder is there and its manifest cannot be read.
+    A folder that was removed since it was listed is left out.
     """
-    try:
-        return manifest.read_manifest(folder)
-    except IntegrityError:
-        if folder.exists():
-            raise
-        return None
+    for version in reference.find_versions(root, name):
+        folder = root / name / "versions" / version
+        try:
+            yield version, reference.read_manifest(folder)
+        except IntegrityError as error:
+            if folder.exists():
+                yield version, error
 
 
-def read_manifests(root: Path, name: str) -> list[manifest.Manifest]:
+def read_manifests(root: Path, name: str) -> list[Manifest]:
     """Read the manifests of a name, oldest first; warn of what cannot be read."""
     found = []
-    for version in reference.find_versions(root, name):
-        try:
-            found.append(read_if_present(root / name / "versions" / version))
-        except IntegrityError as error:
-            _warn_once(f"{name}@{version}", str(error))
-    return list(filter(None, found))
+    for version, read in scan_versions(root, name):
+        if isinstance(read, IntegrityError):
+            _warn_once(f"{name}@{version}", str(read))
+        else:
+            found.append(read)
+    return found
+
+
+def read_ancestors(ref: str, root: Path | str | None = None) -> list[Manifest]:
+    """Return the manifests of a version and of those it was compiled from."""
+    found: dict[Path, Manifest] = {}
+    wanted: str | None = ref
+    with contextlib.suppress(VersionError, IntegrityError):
+        while wanted and (one := reference.resolve(wanted, root)).path not in found:
+            found[one.path] = one
+            wanted, root = one.parent, one.path.parents[2]
+    return list(found.values())
+
+
+def order_lineage(found: Sequence[Listed]) -> list[tuple[int, Listed]]:
+    """Order versions by families: each after the one it was compiled from, with its depth.
+
+    Only an older number counts as a parent, so that no hand-made manifest closes a circle.
+    """
+    above: dict[str, str] = {}
+    for one in found:
+        older = [other for other in found if _find_number(other) < _find_number(one)]
+        named = [o.version for o in older if one.parent in (f"{o.name}@{o.version}", f"{o.name}@v{_find_number(o)}")]
+        above[one.version] = named[0] if len(named) == 1 else ""
+
+    def grow(parent: str, depth: int) -> Iterator[tuple[int, Listed]]:
+        for one in found:
+            if above[one.version] == parent:
+                yield depth, one
+                yield from grow(one.version, depth + 1)
+
+    return list(grow("", 0))
+
+
+def _find_number(listed: Listed) -> int:
+    return reference.version_number(listed.version)
+
+
+def open_published(ref: str, root: Path | str | None = None) -> Manifest:
+    """Open a version below the artifacts folder, each byte checked.
+
+    Raises `VersionError` for a folder elsewhere.
+    """
+    found = manifest.open_version(ref, root)
+    if not found.version:
+        what = f"{found} is not a version below {artifacts_root(root)}."
+        raise VersionError(what, "Name a published version, such as support@v8.")
+    return found
 
 
 @cache
@@ -249,8 +295,8 @@ def note_test_use(root: Path, name: str, by: str, questions: Iterable[str], iden
         number = 1 + _count_uses(row for row in rows if row["look"] != identity)
         if identity not in {row["look"] for row in rows}:
             line = {"look": identity, "by": by, "number": number, "questions": "".join(sorted(digests))}
-            with contextlib.suppress(OSError), (root / name / LOOKS).open("ab") as file:
-                file.write(b"\n" * bool(file.tell()) + orjson.dumps(line))  # apart from what was cut off before it
+            with contextlib.suppress(OSError):
+                append_row(root / name / LOOKS, line)
     return number
 
 
@@ -271,18 +317,15 @@ def _read_ledger(root: Path, name: str, digests: set[str]) -> Iterator[Mapping[s
     """
     seen = set()
     with contextlib.suppress(OSError):
-        for line in (root / name / LOOKS).read_bytes().splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                row = orjson.loads(line)
+        for row in filter(None, read_rows(root / name / LOOKS)):
+            with contextlib.suppress(KeyError, TypeError):
                 text = row["questions"]
                 if digests & {text[at : at + DIGITS] for at in range(0, len(text), DIGITS)}:
                     seen.add(row["look"])
                     yield row
-    for version in reference.find_versions(root, name):
-        with contextlib.suppress(IntegrityError):
-            sealed = read_if_present(root / name / "versions" / version)
-            optimizer = sealed.section("optimizer") if sealed else {}
-            tested = sealed.section("data").get("test", {}).get("questions", ()) if sealed else ()
+    for _, sealed in scan_versions(root, name):
+        if isinstance(sealed, Manifest):
+            optimizer, tested = sealed.section("optimizer"), sealed.section("data").get("test", {}).get("questions", ())
             known = "study" not in optimizer or optimizer["study"] in seen
             if not known and digests & {digest[:DIGITS] for digest in tested}:
                 yield {"look": optimizer["study"], "number": optimizer.get("test_looks", 0)}

@@ -22,7 +22,7 @@ from program.loop.rag import AgenticRAG
 from program.models.catalog import list_names, missing_keys
 from program.models.embedded.decider import LocalDecider
 from program.models.language.layout import Layout
-from program.serve.manifest import Manifest
+from program.serve.reference import Manifest
 
 STATE = "program.json"
 HEADS = "heads.safetensors"
@@ -67,10 +67,10 @@ def restore_program(
 
     Raises `IntegrityError` when they are another program's, `VersionError` for an unknown point.
     """
-    state = orjson.loads((manifest.folder / STATE).read_bytes())
+    state = orjson.loads((manifest.path / STATE).read_bytes())
     check_fit(manifest, program, state, weights)
     program.load_state(state["self"] if isinstance(program, dspy.Predict) else state)
-    heads = manifest.folder / HEADS
+    heads = manifest.path / HEADS
     if embedded is not None and heads.is_file():
         embedded.import_heads(load_file(heads))
     points: Mapping[str, Mapping[str, float]] = manifest.section("points")

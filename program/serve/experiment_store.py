@@ -15,7 +15,7 @@ import re
 import socket
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -26,10 +26,9 @@ from typing import Any, Literal, cast
 import orjson
 
 from program.errors import ExperimentError, IntegrityError
-from program.serve.manifest import digest_of
-from program.serve.reference import is_name
+from program.serve.reference import digest_of, is_name
 from program.settings import artifacts_root
-from program.storage import write_whole
+from program.storage import append_row, write_whole
 
 DESIGN = "experiment.json"
 STATE = "state.json"
@@ -45,7 +44,6 @@ _GUARD = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]{0,39})\s*(<=|>=|<|>)\s*([-+0-9.eE
 KEY = "RAGC_UNIT_KEY"
 PATTERN = "exposures-*.jsonl"
 MIN_KEY = 16
-ExposureRow = Mapping[str, Any]
 _WHOLE = 2**64
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
@@ -251,35 +249,18 @@ class ExposureLog:
 
     def append(self, kind: str, **fields: Any) -> None:
         """Write one row with the time. Raises `OSError` when the disk does not take it."""
-        row, process = self._format_row(kind, fields), os.getpid()  # another after a fork
+        process = os.getpid()  # another after a fork
         path = self._folder / f"exposures-{self._host}-{process}.jsonl"
-        path.touch(0o640)
-        with path.open("ab", buffering=0) as file:
-            if self._begun_by != process:  # a process id comes again, and an earlier holder may have died in a row
-                row = (b"\n" if file.tell() else b"") + self._format_row("opened", self._opened) + row
-            written = file.write(row)  # in one call, which the system mixes with no other
-        self._begun_by = process if written == len(row) else 0  # else what follows starts on a line of its own
-        if written < len(row):
-            raise OSError(f"{path} took {written} of {len(row)} bytes")
+        if self._begun_by != process:  # a process id comes again, perhaps with another key
+            path.touch(0o640)
+            self._write_row(path, "opened", self._opened)
+            self._begun_by = process
+        self._write_row(path, kind, fields)
 
-    def _format_row(self, kind: str, fields: ExposureRow) -> bytes:
-        row = {"kind": kind, "ts": round(time.time(), 3), "experiment": self._experiment, **fields}
-        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+    def _write_row(self, path: Path, kind: str, fields: Mapping[str, Any]) -> None:
+        append_row(path, {"kind": kind, "ts": round(time.time(), 3), "experiment": self._experiment, **fields})
 
 
 def log_files(folder: Path) -> list[Path]:
     """List the exposure files of a folder, one a process."""
     return sorted(folder.glob(PATTERN))
-
-
-def read_exposures(path: Path) -> Iterator[ExposureRow | None]:
-    """Yield the rows of a file; None for a line that is none (torn by a kill)."""
-    with path.open("rb") as file:
-        for line in file:
-            if line == b"\n":
-                continue
-            try:
-                row = orjson.loads(line)
-                yield row if isinstance(row["ts"], float | int) and isinstance(row["kind"], str) else None
-            except (ValueError, KeyError, TypeError):
-                yield None

@@ -20,7 +20,7 @@ from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.reader import READER, shared_reader
 from program.models.requests import RequestCache
 from program.serve.artifact import DEFAULT_POINT, describe_structure, export_state, restore_program
-from program.serve.manifest import Manifest, digest_of
+from program.serve.reference import Manifest, digest_of
 
 MODULE = "module"  # kind of program in a manifest; one without a kind is a project's
 Factory = Callable[[], dspy.Module]

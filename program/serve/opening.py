@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from program.models.catalog import Models
     from program.serve.factory import Factory
     from program.serve.follow import Followed
-    from program.serve.manifest import Manifest
+    from program.serve.reference import Manifest
 
 _log = logging.getLogger(__name__)
 Advance = Callable[[int, int], None]
@@ -81,7 +81,7 @@ def load(
             reference, root, lambda: load(reference, point=point, artifacts=root, project=project, progress=progress)
         )
     manifest = open_version(reference, artifacts)
-    with refuse_unreadable(manifest.folder):
+    with refuse_unreadable(manifest.path):
         if make is not None or manifest.section("program").get("kind"):
             from program.serve.factory import restore_module
 
@@ -93,7 +93,7 @@ def load(
     if manifest.section("knowledge").get("corpus_digest") not in (None, library.corpus_digest):
         changed = "%s was compiled over other documents than there are now: measure it again with `ragc eval`."
         _log.warning(changed, manifest.label)
-    with refuse_unreadable(manifest.folder):
+    with refuse_unreadable(manifest.path):
         artifact.restore_program(program, manifest, models.embedded, models.weights, point)
     return program
 
@@ -186,7 +186,7 @@ def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project
     if given is not None:
         return Project.open(given)
     noted = str(manifest.section("knowledge").get("project", ""))
-    folder = Path(os.path.normpath(manifest.folder / "../../.." / noted))  # noted relative to the artifacts folder
+    folder = Path(os.path.normpath(manifest.path / "../../.." / noted))  # noted relative to the artifacts folder
     try:
         return Project.open(folder)
     except SettingsError as error:

@@ -1,15 +1,19 @@
-"""From a reference such as `helpdesk@production` to the one version folder it names."""
+"""From a reference such as `helpdesk@production` to the one version it names, and what its manifest says."""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import os
 import re
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from program.errors import IntegrityError, VersionError
 from program.settings import NAME, artifacts_root
@@ -35,16 +39,67 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionFolder:
-    """A version on disk."""
+class Manifest:
+    """A version on disk, by what its manifest says."""
 
-    path: Path
-    digest: str  # the digest of its manifest
-    name: str = ""
-    version: str = ""  # the name of the folder, `v7-3fa9c1d2`; empty outside the artifacts folder
+    path: Path  # the sealed folder
+    digest: str  # the digest of the manifest's bytes, which is the version's own
+    name: str  # the name of the program
+    version: str  # the name of the folder, `v7-3fa9c1d2`; empty outside the artifacts folder
+    files: Mapping[str, tuple[int, str]]  # the size and the digest of each sealed file by name
+    fields: Mapping[str, Any]  # all that the manifest says, keys of a newer minor schema included
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}" if self.version else str(self.path)
+
+    @property
+    def label(self) -> str:
+        """The name and the number, `helpdesk@v7`, as messages say them."""
+        return f"{self.name}@{self.fields.get('version', '')}"
+
+    @property
+    def full_label(self) -> str:
+        """The label with the digest's beginning, `helpdesk@v7-3fa9c1d2`, wherever the folder is."""
+        return f"{self.label}-{self.digest[7:15]}"
+
+    @property
+    def parent(self) -> str | None:
+        """The reference of the version that this one was compiled from."""
+        return self.fields.get("parent")
+
+    @property
+    def created_at(self) -> str:
+        """The time of sealing, UTC, ISO 8601."""
+        return str(self.fields.get("created_at", ""))
+
+    @property
+    def content_digest(self) -> str:
+        """The digest of the program alone: equal for two versions that hold the same one."""
+        return str(self.fields.get("content_digest", ""))
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return a table of the manifest, such as `points`; empty when there is none."""
+        found = self.fields.get(name)
+        return found if isinstance(found, Mapping) else {}
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read a folder's manifest, its files unchecked. Raises `IntegrityError`."""
+    try:
+        content = (folder / MANIFEST).read_bytes()
+        fields = orjson.loads(content)
+        if not isinstance(fields.get("parent"), str | None):
+            raise TypeError("a parent is a reference")
+        files = {str(f["path"]): (int(f["size"]), str(f["digest"])) for f in fields["files"]}
+        version = folder.name if is_version(folder.name) else ""
+        return Manifest(folder, digest_of(content), str(fields.get("name", "")), version, files, fields)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError.unreadable(folder / MANIFEST, "Restore the folder from a copy.") from error
+
+
+def digest_of(content: bytes) -> str:
+    """Return `sha256:` and 64 hexadecimal digits."""
+    return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
 def is_name(text: str) -> bool:
@@ -90,33 +145,23 @@ def parse_reference(given: str | Path) -> Reference:
     return Reference(name, selector)
 
 
-def resolve(given: str | Path, root: Path | str | None = None) -> VersionFolder:
-    """Find the version folder that a reference, or the path of a folder, names.
+def resolve(given: str | Path, root: Path | str | None = None) -> Manifest:
+    """Find the version that a reference, or the path of a folder, names.
 
-    A reference stays below `artifacts_root(root)` and goes through no link. A folder may lie anywhere; it is recognised
-    by a path separator or by holding a manifest. Raises `VersionError` when nothing or more than one version fits,
-    `IntegrityError` when an alias names other bytes than it was set to.
+    Its files are not checked. A reference stays below `artifacts_root(root)` and goes through no link. A folder may lie
+    anywhere; it is recognised by a path separator or by holding a manifest. Raises `VersionError` when nothing or more
+    than one version fits, `IntegrityError` when a manifest cannot be read, or is another than an alias was set to.
     """
-    text = _require_text(given)
-    base = artifacts_root(root)
-    folder = _find_sealed_folder(text)
-    is_path = text.startswith((".", "/")) or ("@" not in text and any(c in text for c in ("/", os.sep, ":")))
-    if is_path and folder is not None:
-        return _describe_folder(folder, base)
-    if is_path:
-        what = f"{_quote_text(text)} is not the folder of a version: it holds no {MANIFEST}."
-        raise VersionError(what, "Name a folder such as artifacts/NAME/versions/v7-3fa9c1d2, or NAME@latest.")
-    try:
-        reference = parse_reference(text)
-        fitting = _find_fitting(reference, base)
-    except VersionError:
-        if folder is not None:
-            return _describe_folder(folder, base)
-        raise
+    text, base = _require_text(given), artifacts_root(root)
+    if (folder := _find_folder(text)) is not None:
+        found = read_manifest(folder)
+        return found if folder.parent == base / found.name / "versions" else replace(found, version="")
+    reference = parse_reference(text)
+    fitting = _find_fitting(reference, base)
     if len(fitting) > 1:
         options = [f"{reference.name}@{version}" for version in fitting]
         raise VersionError(f"{reference} is ambiguous: {' and '.join(options)}.", "Name one of them in full.")
-    found = _describe_folder(base / reference.name / "versions" / fitting[0], base)
+    found = read_manifest(_require_no_link(base / reference.name / "versions" / fitting[0] / MANIFEST, base).parent)
     if is_alias(reference.selector):
         expected = read_alias(base, reference.name, reference.selector)["digest"]
         if found.digest != expected:
@@ -157,7 +202,7 @@ def read_alias(root: Path, name: str, alias: str) -> dict[str, str]:
         raise _explain_unknown(f"{name}@{alias}", alias, [*known, *find_versions(root, name)], f"{name}@")
     path = _require_no_link(root / name / "aliases" / f"{alias}.json", root)
     try:
-        found = json.loads(path.read_bytes())
+        found = orjson.loads(path.read_bytes())
         version, digest = found["version"], found["digest"]
         sound = is_version(version) and re.fullmatch(DIGEST, digest)
     except (OSError, ValueError, KeyError, TypeError):
@@ -182,8 +227,8 @@ def _find_fitting(reference: Reference, base: Path) -> list[str]:
         return [target]
     if re.fullmatch(DIGEST, chosen):
         fitting = [version for version in known if version.endswith(chosen[7:15])]
-        folder = base / name / "versions"
-        fitting = [version for version in fitting if _describe_folder(folder / version, base).digest.startswith(chosen)]
+        paths = [_require_no_link(base / name / "versions" / version / MANIFEST, base) for version in fitting]
+        fitting = [path.parent.name for path in paths if digest_of(path.read_bytes()).startswith(chosen)]
     else:
         number = known[-1].partition("-")[0] if chosen == LATEST else chosen
         fitting = [version for version in known if number in (version, version.partition("-")[0])]
@@ -207,27 +252,15 @@ def _require_text(given: object) -> str:
     )
 
 
-def _find_sealed_folder(text: str) -> Path | None:
-    """Return the folder at a path when it holds a manifest, links resolved."""
-    try:
-        folder = Path(text)
-        return folder.resolve() if text and (folder / MANIFEST).is_file() else None
-    except (OSError, ValueError):
-        return None
-
-
-def _describe_folder(folder: Path, base: Path) -> VersionFolder:
-    """Return a version folder with its digest; named when it is below the root."""
-    inside = folder.is_relative_to(base)
-    path = _require_no_link(folder / MANIFEST, base) if inside else folder / MANIFEST
-    try:
-        digest = "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise IntegrityError(f"{folder} holds no readable {MANIFEST}.", "Restore the folder.") from error
-    parts = folder.relative_to(base).parts if inside else ()
-    if len(parts) == 3 and is_name(parts[0]) and parts[1] == "versions" and is_version(parts[2]):
-        return VersionFolder(folder, digest, parts[0], parts[2])
-    return VersionFolder(folder, digest)
+def _find_folder(text: str) -> Path | None:
+    """Return the sealed folder at a path, links resolved; None for what may be a reference."""
+    with suppress(OSError, ValueError):
+        if text and (Path(text) / MANIFEST).is_file():
+            return Path(text).resolve()
+    if text.startswith((".", "/")) or ("@" not in text and any(c in text for c in ("/", os.sep, ":"))):
+        what = f"{_quote_text(text)} is not the folder of a version: it holds no {MANIFEST}."
+        raise VersionError(what, "Name a folder such as artifacts/NAME/versions/v7-3fa9c1d2, or NAME@latest.")
+    return None
 
 
 def _require_no_link(path: Path, base: Path) -> Path:

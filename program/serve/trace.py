@@ -17,6 +17,7 @@ import orjson
 from filelock import FileLock
 
 from program.answer import Answer, Outcome, Step
+from program.storage import append_row, read_rows
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
@@ -39,12 +40,9 @@ class LineLog:
     files: int = FILES
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Append one line in one write, so that no two are ever mixed."""
+        """Append one line; raises `OSError` when the disk does not take it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab", buffering=0) as file:
-            file.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
-            full = file.tell() >= self.largest
-        if full:
+        if append_row(self.path, entry) >= self.largest:
             with FileLock(f"{self.path}.lock"):
                 if self.path.is_file() and self.path.stat().st_size >= self.largest:  # no other process was first
                     handler = RotatingFileHandler(self.path, backupCount=self.files, delay=True)
@@ -55,16 +53,11 @@ class LineLog:
         """Yield every entry, oldest first; report the place of a line that is none."""
         older = [self.path.with_name(f"{self.path.name}.{n}") for n in range(self.files, 0, -1)]
         for path in filter(Path.is_file, (*older, self.path)):
-            with path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    try:
-                        entry = orjson.loads(line)
-                    except orjson.JSONDecodeError:
-                        entry = None
-                    if isinstance(entry, dict):
-                        yield entry
-                    else:
-                        report_unread(f"{path} line {number}")
+            for number, entry in enumerate(read_rows(path), 1):
+                if entry is None:
+                    report_unread(f"{path} line {number}")
+                else:
+                    yield entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from optimize.compiler.compile import compile_project
 from program import load
 from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway
-from program.serve.manifest import read_manifest
 from program.serve.reference import resolve
 from tests.program.models.responder import responding
 from tests.support.provider import Served, completion
@@ -95,7 +94,7 @@ def compile_(folder, **options):
 
 
 def manifest_of(folder, reference):
-    return read_manifest(resolve(reference, folder / "artifacts").path)
+    return resolve(reference, folder / "artifacts")
 
 
 @pytest.fixture

@@ -43,8 +43,8 @@ def ragc(tmp_path):
 
 def test_a_published_version_is_sealed_and_numbered_and_no_number_is_used_twice(two):
     found = open_version("helpdesk@v2", two)
-    assert (found.name, found.version, found.parent) == ("helpdesk", "v2", "helpdesk@v1")
-    assert re.fullmatch("v2-[0-9a-f]{8}", found.folder.name) and found.folder.name.endswith(found.digest[7:15])
+    assert (str(found), found.label, found.parent) == (found.full_label, "helpdesk@v2", "helpdesk@v1")
+    assert re.fullmatch("v2-[0-9a-f]{8}", found.version) and found.version.endswith(found.digest[7:15])
     same = open_version(publish(two, 0.5), two)
     assert (same.content_digest, same.digest == found.digest) == (found.content_digest, False)
     folder(two, "helpdesk@v1").rename(two / "gone")

@@ -16,7 +16,7 @@ from optimize.labelled.split import (
     split_questions,
     write_splits,
 )
-from optimize.registry.lineage import read_ancestors
+from optimize.registry.versions import read_ancestors
 from program.knowledge.project import Project
 from tests.optimize.conftest import invoke, invoke_json
 

@@ -17,8 +17,8 @@ from program.errors import IntegrityError, ModelError, VersionError
 from program.loop.policy import read_setting
 from program.serve import follow
 from program.serve.artifact import describe_structure
-from program.serve.manifest import read_manifest
 from program.serve.opening import open_latest
+from program.serve.reference import read_manifest
 
 QUESTION = "How many watts does the Wren draw?"
 
@@ -35,7 +35,7 @@ def changed(compiled, tmp_path):
     def publish(manifest=lambda fields: None, state=lambda parts: None):
         folder = version_folder(compiled, 2)
         fields = json.loads((folder / "manifest.json").read_bytes())
-        files = {file.path: (folder / file.path).read_bytes() for file in read_manifest(folder).files}
+        files = {name: (folder / name).read_bytes() for name in read_manifest(folder).files}
         parts = json.loads(files["program.json"])
         manifest(fields)
         state(parts)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
 from program import Experiment
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_store import DESIGN, ExposureLog, choose_arm, is_included, log_files, read_exposures
+from program.serve.experiment_store import DESIGN, ExposureLog, choose_arm, is_included, log_files
+from program.storage import read_rows
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -39,7 +40,7 @@ def folder(root):
 
 
 def rows(root, kind=""):
-    return [row for row in read_rows(folder(root)) if row["kind"] == kind or not kind]
+    return [row for row in read_logs(folder(root)) if row["kind"] == kind or not kind]
 
 
 def test_a_user_gets_the_arm_of_the_hash_every_time_and_it_says_which_and_why(tmp_path):
@@ -180,7 +181,7 @@ def test_processes_forked_from_one_experiment_agree_on_every_user_and_log_to_a_f
         assert child.exitcode == 0
     found = report_experiment(NAME, tmp_path)
     assert (found.files, sum(arm.units for arm in found.arms)) == (5, 60)
-    assert found.accounting.crossed == found.accounting.torn == found.accounting.malformed == 0
+    assert found.accounting.crossed == found.accounting.unusable == 0
     assert found.accounting.rows == 3 + 4 * (1 + 90 * 3)
 
 
@@ -240,8 +241,8 @@ def open_log(folder):
     return ExposureLog(folder, NAME, "sha256:0", KEY.encode())
 
 
-def read_rows(folder):
-    return [row for path in log_files(folder) for row in read_exposures(path)]
+def read_logs(folder):
+    return [row for path in log_files(folder) for row in read_rows(path)]
 
 
 def _write_for_ever(folder):
@@ -262,6 +263,6 @@ def test_rows_survive_a_killed_process_and_its_torn_last_line_is_counted(tmp_pat
     whole = left.count(b"\n")
     with files[0].open("r+b") as file:  # what a power cut leaves of the last row
         file.truncate(left.rindex(b"\n") + 1 - 7)
-    *found, torn = read_rows(tmp_path)
+    *found, torn = read_logs(tmp_path)
     assert [row["request"] for row in found[1:]] == [str(n) for n in range(len(found) - 1)]
     assert (len(found), torn) == (whole - 1, None)

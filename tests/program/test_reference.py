@@ -11,7 +11,7 @@ from safetensors.numpy import save
 from optimize.registry import versions as registry
 from program import load
 from program.errors import IntegrityError, VersionError
-from program.serve.manifest import find_differences, read_manifest, seal_folder, verify_folder
+from program.serve.manifest import find_differences, seal_folder, verify_folder
 from program.serve.reference import list_programs, parse_reference, resolve
 
 
@@ -20,7 +20,7 @@ def add_version(root, name, number, text="{}"):
     sealed = seal_folder(root / "aside", {"name": name, "version": f"v{number}"}, {"program.json": text.encode()})
     version = f"v{number}-{sealed.digest[7:15]}"
     (root / name / "versions").mkdir(parents=True, exist_ok=True)
-    sealed.folder.rename(root / name / "versions" / version)
+    sealed.path.rename(root / name / "versions" / version)
     return version
 
 
@@ -51,7 +51,7 @@ def test_every_form_of_reference_names_its_version(root, known):
         found = resolve(text, root)
         assert (found.name, found.version) == ("helpdesk", known[number]), text
         assert found.path == root.resolve() / "helpdesk" / "versions" / known[number]
-    outside = seal_folder(root / "copied", {"name": "helpdesk", "version": "v1"}, {}).folder
+    outside = seal_folder(root / "copied", {"name": "helpdesk", "version": "v1"}, {}).path
     assert resolve(str(outside), root).version == ""
 
 
@@ -129,13 +129,13 @@ EARLIER = Path(__file__).parent / "schema1"
 
 @pytest.fixture
 def folder(tmp_path):
-    return seal_folder(tmp_path / "sealed", FIELDS, FILES).folder
+    return seal_folder(tmp_path / "sealed", FIELDS, FILES).path
 
 
 def test_a_sealed_folder_verifies_and_reads_back(folder):
     manifest = verify_folder(folder)
-    assert (manifest.name, manifest.version, manifest.parent) == ("helpdesk", "v1", None)
-    assert [(f.path, f.size) for f in manifest.files] == [("program.json", 8), ("scores.jsonl", 13)]
+    assert (manifest.label, manifest.version, manifest.parent) == ("helpdesk@v1", "", None)
+    assert {n: size for n, (size, _) in manifest.files.items()} == {"program.json": 8, "scores.jsonl": 13}
     assert (manifest.section("points"), manifest.section("cost")) == ({"balanced": {"k": 8}}, {})
     assert manifest.fields["schema"] == {"major": 2, "minor": 0}
     with pytest.raises(FileExistsError):
@@ -153,9 +153,9 @@ def test_every_flipped_byte_of_every_file_is_found(folder):
 
 
 def test_every_difference_is_listed_at_once(folder, tmp_path):
-    assert find_differences(folder, read_manifest(folder).digest) == []
-    assert "instead of sha256:0" in find_differences(folder, "sha256:" + "0" * 64)[0]
-    assert "is of another version: v1-" in find_differences(shutil.copytree(folder, tmp_path / "v2-00000000"))[0]
+    assert (
+        "is of another version: helpdesk@v1-" in find_differences(shutil.copytree(folder, tmp_path / "v2-00000000"))[0]
+    )
     (folder / "program.json").rename(tmp_path / "elsewhere.json")
     (folder / "extra.json").write_bytes(b"{}")
     (folder / "scores.jsonl").write_bytes(b"{}")
