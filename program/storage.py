@@ -137,7 +137,7 @@ def append_row(path: Path, row: Mapping[str, Any]) -> int:
         return file.tell()
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any] | None]:
+def read_json_rows(path: Path) -> Iterator[dict[str, Any] | None]:
     """Yield the rows of a file of JSON lines.
 
     A line that is none, such as one torn by a kill, is None.

@@ -168,7 +168,7 @@ def count_breaches(guard: MetricGuard, merged: MergedLogs, arm: str) -> tuple[in
 
 
 def compare_arms(design: Design, merged: MergedLogs) -> list[ArmReport]:
-    """Return what each arm did, the control first, and each challenger against the control."""
+    """Return what each arm did, the control first, the others against it."""
     outcomes = merged.list_outcomes(design)
     moments = {arm: Moments.from_outcomes(users) for arm, users in outcomes.items()}
     binary = all(value in {0.0, 1.0} for users in outcomes.values() for user in users for value in user)

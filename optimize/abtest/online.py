@@ -21,7 +21,7 @@ from optimize.registry.versions import hold_lock, open_published
 from program.errors import ExperimentError
 from program.serve import experiment_store as store
 from program.settings import artifacts_root
-from program.storage import read_rows, write_whole
+from program.storage import read_json_rows, write_whole
 
 OnlineVerdict = Literal["better", "worse", "halted", "no_detectable_difference", "undecided"]
 ALPHA = 0.05
@@ -125,7 +125,7 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
     if missing := [str(place) for place in logs if not Path(place).is_dir()]:
         raise ExperimentError(f"{', '.join(missing)} is not a folder.", "Name folders of exposures-*.jsonl files.")
     files = [path for place in (folder, *map(Path, logs)) for path in store.log_files(place)]
-    merged = arm_statistics.merge_rows(design, chain.from_iterable(map(read_rows, files)))
+    merged = arm_statistics.merge_rows(design, chain.from_iterable(map(read_json_rows, files)))
     arms, guards = arm_statistics.compare_arms(design, merged), arm_statistics.check_guards(design, merged)
     state = store.read_state(folder)
     if state.running and (reason := _find_halt_reason(design, merged, arms, guards)):

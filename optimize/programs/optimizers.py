@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import dspy
@@ -72,20 +70,28 @@ def _mipro(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, w
 
 
 def _gepa(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
-    from gepa.core.result import GEPAResult
-    from gepa.core.state import GEPAState
-
-    with TemporaryDirectory() as folder:
-        optimizer = dspy.GEPA(metric=metric, auto="light", reflection_lm=writer, seed=seed, log_dir=folder)
-        try:
-            return optimizer.compile(program, trainset=train, valset=dev)
-        except BudgetStop:
-            if not (Path(folder) / "gepa_state.bin").is_file():
-                raise
-            best = GEPAResult.from_state(GEPAState.load(folder)).best_candidate
+    best = _BestCandidate()
+    optimizer = dspy.GEPA(
+        metric=metric, auto="light", reflection_lm=writer, seed=seed, gepa_kwargs={"callbacks": [best]}
+    )
+    try:
+        return optimizer.compile(program, trainset=train, valset=dev)
+    except BudgetStop:
+        if best.texts is None:
+            raise
     for name, predictor in program.named_predictors():
-        predictor.signature = predictor.signature.with_instructions(best[name])
+        predictor.signature = predictor.signature.with_instructions(best.texts[name])
     return program
+
+
+class _BestCandidate:
+    """Hears from GEPA which instructions, by predictor, are the best so far."""
+
+    texts: Mapping[str, str] | None = None
+
+    def on_valset_evaluated(self, event: Mapping[str, Any]) -> None:
+        if event["is_best_program"]:
+            self.texts = event["candidate"]
 
 
 WRITERS = ("mipro", "gepa")

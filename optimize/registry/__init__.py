@@ -1,3 +1,3 @@
 """The versions of a program: published, aliased, compared and removed."""
 
-__all__ = ["aliases", "diff", "lineage", "retention", "versions"]
+__all__ = ["aliases", "diff", "retention", "versions"]

@@ -21,7 +21,7 @@ from program.errors import IntegrityError, RagcError, SettingsError, VersionErro
 from program.serve import manifest, reference
 from program.serve.reference import Manifest
 from program.settings import artifacts_root
-from program.storage import ASIDE, append_row, read_rows, sync_folder, write_whole
+from program.storage import ASIDE, append_row, read_json_rows, sync_folder, write_whole
 
 LOCK = ".lock"
 LOCK_SECONDS = 60.0
@@ -128,9 +128,10 @@ def list_versions(name: str = "", root: Path | str | None = None) -> list[Listed
 
 
 def scan_versions(root: Path, name: str) -> Iterator[tuple[str, Manifest | IntegrityError]]:
-    """Yield the versions of a name, oldest first: the manifest, unchecked, or why it cannot be read.
+    """Yield a name's versions, oldest first.
 
-    A folder that was removed since it was listed is left out.
+    With each comes its manifest, unchecked, or why it cannot be read. A folder that was removed since it was listed is
+    left out.
     """
     for version in reference.find_versions(root, name):
         folder = root / name / "versions" / version
@@ -164,9 +165,9 @@ def read_ancestors(ref: str, root: Path | str | None = None) -> list[Manifest]:
 
 
 def order_lineage(found: Sequence[Listed]) -> list[tuple[int, Listed]]:
-    """Order versions by families: each after the one it was compiled from, with its depth.
+    """Order versions by families, with the depth of each in its own.
 
-    Only an older number counts as a parent, so that no hand-made manifest closes a circle.
+    A version comes after the one it was compiled from. Only an older number counts as a parent, so that no hand-made manifest closes a circle.
     """
     above: dict[str, str] = {}
     for one in found:
@@ -317,7 +318,7 @@ def _read_ledger(root: Path, name: str, digests: set[str]) -> Iterator[Mapping[s
     """
     seen = set()
     with contextlib.suppress(OSError):
-        for row in filter(None, read_rows(root / name / LOOKS)):
+        for row in filter(None, read_json_rows(root / name / LOOKS)):
             with contextlib.suppress(KeyError, TypeError):
                 text = row["questions"]
                 if digests & {text[at : at + DIGITS] for at in range(0, len(text), DIGITS)}:

@@ -231,7 +231,10 @@ def _check_decision_model(name: str) -> None:
 
 
 def open_probe(name: str, provider: ProviderSettings, role: str = "write", local: str = "") -> Any:
-    """Return a client by which a model is tried and timed. Raises `ModelError` as `open_endpoint` does."""
+    """Return a client by which a model is tried and timed.
+
+    Raises `ModelError` as `open_endpoint` does.
+    """
     endpoint = open_endpoint(name, provider, role, local)
     return DecisionModel(endpoint) if is_decision_model(name) else ProviderLM(endpoint)
 
@@ -285,7 +288,7 @@ def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
     of_model = provider.model.get(name)
     if not name or name.startswith(LOCAL) or (of_model is not None and of_model.api_base):
         return []
-    return providers.missing_keys(name)
+    return providers.list_missing_keys(name)
 
 
 def list_names(names: Names) -> tuple[str, ...]:

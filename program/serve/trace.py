@@ -17,7 +17,7 @@ import orjson
 from filelock import FileLock
 
 from program.answer import Answer, Outcome, Step
-from program.storage import append_row, read_rows
+from program.storage import append_row, read_json_rows
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
@@ -53,7 +53,7 @@ class LineLog:
         """Yield every entry, oldest first; report the place of a line that is none."""
         older = [self.path.with_name(f"{self.path.name}.{n}") for n in range(self.files, 0, -1)]
         for path in filter(Path.is_file, (*older, self.path)):
-            for number, entry in enumerate(read_rows(path), 1):
+            for number, entry in enumerate(read_json_rows(path), 1):
                 if entry is None:
                     report_unread(f"{path} line {number}")
                 else:

@@ -17,7 +17,7 @@ from optimize.abtest.online import look_at_experiment, report_experiment, start_
 from program import Experiment
 from program.errors import ExperimentError, IntegrityError
 from program.serve.experiment_store import DESIGN, ExposureLog, choose_arm, is_included, log_files
-from program.storage import read_rows
+from program.storage import read_json_rows
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
@@ -242,7 +242,7 @@ def open_log(folder):
 
 
 def read_logs(folder):
-    return [row for path in log_files(folder) for row in read_rows(path)]
+    return [row for path in log_files(folder) for row in read_json_rows(path)]
 
 
 def _write_for_ever(folder):

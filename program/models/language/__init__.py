@@ -1,3 +1,3 @@
 """Language models: prompts laid out and fenced, calls sent, limited, paid for and read."""
 
-__all__ = ["adapter", "decision_wire", "fence", "gateway", "layout", "pace", "spending", "transport"]
+__all__ = ["adapter", "fence", "gateway", "layout", "pace", "provider", "spending", "transport"]

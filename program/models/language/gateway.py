@@ -72,7 +72,7 @@ class CircuitBreaker:
         return allowed
 
     def note_result(self, failed: bool | None) -> None:
-        """Count a failure, close after a success; None is a request that says nothing of the server."""
+        """Count a failure, or close after a success; None says nothing of the server."""
         if failed is None:
             self.next_try = 0.0  # another may try in its place
         elif failed:
@@ -115,7 +115,10 @@ class Endpoint:
         return Call(self.model, settings.pop("messages"), settings, self.api_base)
 
     async def ask(self, call: Call) -> lm15.Response:
-        """Return the reply to one attempt, within the question's time. Raises `CallFailed`."""
+        """Return the reply to one attempt, within the question's time.
+
+        Raises as `stream`.
+        """
         async with aclosing(self.stream(call, whole=True)) as replies:
             reply = await anext(replies)
         assert not isinstance(reply, str)
@@ -254,7 +257,10 @@ class AsyncProviderEngine(ProviderEngine):
         return await shared_gateway().arun(self.endpoint.ask(self.endpoint.to_call(request)))
 
     async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:  # type: ignore[override]
-        """Yield events as the words come; leaving early calls the request off. Raises `CallFailed`."""
+        """Yield events as the words come; leaving early calls the request off.
+
+        Raises `CallFailed`.
+        """
         pieces: asyncio.Queue[Any] = asyncio.Queue()
         here, call = asyncio.get_running_loop(), self.endpoint.to_call(request)
 

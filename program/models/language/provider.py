@@ -64,7 +64,7 @@ def decision_providers() -> tuple[str, ...]:
     return tuple(supported_decisions_providers())
 
 
-def missing_keys(model: str) -> list[str]:
+def list_missing_keys(model: str) -> list[str]:
     """Return the API keys that a model's provider wants and the environment lacks.
 
     Only API keys count: addresses have defaults, and cloud credentials other ways in. Of several that would do, all
@@ -94,7 +94,10 @@ def key_variable(api_base: str) -> str:
 
 
 def connection_arguments(model: str, api_base: str) -> dict[str, Any]:
-    """Return LiteLLM's arguments for reaching a model, key and address included; repetitions are DSPy's."""
+    """Return LiteLLM's arguments for reaching a model, key and address included.
+
+    It repeats nothing: repetitions are DSPy's.
+    """
     given: dict[str, Any] = {"model": litellm_name(model), "timeout": HTTP_SECONDS}
     given |= {"num_retries": 0, "max_retries": 0, "cache": {"no-cache": True, "no-store": True}}
     if api_base:
@@ -104,7 +107,7 @@ def connection_arguments(model: str, api_base: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def needs_cache_marks(model: str) -> bool:
-    """Tell whether the provider keeps the beginning of a prompt only if it is marked; most keep it unasked."""
+    """Tell whether the provider keeps a prompt's beginning only if it is marked."""
     return "claude" in model and bool(load_litellm().utils.supports_prompt_caching(model))
 
 
@@ -139,9 +142,9 @@ def count_messages(model: str, messages: Sequence[Mapping[str, Any]]) -> int:
 
 def count_text(model: str, text: str) -> int:
     """Return LiteLLM's count of a text's tokens."""
-    return int(load_litellm().token_counter(model=model.rpartition("/")[2], text=encodable(text))) if text else 0
+    return int(load_litellm().token_counter(model=model.rpartition("/")[2], text=to_text(text))) if text else 0
 
 
-def encodable(text: Any) -> str:
+def to_text(text: Any) -> str:
     """Return a text that can be sent and saved, empty for what is none."""
     return text.encode("utf-8", "replace").decode() if isinstance(text, str) else ""

@@ -21,10 +21,10 @@ from program.models.language.provider import (
     connection_arguments,
     count_messages,
     count_text,
-    encodable,
     is_decision_model,
     needs_cache_marks,
     prepare_litellm,
+    to_text,
 )
 
 LONGEST_STREAM = 8_000  # characters, as of the longest answer; the rest counts as cut off
@@ -66,7 +66,10 @@ class CallInterrupted(CallFailed, ServerError):
 
 
 async def request_reply(call: Call, seconds: float) -> AsyncIterator[Response]:
-    """Yield the whole reply, within so many seconds. Raises `CallFailed`, also for what is no probability."""
+    """Yield the whole reply, within so many seconds.
+
+    Raises `CallFailed`, also for what is no probability.
+    """
     litellm = prepare_litellm(call.model)
     decides = is_decision_model(call.model)
     try:
@@ -105,7 +108,7 @@ async def stream_reply(call: Call, seconds: float) -> AsyncIterator[str | Respon
             usage = body.get("usage") or usage
             for choice in body.get("choices") or ():
                 finish = choice.get("finish_reason") or finish
-                if piece := encodable((choice.get("delta") or {}).get("content")):
+                if piece := to_text((choice.get("delta") or {}).get("content")):
                     text += piece
                     yield piece
     except Exception as error:
@@ -124,7 +127,7 @@ def to_response(model: str, text: str, usage: Usage, whole: bool = True) -> Resp
 
 
 def to_usage(tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> Usage:
-    """Return tokens in, out, and those of the first read from and written to the provider's cache."""
+    """Return tokens in and out, with those read from and written to a cache."""
     return Usage(tokens_in, tokens_out, cache_read_tokens=cached, cache_write_tokens=kept)
 
 
@@ -212,8 +215,8 @@ def _reply_text(choice: Mapping[str, Any]) -> str:
     """Return the text of a choice, or the arguments of its tool calls."""
     message = choice.get("message") or {}
     calls = message.get("tool_calls") or ()
-    return encodable(message.get("content")) or "".join(
-        encodable((call.get("function") or {}).get("arguments")) for call in calls
+    return to_text(message.get("content")) or "".join(
+        to_text((call.get("function") or {}).get("arguments")) for call in calls
     )
 
 
