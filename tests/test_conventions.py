@@ -133,7 +133,7 @@ def _is_property(node):
     return any(isinstance(one, ast.Name) and "property" in one.id for one in node.decorator_list)
 
 
-@pytest.mark.parametrize("module", ["program.answer", "program.passage", "program.settings", "program.serve.manifest"])
+@pytest.mark.parametrize("module", ["program.answer", "program.passage", "program.settings", "program.serve.reference"])
 def test_every_field_that_a_user_meets_has_a_sentence(module):
     _, tree = modules()[module]
     bare = []

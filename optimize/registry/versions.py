@@ -167,7 +167,8 @@ def read_ancestors(ref: str, root: Path | str | None = None) -> list[Manifest]:
 def order_lineage(found: Sequence[Listed]) -> list[tuple[int, Listed]]:
     """Order versions by families, with the depth of each in its own.
 
-    A version comes after the one it was compiled from. Only an older number counts as a parent, so that no hand-made manifest closes a circle.
+    A version comes after the one it was compiled from. Only an older number counts as a parent, so
+    that no hand-made manifest closes a circle.
     """
     above: dict[str, str] = {}
     for one in found:

@@ -32,7 +32,9 @@ class Reference:
     """A reference taken apart."""
 
     name: str
-    selector: str = LATEST  # `latest`, `v7`, `v7-3fa9c1d2`, `sha256:...` or an alias
+    """The program."""
+    selector: str = LATEST
+    """`latest`, `v7`, `v7-3fa9c1d2`, `sha256:...` or an alias."""
 
     def __str__(self) -> str:
         return f"{self.name}@{self.selector}"
@@ -42,12 +44,18 @@ class Reference:
 class Manifest:
     """A version on disk, by what its manifest says."""
 
-    path: Path  # the sealed folder
-    digest: str  # the digest of the manifest's bytes, which is the version's own
-    name: str  # the name of the program
-    version: str  # the name of the folder, `v7-3fa9c1d2`; empty outside the artifacts folder
-    files: Mapping[str, tuple[int, str]]  # the size and the digest of each sealed file by name
-    fields: Mapping[str, Any]  # all that the manifest says, keys of a newer minor schema included
+    path: Path
+    """The sealed folder."""
+    digest: str
+    """The digest of the manifest's bytes, which is the version's own."""
+    name: str
+    """The program."""
+    version: str
+    """The folder, `v7-3fa9c1d2`; empty outside the artifacts folder."""
+    files: Mapping[str, tuple[int, str]]
+    """The size and the digest of each sealed file, by name."""
+    fields: Mapping[str, Any]
+    """All that the manifest says, keys of a newer minor schema included."""
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}" if self.version else str(self.path)
