@@ -136,7 +136,8 @@ def test_a_version_answers_in_a_new_process_as_it_was_scored(desk, name, data):
 
 
 def test_the_registry_and_the_ab_test_take_any_program(desk, capsys):
-    assert ask(capsys, "diff", "triage@v1", "triage@v2")[1]["demonstrations"][0]["came"]
+    (shown,) = ask(capsys, "diff", "triage@v1", "triage@v2")[1]["demonstrations"].values()
+    assert shown["came"]
     assert ask(capsys, "ab", "offline", "triage@v1", "triage@v2")[1]["difference"] > 0
     again = ("--program", "triage:make", *task("triage", "tickets"))
     assert ask(capsys, "ab", "offline", "triage@v1", "triage@v2", *again)[1]["n"] == 60

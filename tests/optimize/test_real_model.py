@@ -36,9 +36,8 @@ def server(monkeypatch):
 
 def figures(provider, folder):
     record = Record(folder / "kept.sqlite")
-    options = argparse.Namespace(base_url=provider.url, model="small", version="", quick=True)
-    questions = read_labelled(folder / "labelled.jsonl", folder)
-    return {one["figure"]: one["value"] for one in measure_set("shop", folder, questions, questions, record, options)}
+    options = argparse.Namespace(base_url=provider.url, model="small", split="train", quick=True)
+    return {one["figure"]: one["value"] for one in measure_set("shop", folder, "", 99, record, options)}
 
 
 def test_plain_rag_delivers_echoes_ragc_none_and_a_second_run_asks_nothing(server, own_shop):

@@ -134,7 +134,7 @@ def test_where_money_is_capped_a_reply_is_no_longer_than_what_is_reserved_for_it
     asked = []
 
     def brain(body):
-        asked.append(body.get("max_tokens"))
+        asked.append(body.get("max_tokens") or body.get("max_completion_tokens"))
         return "Yes."
 
     with serve(None, brain) as provider:
