@@ -280,8 +280,9 @@ def explain_error(error: BaseException) -> str:
     """Return in a line why a request failed."""
     if isinstance(error, TimeoutError | asyncio.CancelledError):  # what is under way at the deadline is called off
         return "no reply in time"
-    what = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
-    return what[:SHOWN]
+    if isinstance(error, RagcError):
+        return error.what[:SHOWN]
+    return (error.message if isinstance(error, dspy.LMError) else f"{type(error).__name__}: {error}")[:SHOWN]
 
 
 def is_draft(request: Request) -> bool:
