@@ -14,6 +14,7 @@ from optimize.cli import show
 from program.errors import DataError, ExperimentError
 
 if TYPE_CHECKING:
+    from optimize.abtest.offline import OfflineTest
     from optimize.abtest.online import OnlineReport
     from program.knowledge.index.build import Advance
 
@@ -62,15 +63,19 @@ def run_offline(
         )
     if html is not None:
         _write_page(html, found.as_dict())
-    if json:
-        show.print_json(found.as_dict())
-    else:
-        for arm in found.arms:
-            line = arm.comparison.text()
-            show.print_comparison(arm.comparison, line if len(found.arms) == 1 else f"{arm.version}: {line}")
-        for warning in found.warnings:
-            typer.echo(f"warning: {warning}", err=True)
-    raise typer.Exit(found.exit_code)
+    show.print_result(found.as_dict(), json, lambda: _print_arms(found), found.exit_code)
+
+
+def _print_arms(found: OfflineTest) -> None:
+    for arm in found.arms:
+        line = arm.comparison.text()
+        show.print_comparison(arm.comparison, line if len(found.arms) == 1 else f"{arm.version}: {line}")
+    _print_warnings(found.warnings)
+
+
+def _print_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
 
 
 def _prepare_asking(
@@ -113,7 +118,7 @@ def run_start(
     )
     began = f"{design.id} began: " + ", ".join(f"{a.name} {a.version} ({a.weight:g})" for a in design.arms)
     after = f'In the service: Experiment.open("{design.id}"). Then: ragc ab report {design.id}'
-    show.print_lines(asdict(design), json, began, after)
+    show.print_result(asdict(design), json, lambda: typer.echo(f"{began}\n{after}"))
 
 
 def run_status(
@@ -131,8 +136,9 @@ def run_status(
         units = f"{one.units} of {design.max_units}"
         rows.append([design.id, state.status, units, arms, design.created_at, state.reason])
     columns = ("experiment", "status", "units", "arms", "since", "reason")
-    show.print_found([_shape_status(one) for one in found], json, "experiments", columns, rows)
-    raise typer.Exit(int(any(one.state.status == "halted" for one in found)))
+    halted = any(one.state.status == "halted" for one in found)
+    shapes = [_shape_status(one) for one in found]
+    show.print_result(shapes, json, lambda: show.print_table("experiments", columns, rows), int(halted))
 
 
 def run_stop(
@@ -145,7 +151,7 @@ def run_stop(
     from optimize.abtest.online import stop_experiment
 
     state = stop_experiment(name, reason, artifacts)
-    show.print_lines(asdict(state), json, f"{state.status}: {state.reason}")
+    show.print_result(asdict(state), json, lambda: typer.echo(f"{state.status}: {state.reason}"))
 
 
 def run_report(
@@ -158,11 +164,7 @@ def run_report(
     from optimize.abtest.online import EXIT_CODES, report_experiment
 
     found = report_experiment(name, artifacts, logs or ())
-    if json:
-        show.print_json(found.as_dict())
-    else:
-        _print_report(found)
-    raise typer.Exit(EXIT_CODES[found.verdict])
+    show.print_result(found.as_dict(), json, lambda: _print_report(found), EXIT_CODES[found.verdict])
 
 
 def _write_page(path: Path, found: dict[str, Any]) -> None:
@@ -206,8 +208,7 @@ def _print_report(found: OnlineReport) -> None:
     show.print_table("means over requests", ("measure", *names), means)
     counts = [f"{n} {what}" for what, n in asdict(found.accounting).items() if n and what != "keys"]
     typer.echo(f"read: {', '.join([f'{found.files} files', *counts])}")
-    for warning in found.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    _print_warnings(found.warnings)
     if found.proposal:
         typer.echo(f"proposed, not done: {found.proposal}")
 

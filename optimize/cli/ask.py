@@ -189,19 +189,20 @@ def _print_evaluation(
 ) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
     n, figures = len(sides[0].grades), [side.metrics() for side in sides]
-    if json:
-        shape = {"version": version, "split": split, "n": n, "looks": looks}
-        for side, names in zip(sides, (("metrics", "by_tag"), ("plain", "plain_by_tag")), strict=False):
-            shape |= dict(zip(names, (side.metrics(), side.by_tag()), strict=True))
-        show.print_json(shape)
-        return
+    shape = {"version": version, "split": split, "n": n, "looks": looks}
+    for side, names in zip(sides, (("metrics", "by_tag"), ("plain", "plain_by_tag")), strict=False):
+        shape |= dict(zip(names, (side.metrics(), side.by_tag()), strict=True))
     rows = [
         [name, *(show.format_measure(name, side.get(name)) for side in figures), measure["n"]]
         for name, measure in figures[0].items()
     ]
     columns = ["metric", *("this program", "plain RAG")[: len(sides)], "n"]
-    show.print_table(f"{title}: {show.count_noun(n, 'question')}", columns, rows)
-    typer.echo(show.tell_looks(looks, "These questions, or some of them, were"))
+
+    def tell() -> None:
+        show.print_table(f"{title}: {show.count_noun(n, 'question')}", columns, rows)
+        typer.echo(show.tell_looks(looks, "These questions, or some of them, were"))
+
+    show.print_result(shape, json, tell)
 
 
 def run_search(
@@ -230,7 +231,8 @@ def run_search(
         for p in found
     ]
     rows = [[p.id, p.title, f"{p.score:.3f}", p.method, p.reason if graph else ""] for p in found]
-    show.print_found(shapes, json, question, ["passage", "title", "score", "found by", "way"], rows)
+    columns = ["passage", "title", "score", "found by", "way"]
+    show.print_result(shapes, json, lambda: show.print_table(question, columns, rows))
 
 
 def find_strategy(name: str) -> tuple[float, float]:
@@ -283,7 +285,7 @@ def run_eval_search(
     figures = [(figure, value) for figure, value in found.items() if figure not in {"strategy", "n"}]
     rows = [[name, f"{x:.1f} ms" if name.endswith("_ms") else f"{100 * x:.1f} %"] for name, x in figures]
     title = f"{strategy} on {name}: {show.count_noun(found['n'], 'question')}"
-    show.print_found(found, json, title, ["figure", "value"], rows)
+    show.print_result(found, json, lambda: show.print_table(title, ["figure", "value"], rows))
 
 
 def _parse_depths(k: str) -> list[int]:

@@ -20,8 +20,7 @@ from optimize.cli.show import (
     Json,
     count_noun,
     format_measure,
-    print_json,
-    print_lines,
+    print_result,
     print_table,
     show_compile,
     tell_looks,
@@ -114,15 +113,15 @@ def run_compile(
         raise typer.Exit(INTERRUPTED) from None
     if promote and done.improved:
         promote_version(done.reference, promote, reason="compiled: better", root=root)
-    if json:
-        print_json(_shape(done) | ({"promoted": done.improved} if promote else {}))
-    else:
+
+    def tell() -> None:
         _print_program(done) if named else _print_compiled(done, opened)
         if promote:
             told_of = f"is {done.reference} now" if done.improved else "was not moved: there is no detectable gain"
             typer.echo(f"The alias {promote} {told_of}.")
-    if not done.improved:
-        raise typer.Exit(3)
+
+    shape = _shape(done) | ({"promoted": done.improved} if promote else {})
+    print_result(shape, json, tell, 0 if done.improved else 3)
 
 
 def run_seal(
@@ -150,7 +149,7 @@ def run_seal(
         learned, name=name, data=data, metric=import_function(metric), parent=parent, artifacts=artifacts
     )
     how = f'load("{reference}", {program.partition(":")[2]})'
-    print_lines({"version": reference}, json, f"{reference} is sealed. Load it: {how}")
+    print_result({"version": reference}, json, lambda: typer.echo(f"{reference} is sealed. Load it: {how}"))
 
 
 def run_worker(
@@ -166,7 +165,7 @@ def run_worker(
     with show_compile(json, lambda: "interrupted") as watch:
         added = join_study(Project.open(project), study or "", watch=watch, wait=wait)
     none = "No trial added: the study has all it was asked for, or all that its caps leave a worker."
-    print_lines({"trials": added}, json, f"{count_noun(added, 'trial')} added" if added else none)
+    print_result({"trials": added}, json, lambda: typer.echo(f"{count_noun(added, 'trial')} added" if added else none))
 
 
 def _shape(done: Compiled | CompiledProgram) -> dict[str, Any]:

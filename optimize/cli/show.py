@@ -58,20 +58,17 @@ def print_error(error: RagcError, json: bool) -> None:
     typer.echo(line, err=True)
 
 
-def print_found(found: Any, json: bool, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print what was found as JSON, or as a table for people."""
-    if json:
-        print_json(found)
-    else:
-        print_table(title, columns, rows)
+def print_result(value: Any, json: bool, tell: Callable[[], object], exit_code: int = 0) -> None:
+    """Print a result as JSON, or as `tell` prints it for people, then exit.
 
-
-def print_lines(found: Any, json: bool, *lines: str) -> None:
-    """Print what was found as JSON, or as lines for people."""
+    Only an exit code other than 0 ends the verb.
+    """
     if json:
-        print_json(found)
+        print_json(value)
     else:
-        typer.echo("\n".join(lines))
+        tell()
+    if exit_code:
+        raise typer.Exit(exit_code)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
