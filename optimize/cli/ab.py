@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,6 @@ from program.errors import DataError, ExperimentError
 if TYPE_CHECKING:
     from optimize.abtest.offline import OfflineTest
     from optimize.abtest.online import OnlineReport
-    from program.knowledge.index.build import Advance
 
 ExperimentName = Annotated[str, Argument(metavar="NAME", help="Such as exp-2026-11-refunds; exp- may be left out.")]
 Logs = Annotated[list[Path] | None, Option(help="Another host's folder of exposure files.")]
@@ -34,7 +34,7 @@ def run_offline(
         Option(help="May get worse by at most, as wrong:0.02 or seconds:25%; exit code 1 if breached."),
     ] = None,
     html: Annotated[Path | None, Option(help="Write a page with the intervals and changed answers.")] = None,
-    project: Annotated[Path | None, Option(help="The project folder, when it moved; to ask anew.")] = None,
+    project: show.Moved = None,
     program: show.Program = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
@@ -48,7 +48,12 @@ def run_offline(
 
     margins = [parse_margin(text) for text in guard or ()]
     with show.show_progress("asking", json) as advance:
-        anew = _prepare_asking([a, *b], program, data, metric, repeats, artifacts, advance) if program else None
+        anew = None
+        if program:
+            from optimize.programs.examples import import_task
+            from optimize.programs.task import compare_anew
+
+            anew = partial(compare_anew, [a, *b], *import_task(program, data, metric), repeats, artifacts, advance)
         found = compare_offline(
             [a, *b],
             "utility" if program else metric,
@@ -76,18 +81,6 @@ def _print_arms(found: OfflineTest) -> None:
 def _print_warnings(warnings: Sequence[str]) -> None:
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
-
-
-def _prepare_asking(
-    refs: list[str], program: str, data: Path | None, metric: str, repeats: int, root: Path, advance: Advance
-) -> Callable[[], Any]:
-    from optimize.programs.examples import import_function
-    from optimize.programs.task import compare_anew
-
-    if data is None:
-        raise DataError("What the versions are asked is not said.", "Add --data FILE --metric MODULE:FUNCTION.")
-    make, scored = import_function(program), import_function(metric)
-    return lambda: compare_anew(refs, make, data, scored, repeats, root, advance)
 
 
 def run_start(

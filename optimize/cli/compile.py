@@ -85,7 +85,14 @@ def run_compile(
     options: dict[str, Any] = {"trials": trials, "seed": seed, "max_calls": max_calls, "max_usd": max_usd}
     options |= {"max_seconds": max_seconds, "resume": resume, "study": study or "", "origin": origin or ""}
     if named := is_named(str(project)) and not project.exists():
-        run, root = _prepare_program(str(project), data, metric, name, optimizer, artifacts), artifacts
+        from optimize.programs.compile import compile_program
+        from optimize.programs.examples import import_task
+
+        if not name:
+            raise SettingsError(f"The versions of {project} have no name.", "Add --name NAME.")
+        task = import_task(str(project), data, metric)
+        run: Callable[..., Any] = partial(compile_program, *task, name=name, optimizer=optimizer, artifacts=artifacts)
+        root = artifacts
     else:
         if data or metric or name:
             raise SettingsError(
@@ -277,20 +284,6 @@ def _print_program(done: CompiledProgram) -> None:
 def _warn(warnings: Sequence[str], broken: Mapping[str, str]) -> None:
     for warning in (*warnings, *(f"not graded: {name} ({why})" for name, why in broken.items())):
         typer.echo(warning, err=True)
-
-
-def _prepare_program(
-    program: str, data: Path | None, metric: str, name: str, optimizer: str, artifacts: Path
-) -> Callable[..., Any]:
-    from optimize.programs.compile import compile_program
-    from optimize.programs.examples import import_function
-
-    if data is None or not metric or not name:
-        raise SettingsError(
-            f"What {program} is compiled on is not said.", "Add --data FILE --metric MODULE:FUNCTION --name NAME."
-        )
-    make, scored = import_function(program), import_function(metric)
-    return partial(compile_program, make, data, scored, name=name, optimizer=optimizer, artifacts=artifacts)
 
 
 VERBS = (run_compile, run_seal, run_worker)

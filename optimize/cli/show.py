@@ -33,6 +33,7 @@ DEFAULT_ARTIFACTS = Path("artifacts")
 Json = Annotated[bool, Option("--json", help="Print JSON on stdout.")]
 Artifacts = Annotated[Path, Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
 Program = Annotated[str, Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
+Moved = Annotated[Path | None, Option("--project", help="A version's project folder, when it moved since.")]
 ProjectFolder = Annotated[Path, Argument(metavar="PROJECT", help="The project folder.")]
 
 

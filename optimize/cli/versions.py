@@ -59,7 +59,7 @@ def run_show(ref: Ref, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json:
 def run_verify(
     ref: Annotated[str, Argument(help="A version; or give --all.")] = "",
     all_: Annotated[bool, Option("--all", help="Every version and every alias; bytes only.")] = False,
-    project: Annotated[Path | None, Option(help="The project folder, when it moved since.")] = None,
+    project: show.Moved = None,
     program: show.Program = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
