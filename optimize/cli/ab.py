@@ -178,12 +178,14 @@ def _shape_status(found: OnlineReport) -> dict[str, Any]:
 
 
 def _print_report(found: OnlineReport) -> None:
+    from optimize.evaluation.stats import format_interval
+
     typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
     arms = []
     for arm in found.arms:
         difference = "control" if arm.difference is None else f"{arm.difference:+.4g}"
         mean = None if arm.mean is None else f"{arm.mean:.4g}"
-        interval = show.format_interval(arm.ci) if arm.ci else None
+        interval = format_interval(arm.ci) if arm.ci else None
         name = f"{arm.arm} {arm.version}"
         arms.append([name, arm.units, f"{arm.expected:.0f}", arm.measured, mean, difference, interval])
     columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")

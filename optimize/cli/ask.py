@@ -178,14 +178,13 @@ def _print_evaluation(
     title: str, version: str, split: str, sides: Sequence[Evaluation], looks: int, json: bool
 ) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
-    n, figures = len(sides[0].grades), [side.metrics() for side in sides]
+    from optimize.evaluation.evaluate import tabulate_metrics
+
+    n = len(sides[0].grades)
     shape = {"version": version, "split": split, "n": n, "looks": looks}
     for side, names in zip(sides, (("metrics", "by_tag"), ("plain", "plain_by_tag")), strict=False):
         shape |= dict(zip(names, (side.metrics(), side.by_tag()), strict=True))
-    rows = [
-        [name, *(show.format_measure(name, side.get(name)) for side in figures), measure["n"]]
-        for name, measure in figures[0].items()
-    ]
+    rows = [[name, *cells, of] for name, cells, of in tabulate_metrics(sides, lead=0)]
     columns = ["metric", *("this program", "plain RAG")[: len(sides)], "n"]
 
     def tell() -> None:

@@ -19,7 +19,6 @@ from optimize.cli.show import (
     Artifacts,
     Json,
     count_noun,
-    format_measure,
     print_result,
     print_table,
     show_compile,
@@ -208,20 +207,19 @@ def _gain(found: PairedResult) -> dict[str, Any]:
 
 
 def _over(found: PairedResult, what: str) -> str:
-    low, high = found.ci
-    return f"{found.difference:+.3f} [{low:+.3f}, {high:+.3f}] over {what}"
+    from optimize.evaluation.stats import format_estimate
+
+    return f"{format_estimate(found.difference, found.ci, '+.3f')} over {what}"
 
 
 def _print_metrics(done: Compiled | CompiledProgram, sides: Mapping[str, Evaluation], noun: str) -> None:
-    columns = {side: found.metrics() for side, found in sides.items()}
-    rows = [
-        [name, *(format_measure(name, found.get(name)) for found in columns.values()), measure["n"]]
-        for name, measure in columns["compiled"].items()
-        if not name.startswith("seconds")  # of answers out of the record
-    ]
+    from optimize.evaluation.evaluate import tabulate_metrics
+
+    table = tabulate_metrics([*sides.values()])
+    rows = [[name, *cells, n] for name, cells, n in table if not name.startswith("seconds")]  # answers of the record
     on = count_noun(len(done.after.grades), noun)
     title = f"{done.reference} on {on}: percent or mean [95 % interval by topic]"
-    print_table(title, ["metric", *columns, "n"], rows)
+    print_table(title, ["metric", *sides, "n"], rows)
 
 
 def _tell_spent(done: Compiled | CompiledProgram) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -99,7 +99,7 @@ def print_comparison(found: Comparison, line: str = "") -> None:
     """Print the verdict, in a line, and all that was compared besides."""
     from optimize.abtest.offline import SUBGROUPS
     from optimize.evaluation.comparison import judge_difference
-    from optimize.evaluation.stats import format_p
+    from optimize.evaluation.stats import format_interval, format_p
 
     typer.echo(line or found.text())
     others = []
@@ -153,25 +153,9 @@ def count_noun(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def format_measure(name: str, measure: Mapping[str, Any] | None) -> str:
-    """Return `91.2 [88.0, 94.1]` in percent for a share, else `1.25 [1.10, 1.40]`; a dash for None."""
-    from optimize.evaluation.grades import PROPORTIONS
-
-    if measure is None:
-        return "-"
-    scale, digits = (100, 1) if name in PROPORTIONS else (1, 2)
-    value, low, high = (f"{scale * figure:.{digits}f}" for figure in (measure["value"], *measure["ci"]))
-    return f"{value} [{low}, {high}]"
-
-
 def tell_looks(looks: int, of: str) -> str:
     """Return how often the scores on something were seen."""
     return f"{of} looked at {count_noun(looks, 'time')}."
-
-
-def format_interval(ends: Sequence[float]) -> str:
-    """Return `[-0.02, +0.41]` with the signs of both ends."""
-    return f"[{ends[0]:+.4g}, {ends[1]:+.4g}]"
 
 
 @contextmanager
