@@ -53,7 +53,8 @@ def run_offline(
             from optimize.programs.examples import import_task
             from optimize.programs.task import compare_anew
 
-            anew = partial(compare_anew, [a, *b], *import_task(program, data, metric), repeats, artifacts, advance)
+            task = import_task(program, data, metric, "--data FILE")
+            anew = partial(compare_anew, [a, *b], *task, repeats, artifacts, advance)
         found = compare_offline(
             [a, *b],
             "utility" if program else metric,

@@ -139,7 +139,7 @@ def run_eval(
         from optimize.programs.examples import import_task
         from optimize.programs.task import evaluate_version
 
-        task = import_task(program, questions, metric, "--questions")
+        task = import_task(program, questions, metric, "--questions FILE")
         with show.show_progress("asking", json) as advance:
             found, looks = evaluate_version(target, *task, split, artifacts, advance)
         _print_evaluation(f"{target} on {split}", target, split, [found], looks, json)

@@ -87,9 +87,7 @@ def run_compile(
         from optimize.programs.compile import compile_program
         from optimize.programs.examples import import_task
 
-        if not name:
-            raise SettingsError(f"The versions of {project} have no name.", "Add --name NAME.")
-        task = import_task(str(project), data, metric)
+        task = import_task(str(project), data, metric, "--name NAME --data FILE", name)
         run: Callable[..., Any] = partial(compile_program, *task, name=name, optimizer=optimizer, artifacts=artifacts)
         root = artifacts
     else:

@@ -82,13 +82,13 @@ def import_function(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def import_task(program: str, data: Path | None, metric: str, option: str = "--data") -> tuple[Factory, Path, Metric]:
+def import_task(program: str, data: Path | None, metric: str, options: str, *also: str) -> tuple[Factory, Path, Metric]:
     """Return a program's factory, its examples' file and its metric, both functions imported.
 
-    Raises `DataError` when the metric or the file, which is given as `option`, is missing.
+    Raises `DataError` when the metric, the file or what is needed `also` is missing; `options` give the last two.
     """
-    if data is None or not metric:
-        raise DataError(f"What {program} is measured on is not said.", f"Add {option} FILE --metric MODULE:FUNCTION.")
+    if data is None or not all((metric, *also)):
+        raise DataError(f"What {program} is measured on is not said.", f"Add {options} --metric MODULE:FUNCTION.")
     return import_function(program), data, import_function(metric)
 
 
