@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,8 @@ from optimize.cli import show
 from program.errors import DataError, ExperimentError
 
 if TYPE_CHECKING:
+    from optimize.abtest.offline import OfflineTest
     from optimize.abtest.online import OnlineReport
-    from program.knowledge.index.build import Advance
 
 ExperimentName = Annotated[str, Argument(metavar="NAME", help="Such as exp-2026-11-refunds; exp- may be left out.")]
 Logs = Annotated[list[Path] | None, Option(help="Another host's folder of exposure files.")]
@@ -33,7 +34,7 @@ def run_offline(
         Option(help="May get worse by at most, as wrong:0.02 or seconds:25%; exit code 1 if breached."),
     ] = None,
     html: Annotated[Path | None, Option(help="Write a page with the intervals and changed answers.")] = None,
-    project: Annotated[Path | None, Option(help="The project folder, when it moved; to ask anew.")] = None,
+    project: show.Moved = None,
     program: show.Program = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
@@ -47,7 +48,13 @@ def run_offline(
 
     margins = [parse_margin(text) for text in guard or ()]
     with show.show_progress("asking", json) as advance:
-        anew = _prepare_asking([a, *b], program, data, metric, repeats, artifacts, advance) if program else None
+        anew = None
+        if program:
+            from optimize.programs.examples import import_task
+            from optimize.programs.task import compare_anew
+
+            task = import_task(program, data, metric, "--data FILE")
+            anew = partial(compare_anew, [a, *b], *task, repeats, artifacts, advance)
         found = compare_offline(
             [a, *b],
             "utility" if program else metric,
@@ -62,27 +69,19 @@ def run_offline(
         )
     if html is not None:
         _write_page(html, found.as_dict())
-    if json:
-        show.print_json(found.as_dict())
-    else:
-        for arm in found.arms:
-            line = arm.comparison.text()
-            show.print_comparison(arm.comparison, line if len(found.arms) == 1 else f"{arm.version}: {line}")
-        for warning in found.warnings:
-            typer.echo(f"warning: {warning}", err=True)
-    raise typer.Exit(found.exit_code)
+    show.print_result(found.as_dict(), json, lambda: _print_arms(found), found.exit_code)
 
 
-def _prepare_asking(
-    refs: list[str], program: str, data: Path | None, metric: str, repeats: int, root: Path, advance: Advance
-) -> Callable[[], Any]:
-    from optimize.programs.examples import import_function
-    from optimize.programs.task import compare_anew
+def _print_arms(found: OfflineTest) -> None:
+    for arm in found.arms:
+        line = arm.comparison.text()
+        show.print_comparison(arm.comparison, line if len(found.arms) == 1 else f"{arm.version}: {line}")
+    _print_warnings(found.warnings)
 
-    if data is None:
-        raise DataError("What the versions are asked is not said.", "Add --data FILE --metric MODULE:FUNCTION.")
-    make, scored = import_function(program), import_function(metric)
-    return lambda: compare_anew(refs, make, data, scored, repeats, root, advance)
+
+def _print_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
 
 
 def run_start(
@@ -113,7 +112,7 @@ def run_start(
     )
     began = f"{design.id} began: " + ", ".join(f"{a.name} {a.version} ({a.weight:g})" for a in design.arms)
     after = f'In the service: Experiment.open("{design.id}"). Then: ragc ab report {design.id}'
-    show.print_lines(asdict(design), json, began, after)
+    show.print_result(asdict(design), json, lambda: typer.echo(f"{began}\n{after}"))
 
 
 def run_status(
@@ -131,8 +130,9 @@ def run_status(
         units = f"{one.units} of {design.max_units}"
         rows.append([design.id, state.status, units, arms, design.created_at, state.reason])
     columns = ("experiment", "status", "units", "arms", "since", "reason")
-    show.print_found([_shape_status(one) for one in found], json, "experiments", columns, rows)
-    raise typer.Exit(int(any(one.state.status == "halted" for one in found)))
+    halted = any(one.state.status == "halted" for one in found)
+    shapes = [_shape_status(one) for one in found]
+    show.print_result(shapes, json, lambda: show.print_table("experiments", columns, rows), int(halted))
 
 
 def run_stop(
@@ -145,7 +145,7 @@ def run_stop(
     from optimize.abtest.online import stop_experiment
 
     state = stop_experiment(name, reason, artifacts)
-    show.print_lines(asdict(state), json, f"{state.status}: {state.reason}")
+    show.print_result(asdict(state), json, lambda: typer.echo(f"{state.status}: {state.reason}"))
 
 
 def run_report(
@@ -158,11 +158,7 @@ def run_report(
     from optimize.abtest.online import EXIT_CODES, report_experiment
 
     found = report_experiment(name, artifacts, logs or ())
-    if json:
-        show.print_json(found.as_dict())
-    else:
-        _print_report(found)
-    raise typer.Exit(EXIT_CODES[found.verdict])
+    show.print_result(found.as_dict(), json, lambda: _print_report(found), EXIT_CODES[found.verdict])
 
 
 def _write_page(path: Path, found: dict[str, Any]) -> None:
@@ -183,12 +179,14 @@ def _shape_status(found: OnlineReport) -> dict[str, Any]:
 
 
 def _print_report(found: OnlineReport) -> None:
+    from optimize.evaluation.stats import format_interval
+
     typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
     arms = []
     for arm in found.arms:
         difference = "control" if arm.difference is None else f"{arm.difference:+.4g}"
         mean = None if arm.mean is None else f"{arm.mean:.4g}"
-        interval = show.format_interval(arm.ci) if arm.ci else None
+        interval = format_interval(arm.ci) if arm.ci else None
         name = f"{arm.arm} {arm.version}"
         arms.append([name, arm.units, f"{arm.expected:.0f}", arm.measured, mean, difference, interval])
     columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")
@@ -206,8 +204,7 @@ def _print_report(found: OnlineReport) -> None:
     show.print_table("means over requests", ("measure", *names), means)
     counts = [f"{n} {what}" for what, n in asdict(found.accounting).items() if n and what != "keys"]
     typer.echo(f"read: {', '.join([f'{found.files} files', *counts])}")
-    for warning in found.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+    _print_warnings(found.warnings)
     if found.proposal:
         typer.echo(f"proposed, not done: {found.proposal}")
 

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
 
 Target = Annotated[str, Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
-Root = Annotated[str, Option("--artifacts", help="Where versions are kept.", envvar="RAGC_ARTIFACTS")]
-Moved = Annotated[Path | None, Option("--project", help="A version's project folder, when it moved since.")]
 Point = Annotated[str, Option(help="Operating point: quality, balanced or economy.")]
 Strategy = Annotated[str, Option(help="auto, vector, keyword, hybrid or graph.")]
 
 
-def open_target(target: str, artifacts: str, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
+def open_target(target: str, artifacts: Path, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
     """Open a version, or a project at its latest version or uncompiled."""
     from program.serve.opening import load, open_latest
 
@@ -42,7 +40,7 @@ def open_target(target: str, artifacts: str, project: Path | None, point: str, q
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
             return open_latest(target, point=point or None, progress=advance)
         try:
-            return load(target, artifacts=artifacts or None, project=project, point=point or None, progress=advance)
+            return load(target, artifacts=artifacts, project=project, point=point or None, progress=advance)
         except VersionError as error:
             if "@" in target or place.exists():
                 raise
@@ -55,8 +53,8 @@ def run_ask(
     trace: Annotated[bool, Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, Option(help="Print the answer as it is written.")] = False,
     point: Point = "",
-    project: Moved = None,
-    artifacts: Root = "",
+    project: show.Moved = None,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
     """Answer one question, or one a line, with its citations."""
@@ -123,13 +121,13 @@ def run_eval(
     split: Annotated[str, Option(help="train, dev or test.")] = "test",
     questions: Annotated[Path | None, Option(help="Another file of labelled questions, all of it used.")] = None,
     point: Point = "",
-    moved: Moved = None,
+    moved: show.Moved = None,
     program: show.Program = "",
     metric: Annotated[str, Option(help="Beside --program: MODULE:FUNCTION, which scores.")] = "",
     record: Annotated[Path | None, Option(help="Keep the replies of language models in this file.")] = None,
     replay: Annotated[Path | None, Option(help="Take them from this file, and ask no language model.")] = None,
     max_calls: Annotated[int | None, Option(min=0, help="Beside --record: stop after so many calls.")] = None,
-    artifacts: Root = "",
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
     """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
@@ -138,7 +136,13 @@ def run_eval(
             "Those options do not go together.", "Give --record [--max-calls], or --replay, of a project's own program."
         )
     if program:
-        _evaluate_program(target, program, questions, metric, split, artifacts, json)
+        from optimize.programs.examples import import_task
+        from optimize.programs.task import evaluate_version
+
+        task = import_task(program, questions, metric, "--questions FILE")
+        with show.show_progress("asking", json) as advance:
+            found, looks = evaluate_version(target, *task, split, artifacts, advance)
+        _print_evaluation(f"{target} on {split}", target, split, [found], looks, json)
         return
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
@@ -147,11 +151,11 @@ def run_eval(
     from program.serve.opening import find_project
 
     rag = open_target(target, artifacts, moved, point, json)
-    project = find_project(target, artifacts or None, moved)
+    project = find_project(target, artifacts, moved)
     if questions is not None:
         asked, split = read_labelled(questions), questions.name
     else:
-        sealed = read_ancestors(target, artifacts or None) if rag.runtime.version else []
+        sealed = read_ancestors(target, artifacts) if rag.runtime.version else []
         asked = _read_splits(project, split, find_previous_splits(sealed))
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
     with show.show_progress("asking", json) as advance:
@@ -170,38 +174,24 @@ def run_eval(
     _print_evaluation(f"{named} on {split}", rag.runtime.version, split, sides, looks, json)
 
 
-def _evaluate_program(
-    ref: str, program: str, data: Path | None, metric: str, split: str, artifacts: str, json: bool
-) -> None:
-    from optimize.programs.examples import import_function
-    from optimize.programs.task import evaluate_version
-
-    if data is None or not metric:
-        raise DataError(f"What {ref} is measured on is not said.", "Add --questions FILE --metric MODULE:FUNCTION.")
-    make, scored = import_function(program), import_function(metric)
-    with show.show_progress("asking", json) as advance:
-        found, looks = evaluate_version(ref, make, data, scored, split, artifacts or None, advance)
-    _print_evaluation(f"{ref} on {split}", ref, split, [found], looks, json)
-
-
 def _print_evaluation(
     title: str, version: str, split: str, sides: Sequence[Evaluation], looks: int, json: bool
 ) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
-    n, figures = len(sides[0].grades), [side.metrics() for side in sides]
-    if json:
-        shape = {"version": version, "split": split, "n": n, "looks": looks}
-        for side, names in zip(sides, (("metrics", "by_tag"), ("plain", "plain_by_tag")), strict=False):
-            shape |= dict(zip(names, (side.metrics(), side.by_tag()), strict=True))
-        show.print_json(shape)
-        return
-    rows = [
-        [name, *(show.format_measure(name, side.get(name)) for side in figures), measure["n"]]
-        for name, measure in figures[0].items()
-    ]
+    from optimize.evaluation.evaluate import tabulate_metrics
+
+    n = len(sides[0].grades)
+    shape = {"version": version, "split": split, "n": n, "looks": looks}
+    for side, names in zip(sides, (("metrics", "by_tag"), ("plain", "plain_by_tag")), strict=False):
+        shape |= dict(zip(names, (side.metrics(), side.by_tag()), strict=True))
+    rows = [[name, *cells, of] for name, cells, of in tabulate_metrics(sides, lead=0)]
     columns = ["metric", *("this program", "plain RAG")[: len(sides)], "n"]
-    show.print_table(f"{title}: {show.count_noun(n, 'question')}", columns, rows)
-    typer.echo(show.tell_looks(looks, "These questions, or some of them, were"))
+
+    def tell() -> None:
+        show.print_table(f"{title}: {show.count_noun(n, 'question')}", columns, rows)
+        typer.echo(show.tell_looks(looks, "These questions, or some of them, were"))
+
+    show.print_result(shape, json, tell)
 
 
 def run_search(
@@ -230,7 +220,8 @@ def run_search(
         for p in found
     ]
     rows = [[p.id, p.title, f"{p.score:.3f}", p.method, p.reason if graph else ""] for p in found]
-    show.print_found(shapes, json, question, ["passage", "title", "score", "found by", "way"], rows)
+    columns = ["passage", "title", "score", "found by", "way"]
+    show.print_result(shapes, json, lambda: show.print_table(question, columns, rows))
 
 
 def find_strategy(name: str) -> tuple[float, float]:
@@ -283,7 +274,7 @@ def run_eval_search(
     figures = [(figure, value) for figure, value in found.items() if figure not in {"strategy", "n"}]
     rows = [[name, f"{x:.1f} ms" if name.endswith("_ms") else f"{100 * x:.1f} %"] for name, x in figures]
     title = f"{strategy} on {name}: {show.count_noun(found['n'], 'question')}"
-    show.print_found(found, json, title, ["figure", "value"], rows)
+    show.print_result(found, json, lambda: show.print_table(title, ["figure", "value"], rows))
 
 
 def _parse_depths(k: str) -> list[int]:

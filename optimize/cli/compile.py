@@ -19,9 +19,7 @@ from optimize.cli.show import (
     Artifacts,
     Json,
     count_noun,
-    format_measure,
-    print_json,
-    print_lines,
+    print_result,
     print_table,
     show_compile,
     tell_looks,
@@ -86,7 +84,12 @@ def run_compile(
     options: dict[str, Any] = {"trials": trials, "seed": seed, "max_calls": max_calls, "max_usd": max_usd}
     options |= {"max_seconds": max_seconds, "resume": resume, "study": study or "", "origin": origin or ""}
     if named := is_named(str(project)) and not project.exists():
-        run, root = _prepare_program(str(project), data, metric, name, optimizer, artifacts), artifacts
+        from optimize.programs.compile import compile_program
+        from optimize.programs.examples import import_task
+
+        task = import_task(str(project), data, metric, "--name NAME --data FILE", name)
+        run: Callable[..., Any] = partial(compile_program, *task, name=name, optimizer=optimizer, artifacts=artifacts)
+        root = artifacts
     else:
         if data or metric or name:
             raise SettingsError(
@@ -114,15 +117,15 @@ def run_compile(
         raise typer.Exit(INTERRUPTED) from None
     if promote and done.improved:
         promote_version(done.reference, promote, reason="compiled: better", root=root)
-    if json:
-        print_json(_shape(done) | ({"promoted": done.improved} if promote else {}))
-    else:
+
+    def tell() -> None:
         _print_program(done) if named else _print_compiled(done, opened)
         if promote:
             told_of = f"is {done.reference} now" if done.improved else "was not moved: there is no detectable gain"
             typer.echo(f"The alias {promote} {told_of}.")
-    if not done.improved:
-        raise typer.Exit(3)
+
+    shape = _shape(done) | ({"promoted": done.improved} if promote else {})
+    print_result(shape, json, tell, 0 if done.improved else 3)
 
 
 def run_seal(
@@ -150,7 +153,7 @@ def run_seal(
         learned, name=name, data=data, metric=import_function(metric), parent=parent, artifacts=artifacts
     )
     how = f'load("{reference}", {program.partition(":")[2]})'
-    print_lines({"version": reference}, json, f"{reference} is sealed. Load it: {how}")
+    print_result({"version": reference}, json, lambda: typer.echo(f"{reference} is sealed. Load it: {how}"))
 
 
 def run_worker(
@@ -166,7 +169,7 @@ def run_worker(
     with show_compile(json, lambda: "interrupted") as watch:
         added = join_study(Project.open(project), study or "", watch=watch, wait=wait)
     none = "No trial added: the study has all it was asked for, or all that its caps leave a worker."
-    print_lines({"trials": added}, json, f"{count_noun(added, 'trial')} added" if added else none)
+    print_result({"trials": added}, json, lambda: typer.echo(f"{count_noun(added, 'trial')} added" if added else none))
 
 
 def _shape(done: Compiled | CompiledProgram) -> dict[str, Any]:
@@ -202,20 +205,19 @@ def _gain(found: PairedResult) -> dict[str, Any]:
 
 
 def _over(found: PairedResult, what: str) -> str:
-    low, high = found.ci
-    return f"{found.difference:+.3f} [{low:+.3f}, {high:+.3f}] over {what}"
+    from optimize.evaluation.stats import format_estimate
+
+    return f"{format_estimate(found.difference, found.ci, '+.3f')} over {what}"
 
 
 def _print_metrics(done: Compiled | CompiledProgram, sides: Mapping[str, Evaluation], noun: str) -> None:
-    columns = {side: found.metrics() for side, found in sides.items()}
-    rows = [
-        [name, *(format_measure(name, found.get(name)) for found in columns.values()), measure["n"]]
-        for name, measure in columns["compiled"].items()
-        if not name.startswith("seconds")  # of answers out of the record
-    ]
+    from optimize.evaluation.evaluate import tabulate_metrics
+
+    table = tabulate_metrics([*sides.values()])
+    rows = [[name, *cells, n] for name, cells, n in table if not name.startswith("seconds")]  # answers of the record
     on = count_noun(len(done.after.grades), noun)
     title = f"{done.reference} on {on}: percent or mean [95 % interval by topic]"
-    print_table(title, ["metric", *columns, "n"], rows)
+    print_table(title, ["metric", *sides, "n"], rows)
 
 
 def _tell_spent(done: Compiled | CompiledProgram) -> str:
@@ -278,20 +280,6 @@ def _print_program(done: CompiledProgram) -> None:
 def _warn(warnings: Sequence[str], broken: Mapping[str, str]) -> None:
     for warning in (*warnings, *(f"not graded: {name} ({why})" for name, why in broken.items())):
         typer.echo(warning, err=True)
-
-
-def _prepare_program(
-    program: str, data: Path | None, metric: str, name: str, optimizer: str, artifacts: Path
-) -> Callable[..., Any]:
-    from optimize.programs.compile import compile_program
-    from optimize.programs.examples import import_function
-
-    if data is None or not metric or not name:
-        raise SettingsError(
-            f"What {program} is compiled on is not said.", "Add --data FILE --metric MODULE:FUNCTION --name NAME."
-        )
-    make, scored = import_function(program), import_function(metric)
-    return partial(compile_program, make, data, scored, name=name, optimizer=optimizer, artifacts=artifacts)
 
 
 VERBS = (run_compile, run_seal, run_worker)

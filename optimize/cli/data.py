@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from optimize.cli.show import Json, ProjectFolder, count_noun, print_json, print_lines, print_table, tell_looks
+from optimize.cli.show import Json, ProjectFolder, count_noun, print_result, print_table, tell_looks
 from program.errors import DataError
 
 if TYPE_CHECKING:
-    from optimize.labelled.check import CheckReport, DataFinding
+    from optimize.labelled.check import CheckReport, DataFinding, LabelCounts
+    from optimize.labelled.imports import ImportReport
 
 PRINTED = 50  # errors, and warnings, that are printed at most; `--json` has all
 
@@ -34,27 +35,26 @@ def run_check(folder: ProjectFolder, json: Json = False) -> None:
     corpus = read_corpus(project)
     bases = project.settings.knowledge
     report = check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
-    if json:
-        shape = {"passed": report.passed, "questions": report.questions}
-        errors, warnings = (list(map(asdict, found)) for found in (report.errors, report.warnings))
-        print_json({**shape, "errors": errors, "warnings": warnings, "shortcuts": list(map(asdict, report.shortcuts))})
-    else:
-        _print_shortcuts(report)
-        for kind, findings in (("error", report.errors), ("warning", report.warnings)):
-            for finding in findings[:PRINTED]:  # no table: an id that is broken in two cannot be copied
-                typer.echo(f"{kind}: {_locate_finding(finding, project.labelled.name)}\n    {finding.mend}")
-            if len(findings) > PRINTED:
-                typer.echo(f"{len(findings) - PRINTED} more {kind}s: --json lists them all.")
-        read = count_noun(report.questions, "question")
-        if unread:
-            read = f"{count_noun(report.questions + len(unread), 'line')}, {read} read"
-        amiss = f"{count_noun(len(report.errors), 'error')}, {count_noun(len(report.warnings), 'warning')}"
-        typer.echo(f"{read}: {amiss}")
+    shape, labelled = {"passed": report.passed, **asdict(report)}, project.labelled.name
+    failed = int(not report.passed and not unread)
+    print_result(shape, json, lambda: _print_check(report, labelled, len(unread)), failed)
     if unread:
-        what = f"{count_noun(len(unread), 'line')} of {project.labelled.name} cannot be read."
+        what = f"{count_noun(len(unread), 'line')} of {labelled} cannot be read."
         raise DataError(what, "Mend what is told, and check again.")
-    if not report.passed:
-        raise typer.Exit(1)
+
+
+def _print_check(report: CheckReport, labelled: str, unread: int) -> None:
+    _print_shortcuts(report)
+    for kind, findings in (("error", report.errors), ("warning", report.warnings)):
+        for finding in findings[:PRINTED]:  # no table: an id that is broken in two cannot be copied
+            typer.echo(f"{kind}: {_locate_finding(finding, labelled)}\n    {finding.mend}")
+        if len(findings) > PRINTED:
+            typer.echo(f"{len(findings) - PRINTED} more {kind}s: --json lists them all.")
+    read = count_noun(report.questions, "question")
+    if unread:
+        read = f"{count_noun(report.questions + unread, 'line')}, {read} read"
+    amiss = f"{count_noun(len(report.errors), 'error')}, {count_noun(len(report.warnings), 'warning')}"
+    typer.echo(f"{read}: {amiss}")
 
 
 def _locate_finding(finding: DataFinding, labelled: str) -> str:
@@ -90,9 +90,10 @@ def run_stats(folder: ProjectFolder, json: Json = False) -> None:
     questions = read_labelled(project.labelled, project.folder)
     counts = count_labels(questions)
     looks = count_test_uses(project.artifacts, project.name, [q.question for q in split_questions(questions)["test"]])
-    if json:
-        print_json({**counts, "test_looks": looks})
-        return
+    print_result({**counts, "test_looks": looks}, json, lambda: _print_counts(counts, looks))
+
+
+def _print_counts(counts: LabelCounts, looks: int) -> None:
     columns = list(counts["all"]["questions"])
     for label, values in counts.items():
         rows = [[value, *(str(n or "") for n in numbers.values())] for value, numbers in values.items()]
@@ -122,7 +123,7 @@ def run_split(
     sizes = {name: len(part) for name, part in parts.items()}
     shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
     line = f"{shown}; {count_noun(changed, 'line')} changed in {project.labelled.name}"
-    print_lines({"changed": changed, "splits": sizes}, json, line)
+    print_result({"changed": changed, "splits": sizes}, json, lambda: typer.echo(line))
 
 
 def run_import(
@@ -137,9 +138,10 @@ def run_import(
     from optimize.labelled.imports import import_set
 
     report = import_set(folder, source, format, base, limit)
-    if json:
-        print_json(asdict(report))
-        return
+    print_result(asdict(report), json, lambda: _print_imported(report, folder))
+
+
+def _print_imported(report: ImportReport, folder: Path) -> None:
     questions, passages = count_noun(report.questions, "question"), count_noun(report.passages, "passage")
     typer.echo(f"{questions} and {passages} of {report.format} into {folder}")
     if report.unchecked:

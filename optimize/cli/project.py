@@ -5,12 +5,15 @@ from __future__ import annotations
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
-from optimize.cli.show import Json, ProjectFolder, count_noun, print_found, print_json, print_lines, show_progress
+from optimize.cli.show import Json, ProjectFolder, count_noun, print_result, print_table, show_progress
+
+if TYPE_CHECKING:
+    from program.knowledge.index.build import IndexReport
 
 TOML = """name = "{name}"
 artifacts = "artifacts"
@@ -65,7 +68,7 @@ def run_init(folder: ProjectFolder, json: Json = False) -> None:
     made = f"Made {folder}: {', '.join(files)}"
     ask = f'ragc ask {shlex.quote(str(folder))} "your question"'
     after = f"Next: put documents into {folder / 'knowledge/docs'}, then: {ask}"
-    print_lines({"project": str(folder), "files": list(files)}, json, made, after)
+    print_result({"project": str(folder), "files": list(files)}, json, lambda: typer.echo(f"{made}\n{after}"))
 
 
 def run_index(
@@ -84,14 +87,15 @@ def run_index(
     if list_:
         corpus = read_corpus(project)
         titles = {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")
-        lines = [f"{id_}\t{title}" for id_, title in titles.items()]
-        print_lines([{"id": id_, "title": title} for id_, title in titles.items()], json, *lines)
+        lines = "\n".join(f"{id_}\t{title}" for id_, title in titles.items())
+        print_result([{"id": id_, "title": title} for id_, title in titles.items()], json, lambda: typer.echo(lines))
         return
     with show_progress("embedding", json) as advance:
         report = index_project(project, advance, engine=engine, workers=workers)
-    if json:
-        print_json(asdict(report))
-        return
+    print_result(asdict(report), json, lambda: _print_indexed(report))
+
+
+def _print_indexed(report: IndexReport) -> None:
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
     passages, documents = count_noun(report.passages, "passage"), count_noun(report.documents, "document")
     typer.echo(f"{passages} of {documents} in {report.seconds:.1f} s: {state}")
@@ -112,9 +116,9 @@ def run_doctor(
 
     findings = examine_setup(folder)
     rows = [["ok" if f.good else "PROBLEM", f.what, f.mend] for f in findings]
-    print_found([asdict(finding) for finding in findings], json, "ragc doctor", ["", "what", "remedy"], rows)
-    if not all(finding.good for finding in findings):
-        raise typer.Exit(1)
+    amiss = not all(finding.good for finding in findings)
+    shapes = [asdict(finding) for finding in findings]
+    print_result(shapes, json, lambda: print_table("ragc doctor", ["", "what", "remedy"], rows), int(amiss))
 
 
 VERBS = (run_init, run_doctor, run_index)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from optimize.cli.interruption import INTERRUPTED
-from optimize.cli.show import Json, print_json, print_table, show_progress
+from optimize.cli.show import Json, print_result, print_table, show_progress
 from optimize.compiler import MOST_SEED
 
 MOST_EPOCHS = 100
@@ -63,9 +64,10 @@ def run_train(
     except KeyboardInterrupt:
         typer.echo("stopped. Give the same command again to go on.", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    if json:
-        print_json(card)
-        return
+    print_result(card, json, lambda: _print_card(card, out))
+
+
+def _print_card(card: Mapping[str, Any], out: Path) -> None:
     if card["figures"]:
         rows = [[name, f"{value:.4f}"] for name, value in card["figures"].items()]
         print_table(f"{card['dev']['questions']} questions of {card['dev']['file']}", ["figure", "value"], rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,6 +33,7 @@ DEFAULT_ARTIFACTS = Path("artifacts")
 Json = Annotated[bool, Option("--json", help="Print JSON on stdout.")]
 Artifacts = Annotated[Path, Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
 Program = Annotated[str, Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
+Moved = Annotated[Path | None, Option("--project", help="A version's project folder, when it moved since.")]
 ProjectFolder = Annotated[Path, Argument(metavar="PROJECT", help="The project folder.")]
 
 
@@ -58,20 +59,17 @@ def print_error(error: RagcError, json: bool) -> None:
     typer.echo(line, err=True)
 
 
-def print_found(found: Any, json: bool, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print what was found as JSON, or as a table for people."""
-    if json:
-        print_json(found)
-    else:
-        print_table(title, columns, rows)
+def print_result(value: Any, json: bool, tell: Callable[[], object], exit_code: int = 0) -> None:
+    """Print a result as JSON, or as `tell` prints it for people, then exit.
 
-
-def print_lines(found: Any, json: bool, *lines: str) -> None:
-    """Print what was found as JSON, or as lines for people."""
+    Only an exit code other than 0 ends the verb.
+    """
     if json:
-        print_json(found)
+        print_json(value)
     else:
-        typer.echo("\n".join(lines))
+        tell()
+    if exit_code:
+        raise typer.Exit(exit_code)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -101,7 +99,7 @@ def print_comparison(found: Comparison, line: str = "") -> None:
     """Print the verdict, in a line, and all that was compared besides."""
     from optimize.abtest.offline import SUBGROUPS
     from optimize.evaluation.comparison import judge_difference
-    from optimize.evaluation.stats import format_p
+    from optimize.evaluation.stats import format_interval, format_p
 
     typer.echo(line or found.text())
     others = []
@@ -155,25 +153,9 @@ def count_noun(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def format_measure(name: str, measure: Mapping[str, Any] | None) -> str:
-    """Return `91.2 [88.0, 94.1]` in percent for a share, else `1.25 [1.10, 1.40]`; a dash for None."""
-    from optimize.evaluation.grades import PROPORTIONS
-
-    if measure is None:
-        return "-"
-    scale, digits = (100, 1) if name in PROPORTIONS else (1, 2)
-    value, low, high = (f"{scale * figure:.{digits}f}" for figure in (measure["value"], *measure["ci"]))
-    return f"{value} [{low}, {high}]"
-
-
 def tell_looks(looks: int, of: str) -> str:
     """Return how often the scores on something were seen."""
     return f"{of} looked at {count_noun(looks, 'time')}."
-
-
-def format_interval(ends: Sequence[float]) -> str:
-    """Return `[-0.02, +0.41]` with the signs of both ends."""
-    return f"[{ends[0]:+.4g}, {ends[1]:+.4g}]"
 
 
 @contextmanager

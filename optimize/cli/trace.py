@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from optimize.cli.show import Json, count_noun, print_found, print_json, print_table
+from optimize.cli.show import Json, count_noun, print_result, print_table
 
 Where = Annotated[str, Argument(help="The project folder, or a file of traces.")]
 
@@ -22,9 +22,10 @@ def run_show(
     from optimize.report.monitoring import find_trace, open_log
 
     entry = find_trace(open_log(where), trace_id)
-    if json:
-        print_json(entry)
-        return
+    print_result(entry, json, lambda: _print_trace(entry))
+
+
+def _print_trace(entry: Mapping[str, Any]) -> None:
     typer.echo(f"{entry['question']}\n{entry['text']}")
     typer.echo(f"{entry['outcome']} | confidence {entry['confidence']:.2f} | stopped by {entry['stopped_by']}")
     typer.echo(" > ".join(entry["path"]))
@@ -47,11 +48,12 @@ def run_stats(
     log = open_log(where)
     found = read_queue(log.review) if review else summarise_traces(log)
     if isinstance(found, list):
+        title, columns = "to review", ["trace", "confidence", "question", "answer"]
         rows = [[e["trace_id"], f"{e['confidence']:.2f}", e["question"], e["text"]] for e in found]
-        print_found(found, json, "to review", ["trace", "confidence", "question", "answer"], rows)
     else:
+        title, columns = count_noun(found["n"], "question"), ["figure", "value"]
         rows = [[name, _format_figure(value)] for name, value in found.items()]
-        print_found(found, json, count_noun(found["n"], "question"), ["figure", "value"], rows)
+    print_result(found, json, lambda: print_table(title, columns, rows))
 
 
 def _format_figure(value: Any) -> str:

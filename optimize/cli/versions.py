@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +16,8 @@ from program.errors import IntegrityError, RagcError
 if TYPE_CHECKING:
     from optimize.registry.aliases import AliasMove
     from optimize.registry.diff import Difference, Edit
+    from optimize.registry.retention import Retention
+    from optimize.registry.versions import Listed
 
 HEADLINE = ("utility", "correct", "wrong")
 SHOWN = 5  # demonstrations of a predictor that are shown; --json has all
@@ -34,15 +36,13 @@ def run_ls(
     from optimize.registry import versions as registry
 
     found = registry.list_versions(name, artifacts)
-    if not found and not json:
-        _say_none(artifacts)
-        return
     rows = []
     for v in found:
         scores = f"broken: {v.broken}" if v.broken else _format_scores(v.metrics)
         rows.append([f"{v.name}@{v.version}".rstrip("@"), ", ".join(v.aliases), v.created_at, v.parent, scores])
     columns = ("version", "aliases", "created", "parent", "scores")
-    show.print_found([v.as_dict() for v in found], json, "versions", columns, rows)
+    tell = lambda: show.print_table("versions", columns, rows) if rows else _say_none(artifacts)  # noqa: E731
+    show.print_result([v.as_dict() for v in found], json, tell)
 
 
 def run_show(ref: Ref, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json: show.Json = False) -> None:
@@ -52,13 +52,14 @@ def run_show(ref: Ref, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json:
 
     found = open_version(ref, artifacts)
     fields = {**found.fields, "digest": found.digest}
-    show.print_found(fields, json, found.label, ("field", "value"), sorted(flatten(fields).items()))
+    rows = sorted(flatten(fields).items())
+    show.print_result(fields, json, lambda: show.print_table(found.label, ("field", "value"), rows))
 
 
 def run_verify(
     ref: Annotated[str, Argument(help="A version; or give --all.")] = "",
     all_: Annotated[bool, Option("--all", help="Every version and every alias; bytes only.")] = False,
-    project: Annotated[Path | None, Option(help="The project folder, when it moved since.")] = None,
+    project: show.Moved = None,
     program: show.Program = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
@@ -76,7 +77,8 @@ def run_verify(
             make = import_function(program) if program else None
             checked = [registry.verify_by_loading(ref, artifacts, project, advance, make)]
     rows = [(c.reference, "; ".join(c.problems) or ", ".join(filter(None, ("sound", c.note)))) for c in checked]
-    show.print_found([{**asdict(c), "ok": c.sound} for c in checked], json, "verified", ("version", "state"), rows)
+    shapes = [{**asdict(c), "ok": c.sound} for c in checked]
+    show.print_result(shapes, json, lambda: show.print_table("verified", ("version", "state"), rows))
     if mends := list(dict.fromkeys(c.mend for c in checked if not c.sound)):
         show.print_error(IntegrityError("Not everything is sound.", " ".join(mends)), json)
         raise typer.Exit(IntegrityError.exit_code)
@@ -128,10 +130,7 @@ def run_diff(
     from optimize.registry.diff import diff_versions
 
     found = diff_versions(a, b, point, artifacts)
-    if json:
-        show.print_json(found.as_dict())
-    else:
-        _print_difference(found)
+    show.print_result(found.as_dict(), json, lambda: _print_difference(found))
 
 
 def run_log(
@@ -145,9 +144,11 @@ def run_log(
 
     lineage = order_lineage([one for one in list_versions(name, artifacts) if one.version])
     moves = read_history(name, artifacts)
-    if json:
-        show.print_json({"lineage": [{"depth": depth, **one.as_dict()} for depth, one in lineage], "moves": moves})
-        return
+    shape = {"lineage": [{"depth": depth, **one.as_dict()} for depth, one in lineage], "moves": moves}
+    show.print_result(shape, json, lambda: _print_log(name, lineage, moves))
+
+
+def _print_log(name: str, lineage: Sequence[tuple[int, Listed]], moves: Sequence[Mapping[str, Any]]) -> None:
     typer.echo(name)
     for depth, one in lineage:
         parts = [one.version, one.created_at, _format_scores(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
@@ -179,29 +180,29 @@ def run_gc(
     if dry_run and force:
         raise RagcError("Both --dry-run and --force were given.", "Give one of them.")
     fates = collect_garbage(keep, name, force=force, root=artifacts)
-    if json:
-        kept = [{key: value for key, value in asdict(f).items() if key != "broken" or value} for f in fates]
-        show.print_json([{**k, "goes": f.goes, "removed": f.goes and force} for k, f in zip(kept, fates, strict=True)])
-    elif not fates:
-        _say_none(artifacts)
-    else:
-        word = "removed" if force else "would go"
-        rows = [(f"{f.name}@{f.version}", f"{f.size / 2**20:.2f} MB", f.reason or word) for f in fates]
-        show.print_table("versions", ("version", "size", "stays because"), rows)
-        gone = [f for f in fates if f.goes]
-        size = sum(f.size for f in gone) / 2**20
-        hint = "" if force or not gone else " To remove them, add --force."
-        typer.echo(f"{len(gone)} of {show.count_noun(len(fates), 'version')} {word}, {size:.2f} MB.{hint}")
+    shapes = [{**asdict(f), "goes": f.goes, "removed": f.goes and force} for f in fates]
+    shapes = [{key: value for key, value in shape.items() if key != "broken" or value} for shape in shapes]
+    show.print_result(shapes, json, lambda: _print_fates(fates, force) if fates else _say_none(artifacts))
     if broken := [f for f in fates if f.broken]:
         for fate in broken:
             show.print_error(IntegrityError(f"{fate.name}@{fate.version} stays: {fate.broken}"), json)
         raise typer.Exit(IntegrityError.exit_code)
 
 
+def _print_fates(fates: Sequence[Retention], force: bool) -> None:
+    word = "removed" if force else "would go"
+    rows = [(f"{f.name}@{f.version}", f"{f.size / 2**20:.2f} MB", f.reason or word) for f in fates]
+    show.print_table("versions", ("version", "size", "stays because"), rows)
+    gone = [f for f in fates if f.goes]
+    size = sum(f.size for f in gone) / 2**20
+    hint = "" if force or not gone else " To remove them, add --force."
+    typer.echo(f"{len(gone)} of {show.count_noun(len(fates), 'version')} {word}, {size:.2f} MB.{hint}")
+
+
 def _print_move(move: AliasMove, json: bool) -> None:
     gate = f" ({move.gate.text()})" if move.gate else ""
     line = f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}{gate}"
-    show.print_lines(move.as_dict(), json, line)
+    show.print_result(move.as_dict(), json, lambda: typer.echo(line))
 
 
 def _say_none(artifacts: Path) -> None:

@@ -21,7 +21,7 @@ from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import group_topics, split_topics
 from optimize.compiler.search import Session
 from optimize.compiler.study import Caps, Note, Share, Study, create_study
-from optimize.labelled.check import find_empty_split, require_sound_labels
+from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import hold_lock, read_ancestors
@@ -144,9 +144,9 @@ def open_compile(
     if leads:
         report = require_sound_labels(project, questions, parts)
         doubts = [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
-    if lacks := find_empty_split(parts):
-        what, mend = (f"{text[0].upper()}{text[1:]}." for text in lacks)
-        raise DataError(what, mend)
+    if not (parts["train"] and parts["test"]):
+        lacks = next(find_shortages(parts))
+        raise DataError(f"{lacks.what[0].upper()}{lacks.what[1:]}", lacks.mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
     if ancestors and _wrote_here(ancestors[0]) and not first.quotes(strict=False):
         parent.policy.turn(**AS_EMBEDDED)

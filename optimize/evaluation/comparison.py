@@ -108,10 +108,9 @@ class Comparison:
     def text(self) -> str:
         """Return the verdict in one line, with the difference that could be seen."""
         test = self.test
-        figures = (
-            f"{self.metric} {test.difference:+.3f} [{test.ci[0]:+.3f}, {test.ci[1]:+.3f}], p {stats.format_p(test.p)}, "
-            f"{test.n} questions" + (f", {test.topics} topics" if test.topics else "")
-        )
+        estimate = stats.format_estimate(test.difference, test.ci, "+.3f")
+        figures = f"{self.metric} {estimate}, p {stats.format_p(test.p)}, {test.n} questions"
+        figures += f", {test.topics} topics" if test.topics else ""
         if self.verdict != "no_detectable_difference":
             return f"{self.verdict}: {figures}"
         seen = f"could have seen {test.mde:.3f}" if test.enough_topics else f"fewer than {MIN_UNITS} topics"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from optimize.evaluation.grades import METRICS, PROPORTIONS, Grade, grade_answer
-from optimize.evaluation.stats import ANY, Interval, mean_interval
+from optimize.evaluation.stats import ANY, Interval, format_estimate, mean_interval
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import Advance
@@ -66,6 +66,23 @@ class Evaluation:
             of = [g for g in self.grades if tag in g.tags]
             table[tag] = {"n": len(of), **{n: m.value for n in names if (m := self.measure(n, of))}}
         return table
+
+
+def tabulate_metrics(
+    sides: Sequence[Evaluation], lead: int = -1, digits: int = 2
+) -> Iterator[tuple[str, list[str], int]]:
+    """Yield each metric that the leading side has, every side's estimate, and the leading side's questions.
+
+    An estimate is `91.2 [88.0, 94.1]` in percent for a share, else has `digits`: `1.25 [1.10, 1.40]`; a dash for none.
+    """
+    every = [side.metrics() for side in sides]
+    for name, leading in every[lead].items():
+        scale, form = (100, ".1f") if name in PROPORTIONS else (1, f".{digits}f")
+        cells = []
+        for measure in (figures.get(name) for figures in every):
+            ends = [scale * end for end in measure["ci"]] if measure else []
+            cells.append(format_estimate(scale * measure["value"], ends, form) if measure else "-")
+        yield name, cells, leading["n"]
 
 
 def evaluate(

@@ -73,6 +73,16 @@ def format_p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
+def format_interval(ends: Sequence[float | None], form: str = "+.4g") -> str:
+    """Return `[-0.02, +0.41]`, a dash for an end that is None."""
+    return f"[{', '.join('-' if end is None else format(end, form) for end in ends)}]"
+
+
+def format_estimate(value: float, ends: Sequence[float | None], form: str = "+.4g") -> str:
+    """Return `+0.2 [-0.02, +0.41]`, a value and its interval."""
+    return f"{format(value, form)} {format_interval(ends, form)}"
+
+
 def mean_interval(
     values: Sequence[float], groups: Groups = None, *, proportion: bool = False, within: tuple[float, float] = ANY
 ) -> Interval:

@@ -25,6 +25,7 @@ FEWEST = math.ceil((1.96 / WIDTH) ** 2 - 1.96**2)
 """The fewest questions for a 95 % interval of WIDTH at worst, at a share of one half (Wilson 1927)."""
 NEAR, SAME = 0.82, 0.9
 """The shares of letters in shared words, of the shorter question's and of both, from which two count as alike."""
+MORE_TOPICS = "Label questions of three topics at least; thirty questions of twenty topics are a start."
 LEAST_WORDS = 4  # shorter questions resemble each other by accident
 SHOWN = 3  # findings that the error of the gate quotes
 NONE, TOTAL = "-", "total"  # a question without the label, and the column of all splits
@@ -99,7 +100,7 @@ def check_questions(
     report.warnings.extend(_find_repeats(pairs))
     if questions and not unread:
         divided = parts or split_questions(questions)
-        report.warnings.extend(_find_shortages(divided))
+        report.warnings.extend(find_shortages(divided))
         report.shortcuts.extend(find_shortcuts(divided))
         report.warnings.extend(report.shortcut_warnings)
     for findings in (report.errors, report.warnings):
@@ -120,22 +121,33 @@ def require_sound_labels(
     raise DataError(f"{wrong} not in order: {first}", "See them all with: ragc data check PROJECT")
 
 
-def find_empty_split(parts: Parts) -> tuple[str, str] | None:
-    """Return why a compile cannot begin, and the way out; None when it can."""
+def find_shortages(parts: Parts) -> Iterator[DataFinding]:
+    """Yield what the splits lack; where a compile cannot begin, only why."""
+    topics = {name: {q.cluster for q in part} for name, part in parts.items()}
+    known, tested = len(set().union(*topics.values())), len(topics["test"])
     uses = {"train": "learn from", "test": "test on"}
-    empty = [use for name, use in uses.items() if not parts[name]]
-    if not empty:
-        return None
-    topics = len({q.cluster for part in parts.values() for q in part})
-    lacks = f"no labelled question is left to {' or '.join(empty)}"
-    if topics < len(parts):
-        held = "is 1 topic" if topics == 1 else f"are {topics} topics"
-        why = f"there {held}, and a topic is never in two splits"
-        mend = f"label questions of at least {len(parts)} topics; thirty questions of twenty topics are a start"
-    else:
-        why = f"the `split` fields, or the version begun from, put all {topics} topics elsewhere"
-        mend = "leave `split` out of some, or divide them anew: ragc data split PROJECT --again"
-    return f"{lacks}: {why}", mend
+    if empty := [use for name, use in uses.items() if not parts[name]]:
+        if known < len(parts):
+            held = "is 1 topic" if known == 1 else f"are {known} topics"
+            why, mend = f"there {held}, and a topic is never in two splits", MORE_TOPICS
+        else:
+            why = f"the `split` fields, or the version begun from, put all {known} topics elsewhere"
+            mend = "Leave `split` out of some, or divide them anew: ragc data split PROJECT --again."
+        what = f"a compile cannot begin: no labelled question is left to {' or '.join(empty)}: {why}."
+        yield DataFinding("", 0, what, mend)
+        return
+    if known < len(parts):
+        split = ", ".join(f"{name} {len(part)}" for name, part in topics.items())
+        what = f"topics: {known} ({split}); a compile can choose on none and prove no gain."
+        yield DataFinding("", 0, what, MORE_TOPICS)
+    elif tested < MIN_UNITS:
+        what = f"topics to test on: {tested}; with fewer than {MIN_UNITS} a compile can prove no gain."
+        yield DataFinding("", 0, what, "Label questions of more topics: about 30 % of the questions are for test.")
+    counts = Counter(q.outcome for q in parts["test"] if q.outcome)
+    few = [f"{outcome} {counts[outcome]}" for outcome in get_args(Outcome) if counts[outcome] < FEWEST]
+    if counts and few:
+        what = f"test questions by outcome: {', '.join(few)}; an interval no wider than {WIDTH} takes {FEWEST} of each."
+        yield DataFinding("", 0, what, "Label more of them: what is not asked in the test is not known.")
 
 
 LabelCounts = dict[str, dict[str, dict[str, int]]]
@@ -163,26 +175,6 @@ def count_labels(questions: Sequence[LabelledQuestion]) -> LabelCounts:
 
 def _point_at(question: LabelledQuestion, what: str, mend: str) -> DataFinding:
     return DataFinding(question.id, question.line, what, mend)
-
-
-def _find_shortages(parts: Parts) -> Iterator[DataFinding]:
-    if lacks := find_empty_split(parts):
-        yield DataFinding("", 0, f"a compile cannot begin: {lacks[0]}.", f"{lacks[1][0].upper()}{lacks[1][1:]}.")
-        return
-    topics = {name: {q.cluster for q in part} for name, part in parts.items()}
-    known, tested = len(set().union(*topics.values())), len(topics["test"])
-    if known < len(parts):
-        split = ", ".join(f"{name} {len(part)}" for name, part in topics.items())
-        what = f"topics: {known} ({split}); a compile can choose on none and prove no gain."
-        yield DataFinding("", 0, what, "Label questions of three topics at least; thirty of twenty topics are a start.")
-    elif tested < MIN_UNITS:
-        what = f"topics to test on: {tested}; with fewer than {MIN_UNITS} a compile can prove no gain."
-        yield DataFinding("", 0, what, "Label questions of more topics: about 30 % of the questions are for test.")
-    counts = Counter(q.outcome for q in parts["test"] if q.outcome)
-    few = [f"{outcome} {counts[outcome]}" for outcome in get_args(Outcome) if counts[outcome] < FEWEST]
-    if counts and few:
-        what = f"test questions by outcome: {', '.join(few)}; an interval no wider than {WIDTH} takes {FEWEST} of each."
-        yield DataFinding("", 0, what, "Label more of them: what is not asked in the test is not known.")
 
 
 Pair = tuple[LabelledQuestion, LabelledQuestion, bool]

@@ -19,6 +19,7 @@ from dspy.adapters.types.decision import Choice, Noul, decision_type
 from optimize.labelled.dataset import LabelledQuestion, Split
 from optimize.labelled.split import LEARNT_FROM, question_digest, split_questions
 from program.errors import DataError, SettingsError
+from program.serve.factory import Factory
 
 Metric = Callable[..., Any]
 NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -79,6 +80,16 @@ def import_function(name: str) -> Callable[..., Any]:
     if not callable(found):
         raise SettingsError(f"{name} is not a function.", "Name a function.")
     return found  # type: ignore[no-any-return]
+
+
+def import_task(program: str, data: Path | None, metric: str, options: str, *also: str) -> tuple[Factory, Path, Metric]:
+    """Return a program's factory, its examples' file and its metric, both functions imported.
+
+    Raises `DataError` when the metric, the file or what is needed `also` is missing; `options` give the last two.
+    """
+    if data is None or not all((metric, *also)):
+        raise DataError(f"What {program} is measured on is not said.", f"Add {options} --metric MODULE:FUNCTION.")
+    return import_function(program), data, import_function(metric)
 
 
 def list_inputs(program: dspy.Module) -> tuple[tuple[str, ...], tuple[str, ...]]:

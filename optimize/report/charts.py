@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from optimize.evaluation.stats import format_estimate
+
 WIDTH, HEIGHT, EDGE = 340, 170, 30
 MARGIN = 52  # left of a plot, where numbers stand beside its axis
 LINE = 12  # pixels that a line of text is allowed
@@ -27,11 +29,6 @@ class Mark:
     x: float
     y: float
     text: str = ""
-
-
-def format_signed(value: float | None) -> str:
-    """Return a difference with its sign in four digits; a dash for None."""
-    return "-" if value is None else f"{value:+.4g}"
 
 
 def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
@@ -102,11 +99,11 @@ def draw_whiskers(tests: Mapping[str, Mapping[str, Any]]) -> str:
         scale = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
         unit = 0.9 * half / scale if scale else 1.0
         dot, start, end = (min(max(middle + unit * value, LEFT), RIGHT) for value in values)
-        interval = "{} [{}, {}]".format(*map(format_signed, values))
+        estimate = format_estimate(values[0], values[1:])
         parts.append(
             f'<g class="{escape(test["verdict"])}">{_draw_text(180, y + 4, metric, "end")}'
             f'{_draw_line("bar", start, end, y, y)}<circle cx="{dot:.2f}" cy="{y}" r="4"/>'
-            f"{_draw_text(520, y + 4, interval, 'start')}</g>"
+            f"{_draw_text(520, y + 4, estimate, 'start')}</g>"
         )
     return _wrap_svg(parts, WIDE, height, "Difference and 95 % interval of every metric")
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.grades import METRICS, PROPORTIONS
-from optimize.evaluation.stats import PairedResult, format_p
+from optimize.evaluation.evaluate import Evaluation, tabulate_metrics
+from optimize.evaluation.grades import PROPORTIONS
+from optimize.evaluation.stats import PairedResult, format_estimate, format_interval, format_p
 from optimize.report import charts
 from program.loop.policy import Setting, is_candidate
 from program.signatures import BASE_PREFIX
@@ -98,7 +98,7 @@ def _open_template(name: str) -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
-    found.filters |= {"signed": charts.format_signed, "cut": _cut}
+    found.filters |= {"signed": "{:+.4g}".format, "interval": format_interval, "estimate": format_estimate, "cut": _cut}
     return found.get_template(name)
 
 
@@ -108,13 +108,14 @@ def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str,
     important = sorted(report.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
     top = max((share for _, share in important), default=0.0) or 1.0
     drawn = _select_decisions(report, min(most, DRAWN))
+    metrics = _list_metrics([report.plain, report.before, report.after])
     return {
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
         "p": format_p(report.gain.p),
         "p_plain": format_p(report.over_plain.p),
-        "metrics": _list_metrics([report.plain, report.before, report.after], ("utility", *METRICS)),
-        "first": _list_metrics([report.plain, report.before, report.after], FIRST),
+        "metrics": list(metrics.values()),
+        "first": [metrics[name] for name in FIRST if name in metrics],
         "frontier": _draw_frontier(report),
         "importances": [(_name_parameter(report, name), name, share, share / top) for name, share in important],
         "moved": [
@@ -149,17 +150,12 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
-def _list_metrics(evaluations: Sequence[Evaluation], names: Sequence[str]) -> list[dict[str, Any]]:
-    rows = []
-    for name in names:
-        measures = [one.measure(name) for one in evaluations]
-        if measures[-1] is None:
-            continue
-        scale, digits = (100, 1) if name in PROPORTIONS else (1, 3)
-        figures = [[f"{scale * x:.{digits}f}" for x in (m.value, m.low, m.high)] if m else () for m in measures]
-        cells = ["{} [{}, {}]".format(*three) if three else "-" for three in figures]
-        rows.append({"name": name if scale == 1 else f"{name}, %", "cells": cells, "n": measures[-1].n})
-    return rows
+def _list_metrics(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"name": f"{name}, %" if name in PROPORTIONS else name, "cells": cells, "n": n}
+        for name, cells, n in tabulate_metrics(evaluations, digits=3)
+        if not name.startswith("seconds")  # of answers out of the record
+    }
 
 
 def _draw_frontier(report: CompileReport) -> str:
