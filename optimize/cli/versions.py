@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 HEADLINE = ("utility", "correct", "wrong")
 SHOWN = 5  # demonstrations of a predictor that are shown; --json has all
 CONTEXT = 40
+LONGEST = 72  # characters of a field that are shown; --json has all
 MARKS = {"same": "", "out": "-", "in": "+"}
 Ref = Annotated[str, Argument(help="name@v7, name@production, name@latest, name, or a folder.")]
 Reason = Annotated[str, Option(help="Why, for the history.")]
@@ -52,8 +53,12 @@ def run_show(ref: Ref, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json:
 
     found = open_version(ref, artifacts)
     fields = {**found.fields, "digest": found.digest}
-    rows = sorted(flatten(fields).items())
+    rows = [(name, _shorten(str(value))) for name, value in sorted(flatten(fields).items())]
     show.print_result(fields, json, lambda: show.print_table(found.label, ("field", "value"), rows))
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} in all)"
 
 
 def run_verify(

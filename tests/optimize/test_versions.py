@@ -53,6 +53,12 @@ def ragc(tmp_path):
     return lambda *args: invoke(*args, "--artifacts", tmp_path)
 
 
+def test_a_version_is_shown_in_short_lines(tmp_path, ragc):
+    publish(tmp_path, data={"test": {"questions": [f"{n:016x}" for n in range(300)]}})
+    lines = ragc("show", "helpdesk@v1").output.splitlines()
+    assert max(map(len, lines)) < 140 and any("data.test.questions" in line for line in lines)
+
+
 def test_a_difference_tells_wording_demonstrations_settings_and_scores(two, ragc):
     found = diff_versions("helpdesk@v1", "helpdesk@v2", root=two)
     edits = (("same", "Judge "), ("out", "the "), ("in", "every "), ("same", "passage."))
