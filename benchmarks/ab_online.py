@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from optimize.abtest.arm_statistics import MISMATCH, merge_rows
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
 from program.serve.experiment_store import ArmDesign, Design, ExposureLog, choose_arm, log_files
-from program.storage import read_rows
+from program.storage import read_json_rows
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05
@@ -199,7 +199,7 @@ def logs(n: int) -> list[Figure]:
             log.append("outcome", request=f"t{i}", values={"resolved": 1.0})
         written = (time.process_time() - began) / n * 1e6
         began = time.process_time()
-        rows = chain.from_iterable(map(read_rows, log_files(Path(folder))))
+        rows = chain.from_iterable(map(read_json_rows, log_files(Path(folder))))
         units = len(merge_rows(design, rows).units)
         merged = time.process_time() - began
     return [

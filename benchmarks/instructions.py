@@ -38,7 +38,7 @@ from program.knowledge.project import Project
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT
 from program.models.catalog import open_probe
-from program.models.language.transport import key_variable
+from program.models.language.provider import key_variable
 from program.serve.opening import open_program
 from program.signatures import excerpts
 

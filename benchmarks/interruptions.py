@@ -27,7 +27,7 @@ import httpx
 from figures import ROOT, Figure, figure, show
 from machines import make_project
 
-from program.models.language.transport import key_variable
+from program.models.language.provider import key_variable
 
 LONGEST = 60.0  # seconds until a kill, at most
 PATIENCE = 600.0

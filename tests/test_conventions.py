@@ -104,6 +104,18 @@ def test_no_module_takes_a_private_name_of_another():
     assert [name for _, name in taken() if name.rpartition(".")[2].startswith("_")] == []
 
 
+def test_what_a_benchmark_takes_from_the_house_is_there():
+    lost = [
+        f"{path.name}: {node.module}.{alias.name}"
+        for path in (ROOT / "benchmarks").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] in PACKAGES
+        for alias in node.names
+        if not hasattr(import_module(node.module), alias.name)
+    ]
+    assert lost == []
+
+
 def test_a_public_name_is_defined_in_one_file():
     homes = defaultdict(set)
     for name, (_, tree) in modules().items():
