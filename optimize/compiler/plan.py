@@ -32,7 +32,7 @@ from program.loop.decisions import clients_of
 from program.loop.policy import LEAST, PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT
-from program.models.catalog import LOCAL, list_names
+from program.models.catalog import is_local, list_names
 from program.models.language.layout import Layout
 from program.serve.artifact import ROLES, require_keys
 from program.serve.opening import load, open_program
@@ -155,7 +155,7 @@ def open_compile(
 
 def _wrote_here(manifest: Manifest) -> bool:
     """Return True for a version that was compiled for the embedded writer."""
-    return list_names(manifest.section("models").get("write", ""))[0].startswith(LOCAL)
+    return is_local(list_names(manifest.section("models").get("write", ""))[0])
 
 
 class Conditions(Protocol):

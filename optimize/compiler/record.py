@@ -21,7 +21,7 @@ from program.knowledge.project import Project
 from program.loop.decisions import to_prompt_inputs
 from program.loop.rag import AgenticRAG
 from program.loop.state import Find, Request
-from program.models.catalog import LOCAL
+from program.models.catalog import is_local
 from program.models.language.layout import PromptLayout
 from program.models.requests import to_jsonable
 from program.passage import Passage
@@ -268,7 +268,7 @@ def fingerprint_predictor(program: AgenticRAG, name: str, model: Any) -> str:
         for field, f in predictor.signature.fields.items()
     }
     worded = {name: [c.get("instructions"), c.get("criteria")] for name, c in predictor.fields.items()}
-    here = str(model.model).startswith(LOCAL)
+    here = is_local(model)
     content = [
         predictor.signature.instructions, described, {name: words for name, words in worded.items() if any(words)},
         [dict(demo) for demo in predictor.demos], predictor.config, model.model,

@@ -27,7 +27,7 @@ from program.loop.evidence import Pool
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Ask, Find, Flow, Program, Reply, Request, Result, StepFailed, search_arguments
 from program.loop.steps import steps
-from program.models.catalog import LOCAL, is_settled, price_call
+from program.models.catalog import is_local, is_settled, price_call
 from program.models.embedded.writer import WriterEngine
 from program.models.language.adapter import use_adapter
 from program.models.language.spending import (
@@ -55,7 +55,7 @@ class PendingCall:
     @property
     def heard_as(self) -> bytes | None:
         """The digest of a language model's reply."""
-        return None if self.model is None or str(self.model.model).startswith(LOCAL) else self.digest
+        return None if self.model is None or is_local(self.model) else self.digest
 
 
 @dataclass(slots=True)
@@ -283,7 +283,7 @@ class Performer:
         if isinstance(request, Find):
             found = self._search([call.request for call in calls if isinstance(call.request, Find)])
             return self._keep(calls, found, self._program.runtime.library.pack_pool)
-        here = str(model.model).startswith(LOCAL)
+        here = is_local(model)
         if here and is_direct(model) and is_decision(self._program.predictor(request.predictor)):
             asks = [call.request for call in calls if isinstance(call.request, Ask)]
             return self._keep(calls, self._decide(model, asks), lambda value: value)
@@ -333,7 +333,7 @@ class Performer:
         ask, model, digest = cast(Ask, call.request), call.model, call.digest
         if digest is not None and digest in self._record.refused:
             return StepFailed(self._record.refused[digest])
-        here = str(model.model).startswith(LOCAL)
+        here = is_local(model)
         counts_itself = hasattr(model, "endpoint")  # an endpoint asks the cap before each request that a call comes to
         expected = 0.0 if counts_itself else self._highest_price(ask, model)
         failure, refusals = "", 0
@@ -380,7 +380,7 @@ class Performer:
 
     def _highest_price(self, ask: Ask, model: Any) -> float:
         """Return the most a call can cost in US dollars: a token for every two bytes, and the longest reply."""
-        if self._spending.caps.usd is None or str(model.model).startswith(LOCAL):
+        if self._spending.caps.usd is None or is_local(model):
             return 0.0
         longest = int((model.kwargs or {}).get("max_tokens") or MAX_REPLY_TOKENS)
         return price_call(model, estimate_prompt_tokens(to_prompt_inputs(ask.inputs).values(), 1), longest)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dspy.utils.exceptions import LMError
 
 from program.knowledge.project import Project
-from program.models.catalog import LOCAL, list_names, open_endpoint, open_probe
+from program.models.catalog import is_local, list_names, open_endpoint, open_probe
 from program.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
 from program.models.language.spending import Cap
 
@@ -38,7 +38,7 @@ def list_asked(project: Project) -> list[str]:
     """Return the language models that decide and write, each once."""
     models = project.settings.models
     named = [name for names in (models.write, models.decide, models.judge) for name in list_names(names)]
-    return [name for name in dict.fromkeys(named) if name and not name.startswith(LOCAL)]
+    return [name for name in dict.fromkeys(named) if name and not is_local(name)]
 
 
 def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
@@ -64,7 +64,7 @@ def estimate_cost(
     calls: dict[str, int] = {}
     for names, (of_search, of_test), once in ((models.write, WRITTEN, screened), (models.decide, DECIDED, 0)):
         name = list_names(names)[-1]  # of a cascade the one that costs
-        if not name.startswith(LOCAL):
+        if not is_local(name):
             calls[name] = calls.get(name, 0) + of_search * searched + of_test * tested + once
     total = sum(calls.values())
     share = min(1.0, most / total) if most is not None and total else 1.0

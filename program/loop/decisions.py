@@ -15,7 +15,7 @@ from dspy.utils.callback import with_callbacks
 
 from program.knowledge.library import Library, ReportFailure
 from program.loop.state import Ask, Program
-from program.models.catalog import JUDGED, LOCAL
+from program.models.catalog import JUDGED, is_local
 from program.models.requests import Evidence, RequestCache, order_levels
 from program.passage import Filters, Passage
 from program.signatures import Chance, excerpts
@@ -113,7 +113,7 @@ def all_clients_of(program: RunnableProgram, predictor: dspy.Predict) -> list[An
 
 def is_embedded(client: Any) -> bool:
     """Tell whether a model runs in this process, and so cannot hang on a network."""
-    return str(client.model).startswith(LOCAL) and not hasattr(client, "awaits")
+    return is_local(client) and not hasattr(client, "awaits")
 
 
 def is_direct(client: Any) -> bool:

@@ -25,7 +25,7 @@ from program.models.requests import DecisionClient, Evidence, read_answers
 from program.settings import ModelSettings, Names, ProviderSettings
 
 DOUBT = 0.5  # of a cascade, where no program says otherwise
-LOCAL = "local/"
+_LOCAL = "local/"
 FALLBACK = "fallback"
 QUOTED = "states"
 JUDGED = frozenset({"relevant", "sufficient", "contradict", "supported", "responsive"})
@@ -196,13 +196,18 @@ class _ClientOpener:
         return open_client(named, FALLBACK) if named else None
 
 
+def is_local(named: Any) -> bool:
+    """Tell whether a model, or a name of one, runs in this process."""
+    return str(getattr(named, "model", named)).startswith(_LOCAL)
+
+
 def open_endpoint(name: str, provider: ProviderSettings, role: str = "write", local: str = "") -> Endpoint:
     """Return the process's endpoint of a language model under a project's terms.
 
     Raises `ModelError` for a name that no language model has.
     """
     place = "[provider]" if role == FALLBACK else "[models]"
-    if not name or name.startswith(LOCAL):
+    if not name or is_local(name):
         known = f'"{local}" or any' if local else "any"
         how = f"Use {known} LiteLLM name in {place} {role}."
         raise ModelError(f"There is no local model {name!r} for {role}.", how)
@@ -257,7 +262,7 @@ def price_call(model: Any, tokens_in: int, tokens_out: int) -> float:
     """
     if (endpoint := getattr(model, "endpoint", None)) is not None:
         return float(endpoint.price(tokens_in, tokens_out))
-    if str(model.model).startswith(LOCAL):
+    if is_local(model):
         return 0.0
     return listed_price(model.model, tokens_in, tokens_out) or 0.0
 
@@ -268,8 +273,8 @@ def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, ot
     `cap` is the setting or option that could not stop it, `otherwise` what else may be done than to set a price.
     """
     roles = (names.decide, names.write, names.judge, names.propose)
-    asked = [name for role in roles for name in list_names(role) if name and not name.startswith(LOCAL)]
-    if asked and isinstance(provider.fallback, str) and not provider.fallback.startswith(LOCAL):
+    asked = [name for role in roles for name in list_names(role) if name and not is_local(name)]
+    if asked and isinstance(provider.fallback, str) and not is_local(provider.fallback):
         asked.append(provider.fallback)
     for name in asked:
         if not open_endpoint(name, provider).priced:
@@ -286,7 +291,7 @@ def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
     None for an embedded model, nor for a server that the project names itself: it may want none.
     """
     of_model = provider.model.get(name)
-    if not name or name.startswith(LOCAL) or (of_model is not None and of_model.api_base):
+    if not name or is_local(name) or (of_model is not None and of_model.api_base):
         return []
     return providers.list_missing_keys(name)
 

@@ -23,7 +23,7 @@ from program.loop.evidence import interleave, preview_pool, rank_pool
 from program.loop.grounding import state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
-from program.models.catalog import LOCAL
+from program.models.catalog import is_local
 from program.models.embedded.writer import WriterEngine
 from program.models.requests import to_jsonable
 from program.models.text import split_claims, split_pieces, split_sentences
@@ -310,13 +310,13 @@ def to_json(demonstration: Demonstration) -> Demonstration:
 
 def reads_instructions(program: AgenticRAG, name: str) -> bool:
     """Return True when a language model may answer the predictor."""
-    return any(not str(model.model).startswith(LOCAL) for model in all_clients_of(program, program.predictor(name)))
+    return any(not is_local(model) for model in all_clients_of(program, program.predictor(name)))
 
 
 def learns_demos(program: AgenticRAG, name: str) -> bool:
     """Return True when an embedded decider answers the predictor first."""
     predictor = program.predictor(name)
-    return is_decision(predictor) and str(clients_of(program, predictor, {})[0].model).startswith(LOCAL)
+    return is_decision(predictor) and is_local(clients_of(program, predictor, {})[0])
 
 
 def observe_runs(arms: Sequence[Arm]) -> list[Run]:
