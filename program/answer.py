@@ -49,7 +49,7 @@ class Citation:
     title: str
     """The passage's title."""
     reason: str = ""
-    """The way through the graph by which the passage was reached, or empty."""
+    """The way through the graph, or the SELECT, by which the passage was reached; or empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 """How much a document's word counts; a document that does not say is `reviewed`."""
-COMPUTED = "computed"
-"""How a passage was found whose first line is a figure that was computed from a table for the question."""
+COMPUTED, SELECTED = "computed", "rows"
+"""How a passage of a table was found that a question was read to ask for: a figure, in its first line, or rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Passage:
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Other short fields of the document's front matter or the record."""
     reason: str = ""
-    """The way through the graph by which it was reached, or empty."""
+    """The way through the graph, or the SELECT, by which it was reached; or empty."""
 
     def rescored(
         self,

@@ -92,6 +92,8 @@ def _answer_question(
         typer.echo(answer.text)
     for citation in answer.citations:
         typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
+        if citation.reason:
+            typer.echo(f"      {citation.reason}")
     usage, outcome = answer.usage, f"{answer.outcome} | confidence {answer.confidence:.2f}"
     typer.echo(f"  {outcome} | {usage.calls} model calls | {usage.seconds:.2f} s", err=True)
     if told := "; ".join(answer.trace.stood_in):

@@ -25,7 +25,7 @@ from program.knowledge.tables_csv import load_folder
 from program.models.embedded.encoder import Embedder
 from program.models.table_rows import SHOWN_ROWS, RowQuery, RowReader
 from program.models.table_schema import Schema, read_schema
-from program.passage import COMPUTED, NO_FILTERS, Filters, Passage, Source, SourceCard
+from program.passage import COMPUTED, NO_FILTERS, SELECTED, Filters, Passage, Source, SourceCard
 
 SECONDS = 2.0
 SHOWN_WRITTEN = 40
@@ -117,7 +117,7 @@ class TableSource(Source):
         """Return the figure and the rows that a question was read to ask for; None where there is none to tell."""
         names, rows = self.rows(asked.rows_sql)
         value: Any = None
-        method = "rows"
+        method = SELECTED
         if asked.operation in ("count", "sum", "avg"):
             method = COMPUTED
             value = self.rows(asked.sql)[1][0][0]
@@ -129,10 +129,10 @@ class TableSource(Source):
             return None
         if value is None and (asked.operation or not rows):
             return None
-        said = f"{asked.computed} {show_value(value)}." if asked.operation else "these rows."
         subject = asked.table.replace("_", " ").capitalize()
-        lines = [f"{subject}{asked.where}: {said}", *_format_rows(names, rows), f"SQL: {asked.sql}"]
-        return self._make_passage([asked.table], f"{asked.computed}{asked.where}", lines, asked.confidence, method)
+        said = [f"{subject}{asked.where}: {asked.computed} {show_value(value)}."] if asked.operation else []
+        lines, shown = [*said, *_format_rows(names, rows)], f"{asked.computed}{asked.where}"
+        return self._make_passage([asked.table], shown, lines, asked.confidence, method, asked.sql)
 
     def _select_written(self, sql: str) -> Passage | None:
         """Return the rows of a SELECT that a language model wrote; None where it is refused, fails or finds none."""
@@ -144,15 +144,15 @@ class TableSource(Source):
             return None
         read = {table.name.lower() for table in sqlglot.parse_one(sql, dialect=self.schema.dialect).find_all(exp.Table)}
         tables = [name for name in self.columns if name.lower() in read]
-        count = f"the first {SHOWN_WRITTEN} of {len(rows)}" if len(rows) > SHOWN_WRITTEN else str(len(rows))
-        lines = [f"Rows selected from {' and '.join(tables)}: {count}.", *_format_rows(names, rows, SHOWN_WRITTEN)]
-        return self._make_passage(tables, ", ".join(names), [*lines, f"SQL: {' '.join(sql.split())}"], 1.0, "sql")
+        some = f" (the first {SHOWN_WRITTEN} of {len(rows)} rows)" if len(rows) > SHOWN_WRITTEN else ""
+        lines = _format_rows(names, rows, SHOWN_WRITTEN)
+        return self._make_passage(tables, ", ".join(names) + some, lines, 1.0, "sql", " ".join(sql.split()))
 
     def _make_passage(
-        self, tables: Sequence[str], shown: str, lines: Sequence[str], score: float, method: str
+        self, tables: Sequence[str], shown: str, lines: Sequence[str], score: float, method: str, sql: str
     ) -> Passage:
         title = f"{' and '.join(tables)} > {shown}"
-        return Passage(f"{self.name}/{tables[0]}", self.name, title, "\n".join(lines), score, method)
+        return Passage(f"{self.name}/{tables[0]}", self.name, title, "\n".join(lines), score, method, reason=sql)
 
     @contextmanager
     def _connected(self, seconds: float | None = None) -> Iterator[Connection]:

@@ -24,7 +24,7 @@ from program.models.text import (
     split_sentences,
     states_claim,
 )
-from program.passage import COMPUTED, Passage
+from program.passage import COMPUTED, SELECTED, Passage
 from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
@@ -74,8 +74,8 @@ class _Quote:
     text: str
     probability: float
     stated: bool
-    computed: bool
-    """Whether it says the figure that was computed from a table."""
+    selected: bool
+    """Whether it is what a question was read to select from a table: rows, or the figure that was computed of them."""
 
 
 def write_draft(state: State) -> Flow[Draft]:
@@ -191,10 +191,9 @@ def _cut_to_best(state: State, passages: Sequence[Passage]) -> Flow[list[Passage
 def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
-    The most probable piece comes first. Of each look-up at most `sentences` pieces are taken, `checked` only those past
-    the threshold. Nothing is said twice. A figure that was computed from a table, where it comes first, stands
-    alone. The draft is as probable as the best piece of a look-up is, on average, and
-    responsive when any piece is past the threshold.
+    The most probable piece comes first. Of each look-up at most `sentences` pieces are taken, none twice, and `checked`
+    only those past the threshold. What was selected from a table, where it comes first, stands alone. The draft is as
+    probable as the best piece of a look-up is, on average, and responsive when any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
@@ -203,8 +202,8 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
         allowed = [quote for quote in of_this if quote.stated or not checked]
-        if allowed and allowed[0].computed:  # it answers by itself: the rows behind it, and other passages, add nothing
-            allowed = [quote for quote in allowed if quote.computed and quote.n == allowed[0].n]
+        if allowed and allowed[0].selected:  # neither the rows behind a figure nor other passages add to it
+            allowed = [quote for quote in allowed if quote.selected and quote.n == allowed[0].n]
         most = len(taken) + state.tuning.sentences
         for quote in allowed:
             said = any(quote.text.casefold() in other.text.casefold() for other in taken)
@@ -376,8 +375,8 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     found = []
     for (look_up, _, passage, one), reply in zip(asked, replies, strict=True):
         states = reply["states"]
-        computed = passage.method == COMPUTED and one.start < passage.text.find("\n")
-        found.append(_Quote(look_up, places[passage.id], one.text, states.probability, bool(states.value), computed))
+        selected = passage.method == SELECTED or (passage.method == COMPUTED and one.start < passage.text.find("\n"))
+        found.append(_Quote(look_up, places[passage.id], one.text, states.probability, bool(states.value), selected))
     return sorted(found, key=lambda quote: -quote.probability)
 
 

@@ -226,7 +226,7 @@ def test_pieces_past_the_threshold_are_quoted_most_probable_first_with_their_pas
     assert quoting(sentences=1)().text == "It holds two litres [1]."
 
 
-SOLD = "Sales where town is Brno: count 3.\n* sale: 1, town: Brno, price: 4\n* sale: 2, town: Brno, price: 9\nSQL: SELECT 3"
+SOLD = "Sales where town is Brno: count 3.\n* sale: 1, town: Brno, price: 4\n* sale: 2, town: Brno, price: 9"
 
 
 @pytest.mark.parametrize(("method", "told"), [("computed", 1), ("rows", 3)])
