@@ -63,11 +63,20 @@ def evaluate_replayed(
     Raises `DataError` when there is no such question, or the file cannot be read.
     """
     record = Record(replies=read_replies(file))
-    found = _evaluate(programs, questions, project, record, NoCalls(), progress)
-    if not found[0].grades:
+    replays = [Replay(program, record, NoCalls()) for program in programs]
+    held = [question for question in questions if all(_has_replies(replay, question) for replay in reversed(replays))]
+    if not held:
         what = f"{file} holds the replies of another program, or to other questions."
         raise DataError(what, "Record them anew: ragc eval REF --record FILE")
-    return found
+    return _evaluate(programs, held, project, record, NoCalls(), progress)
+
+
+def _has_replies(replay: Replay, question: LabelledQuestion) -> bool:
+    try:
+        replay.answer_all([question.question])
+    except BudgetStop:
+        return False
+    return True
 
 
 def _evaluate(

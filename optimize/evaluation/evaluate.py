@@ -13,6 +13,7 @@ import numpy as np
 from optimize.evaluation.grades import METRICS, PROPORTIONS, Grade, grade_answer
 from optimize.evaluation.stats import ANY, Interval, format_estimate, mean_interval
 from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.split import order_stratified
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import Advance
 from program.loop.rag import AgenticRAG
@@ -111,28 +112,32 @@ def evaluate_side_by_side(
     """Ask several programs the same questions; return one evaluation each.
 
     Each arm is a grader and what answers, `together` questions at a time: a program or a replay of it. `best` is the
-    highest utility there can be.
+    highest utility there can be. The questions are asked in an order that speaks for all topics wherever a cap cuts it.
     A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
     questions not answered by all. No model's reply is remembered from one program for the next: each pays for its own.
     Raises `DataError` when there is no question.
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
-    graded: list[list[tuple[Grade, float]]] = []
-    failed = []
+    graded: dict[int, list[tuple[Grade, float]]] = {}
+    failed: dict[int, str] = {}
+    order = order_stratified(questions)
     with suppress(BudgetStop):
-        for first in range(0, len(questions), together):
-            asked = questions[first : first + together]
-            answered = [ask([question.question for question in asked]) for _, ask in arms]
-            for question, *answers in zip(asked, *answered, strict=True):
+        for first in range(0, len(order), together):
+            places = order[first : first + together]
+            answered = [ask([questions[n].question for n in places]) for _, ask in arms]
+            for n, *answers in zip(places, *answered, strict=True):
+                question = questions[n]
                 try:
-                    graded.append([(g(question, a), a.usage.seconds) for (g, _), a in zip(arms, answers, strict=True)])
+                    graded[n] = [(g(question, a), a.usage.seconds) for (g, _), a in zip(arms, answers, strict=True)]
                 except Exception as error:
-                    failed.append(f"{question.id} ({type(error).__name__}: {error})")
-            progress(first + len(asked), len(questions))
+                    failed[n] = f"{question.id} ({type(error).__name__}: {error})"
+            progress(first + len(places), len(order))
+    rows = [graded[n] for n in sorted(graded)]
+    broken = tuple(failed[n] for n in sorted(failed))
     return [
-        Evaluation(tuple(row[n][0] for row in graded), tuple(row[n][1] for row in graded), tuple(failed), best)
-        for n in range(len(arms))
+        Evaluation(tuple(row[arm][0] for row in rows), tuple(row[arm][1] for row in rows), broken, best)
+        for arm in range(len(arms))
     ]
 
 

@@ -52,10 +52,25 @@ def sample_stratified(questions: Sequence[LabelledQuestion], most: int) -> list[
     """Return so many of the questions, of every topic and outcome its share."""
     if len(questions) <= most:
         return list(questions)
-    places = sorted(range(len(questions)), key=lambda n: (questions[n].cluster, questions[n].outcome or "", n))
+    places = _sort_by_stratum(questions)
     step = len(places) / most
     kept = {places[int((n + 0.5) * step)] for n in range(most)}
     return [question for n, question in enumerate(questions) if n in kept]
+
+
+def order_stratified(questions: Sequence[LabelledQuestion]) -> list[int]:
+    """Return the places of questions, in an order that may be cut anywhere.
+
+    The first of them, however many, hold of every topic and outcome about its share: the strata side by side are
+    visited in the order of van der Corput's sequence, by bits reversed.
+    """
+    places = _sort_by_stratum(questions)
+    width = len(places).bit_length()
+    return [places[n] for n in sorted(range(len(places)), key=lambda n: f"{n:0{width}b}"[::-1])]
+
+
+def _sort_by_stratum(questions: Sequence[LabelledQuestion]) -> list[int]:
+    return sorted(range(len(questions)), key=lambda n: (questions[n].cluster, questions[n].outcome or "", n))
 
 
 def link_components(links: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -187,13 +187,12 @@ def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project
         return Project.open(given)
     noted = str(manifest.section("knowledge").get("project", ""))
     folder = Path(os.path.normpath(manifest.path / "../../.." / noted))  # noted relative to the artifacts folder
-    try:
-        return Project.open(folder)
-    except SettingsError as error:
+    if not (folder / "ragc.toml").is_file():
         raise SettingsError(
             f"The project of {manifest.label} is not at {folder}.",
             "Say where it is: --project FOLDER, or load(..., project=FOLDER).",
-        ) from error
+        )
+    return Project.open(folder)
 
 
 def _check_prices(project: Project) -> None:

@@ -2,21 +2,25 @@
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimize.compiler.compile import compile_project
+from optimize.evaluation.evaluate import evaluate_side_by_side
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import (
     LEARNT_FROM,
     SPLITS,
+    order_stratified,
     question_digest,
     sample_stratified,
     split_questions,
     write_splits,
 )
 from optimize.registry.versions import read_ancestors
+from program.errors import BudgetStop
 from program.knowledge.project import Project
 from tests.optimize.conftest import invoke, invoke_json
 
@@ -103,6 +107,24 @@ def test_a_sample_keeps_the_order_and_of_every_topic_and_outcome_its_share(kinds
     share = min(1.0, most / max(len(questions), 1))
     for kind, count in Counter(kinds).items():
         assert abs(Counter((q.topic, q.outcome) for q in kept)[kind] - count * share) <= 1.5
+
+
+def test_a_test_cut_short_has_asked_of_every_topic_its_share():
+    questions = [question(n, f"topic {n // 10:02}") for n in range(200)]
+    order = order_stratified(questions)
+    assert sorted(order) == list(range(200))
+    asked = []
+
+    def answer(texts):
+        if len(asked) == 64:
+            raise BudgetStop("calls")
+        asked.extend(texts)
+        return [SimpleNamespace(usage=SimpleNamespace(seconds=0.0)) for _ in texts]
+
+    (found,) = evaluate_side_by_side([(lambda q, _: q, answer)], questions)
+    counts = Counter(graded.topic for graded in found.grades)
+    assert len(counts) == 20 and set(counts.values()) <= {2, 3, 4, 5}
+    assert [q.id for q in found.grades] == sorted(questions[n].id for n in order[:64])
 
 
 def test_writing_splits_changes_nothing_else(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version, roll_back
 from program import Answer, Outcome, load
-from program.errors import IntegrityError, ModelError, VersionError
+from program.errors import IntegrityError, ModelError, SettingsError, VersionError
 from program.loop.policy import read_setting
 from program.serve import follow
 from program.serve.artifact import describe_structure
@@ -158,6 +158,14 @@ def test_verify_tells_what_keeps_a_version_from_loading(changed, compiled, tmp_p
     assert registry.verify_by_loading("shop@v2", compiled / "artifacts").sound
     lost = registry.verify_by_loading("shop@v1", tmp_path / "artifacts")
     assert lost.sound and "is not at" in lost.note
+
+
+def test_a_project_that_cannot_be_opened_is_not_told_to_be_lost(compiled, tmp_path):
+    moved = shutil.copytree(compiled, tmp_path / "moved")
+    (moved / "ragc.toml").write_text("name = [", encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"ragc\.toml") as stop:
+        load("shop@v1", artifacts=moved / "artifacts")
+    assert "is not at" not in stop.value.what
 
 
 @pytest.fixture
