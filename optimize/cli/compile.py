@@ -55,7 +55,8 @@ def run_compile(
         Option(
             min=1,
             max=MOST_TRIALS,
-            help="Settings proposed, 60 unless given, besides the 11 that every search begins with; resumed: in all.",
+            help="Settings proposed, besides the 11 that every search begins with; resumed: in all. 60 unless given, or"
+            " 250 where no language model is asked.",
         ),
     ] = None,
     seed: Annotated[int | None, Option(min=0, max=MOST_SEED, help="Seed of the search; 0 unless given.")] = None,

@@ -14,6 +14,8 @@ from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from optimize.compiler.candidates.layouts import ROUNDS, count_calls
 from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choose_points
 from optimize.compiler.plan import (
+    DEFAULT_TRIALS,
+    EMBEDDED_TRIALS,
     SEARCHED,
     Opened,
     SearchPlan,
@@ -79,7 +81,8 @@ def compile_project(
     with closing(session.record), ExitStack() as held:
         try:
             opened = open_compile(session, project, seed, origin, begun)
-            current = begin_study(session, opened, begun, trials)
+            usual = DEFAULT_TRIALS if list_asked(project) else EMBEDDED_TRIALS
+            current = begin_study(session, opened, begun, trials, usual)
             held.enter_context(lead_study(project, current.name))
             opened = _take_pace(session, opened)
             demonstrations = make_demonstrations(session, opened)

@@ -52,6 +52,7 @@ AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
 """Knobs at which a program does under a language model what it did without, until calls prove their worth."""
 LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
 DEFAULT_TRIALS = 60  # settings that a search proposes by default
+EMBEDDED_TRIALS = 250  # where no language model is asked: half a second each
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +169,10 @@ class Conditions(Protocol):
         """Return all that a study's trials depend on."""
 
 
-def begin_study(session: Session, opened: Conditions, begun: Study | None, trials: int | None) -> Study:
-    """Return the study to go on with, or a new one."""
+def begin_study(
+    session: Session, opened: Conditions, begun: Study | None, trials: int | None, usual: int = DEFAULT_TRIALS
+) -> Study:
+    """Return the study to go on with, or a new one, of `usual` trials where none are asked for."""
     identity = opened.describe_conditions()
     if begun is not None:
         begun.expect(identity)
@@ -179,9 +182,7 @@ def begin_study(session: Session, opened: Conditions, begun: Study | None, trial
         return begun
     with hold_lock(opened.project.artifacts, opened.project.name):
         pass  # nothing is paid for where no version could be sealed
-    study = create_study(
-        opened.project, identity, {Note.TRIALS: trials or DEFAULT_TRIALS, Note.CAPS: asdict(session.caps)}
-    )
+    study = create_study(opened.project, identity, {Note.TRIALS: trials or usual, Note.CAPS: asdict(session.caps)})
     session.live.study = study.name
     if session.record.store is not None:
         session.spending.join_study(session.record.store, study.key, leads=True)

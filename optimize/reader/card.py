@@ -101,6 +101,7 @@ def _write_command(files: Sequence[DataFile], training: Training, dev: Path | No
     settings = {"dev": dev.name if dev else "", "epochs": training.epochs, "seed": training.seed}
     settings |= {"learning-rate": training.learning_rate, "licence": licence}
     given = [part for name, value in settings.items() if value != "" for part in (f"--{name}", f"{value}")]
+    given += ["--bfloat16"] if training.bfloat16 else []
     return shlex.join(["ragc", "reader", "train", *words, "--out", "FOLDER", *given])
 
 

@@ -111,7 +111,8 @@ class _Run:
         self._net.train()
         for group in self._optimizer.param_groups:
             group["lr"] = group["peak"] * _pace(step / total)
-        loss = compute_loss(self._net, collate(batch))
+        with torch.autocast("cpu", torch.bfloat16, self._training.bfloat16):
+            loss = compute_loss(self._net, collate(batch))
         if not torch.isfinite(loss):
             raise StudyError(f"The loss of step {step} is no number.", "Begin anew with a smaller --learning-rate.")
         loss.backward()  # type: ignore[no-untyped-call]

@@ -159,7 +159,7 @@ def test_without_the_package_onnx_nothing_is_begun(ragc, tmp_path, monkeypatch):
 def test_a_training_through_the_command_line_ends_in_a_reader_that_opens(ragc, tmp_path):
     data = write_lines(tmp_path / "a.jsonl", [*ROWS, *SILENT])
     out = tmp_path / "made" / "reader"
-    given_ = f"reader train {data}:0.5 --dev {data} --epochs 1 --seed 7 --licence CC0 --out {out}".split()
+    given_ = f"reader train {data}:0.5 --dev {data} --epochs 1 --seed 7 --bfloat16 --licence CC0 --out {out}".split()
     code, shown, err = ragc(*given_, "--json")
     card = json.loads(shown)
     assert (code, err) == (0, "") and card == json.loads((out / "reader.json").read_text())
@@ -172,6 +172,7 @@ def test_a_training_through_the_command_line_ends_in_a_reader_that_opens(ragc, t
     assert set(card["figures"]) == {"exact", "auc_answers", "auc_margin", "auc_sum"} and card["training"]["steps"] >= 1
     assert card["command"] == (
         "ragc reader train a.jsonl:0.5 --out FOLDER --dev a.jsonl --epochs 1 --seed 7 --learning-rate 0.0001 --licence CC0"
+        " --bfloat16"
     )
     told = (out / "README.md").read_text()
     assert all(part in told for part in (card["sha256"], card["command"], "CC0", digest(data)))
