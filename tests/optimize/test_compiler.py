@@ -10,7 +10,9 @@ import sys
 import pytest
 
 from optimize.compiler.compile import compile_project
+from optimize.compiler.plan import DEFAULT_TRIALS, EMBEDDED_TRIALS
 from optimize.compiler.publish import Compiled
+from optimize.compiler.study import Note, open_study
 from optimize.registry.aliases import promote_version
 from program import open_program
 from program.errors import BudgetError, ModelError, StudyError, VersionError
@@ -175,6 +177,21 @@ def test_a_number_beyond_all_use_is_refused_before_anything_is_done(paid_shop, m
     with pytest.raises(StudyError, match=f"^{option} is a .*number.*, not .*Give another"):
         compile_project(Project.open(paid_shop), **{option: value})
     assert not model.calls and not (paid_shop / ".ragc").exists()
+
+
+def test_more_settings_are_tried_where_no_language_model_is_asked(own_shop, model, monkeypatch):
+    def stop(live):
+        if live.study:
+            raise KeyboardInterrupt
+
+    def plan():
+        with pytest.raises(KeyboardInterrupt):
+            compile_project(Project.open(own_shop), watch=stop)
+        return open_study(Project.open(own_shop)).notes[Note.TRIALS]
+
+    assert plan() == EMBEDDED_TRIALS
+    paid(own_shop, model.url, monkeypatch)
+    assert plan() == DEFAULT_TRIALS < EMBEDDED_TRIALS
 
 
 def test_a_resume_that_contradicts_its_study_is_refused(paid_shop):
