@@ -375,7 +375,7 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     found = []
     for (look_up, _, passage, one), reply in zip(asked, replies, strict=True):
         states = reply["states"]
-        selected = passage.method == SELECTED or (passage.method == COMPUTED and one.start < passage.text.find("\n"))
+        selected = passage.method == SELECTED or (passage.method == COMPUTED and one.start == 0)
         found.append(_Quote(look_up, places[passage.id], one.text, states.probability, bool(states.value), selected))
     return sorted(found, key=lambda quote: -quote.probability)
 

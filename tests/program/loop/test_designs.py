@@ -239,6 +239,13 @@ def test_a_figure_computed_for_the_question_is_quoted_alone_and_the_rows_behind_
     assert answer.text.count("[1]") == told and len(answer.citations) == 1
 
 
+def test_a_figure_without_rows_behind_it_is_quoted_alone_too():
+    none, other = "Sales where town is Brno: count 0.", "The lid is red."
+    made = quoting({none: 0.9, other: 0.8})
+    made.shelf.pool = [passage("product/sales", none, 0.9, method="computed"), *POOL]
+    assert made("How many sales went to Brno?").text == f"{none.rstrip('.')} [1]."
+
+
 def test_the_threshold_is_the_predictors_own():
     made = quoting(ground=1)
     made.rag.generator.states.fields.setdefault("states", {})["threshold"] = 0.8
