@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -13,8 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 from optimize.compiler.record import Entry, Record, open_record
 from optimize.compiler.replay import Replay
 from optimize.compiler.study import Caps, Spending
-from optimize.evaluation.evaluate import Evaluation, Grader, evaluate_side_by_side
+from optimize.evaluation.evaluate import Asking, Evaluation, Grader, evaluate_side_by_side
 from optimize.labelled.dataset import LabelledQuestion
+from program.answer import Answer
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import Advance
 from program.knowledge.project import Project
@@ -46,7 +48,9 @@ def evaluate_recording(
     What the project's record holds is not asked for again. With `most` calls made, the questions left are left out.
     """
     with closing(open_record(project)) as record:
-        found = _evaluate(programs, questions, project, record, Spending(Caps(most)), progress)
+        spending = Spending(Caps(most))
+        asking = [Replay(program, record, spending).answer_all for program in programs]
+        found = _evaluate(programs, asking, questions, project, progress)
         write_replies(file, record.heard)
     return found
 
@@ -64,31 +68,32 @@ def evaluate_replayed(
     """
     record = Record(replies=read_replies(file))
     replays = [Replay(program, record, NoCalls()) for program in programs]
-    held = [question for question in questions if all(_has_replies(replay, question) for replay in reversed(replays))]
+    answers: dict[str, list[Answer]] = {}
+    for n, question in enumerate(questions, 1):
+        with suppress(BudgetStop):  # plain RAG, the last, finds soonest what was not recorded
+            found = [replay.answer_all([question.question])[0] for replay in reversed(replays)]
+            answers[question.question] = found[::-1]
+        progress(n, len(questions))
+    held = [question for question in questions if question.question in answers]
     if not held:
         what = f"{file} holds the replies of another program, or to other questions."
         raise DataError(what, "Record them anew: ragc eval REF --record FILE")
-    return _evaluate(programs, held, project, record, NoCalls(), progress)
+    return _evaluate(programs, [partial(_recall, answers, n) for n in range(len(programs))], held, project)
 
 
-def _has_replies(replay: Replay, question: LabelledQuestion) -> bool:
-    try:
-        replay.answer_all([question.question])
-    except BudgetStop:
-        return False
-    return True
+def _recall(answers: Mapping[str, Sequence[Answer]], n: int, asked: Sequence[str]) -> list[Answer]:
+    return [answers[question][n] for question in asked]
 
 
 def _evaluate(
     programs: Sequence[AgenticRAG],
+    asking: Sequence[Asking],
     questions: Sequence[LabelledQuestion],
     project: Project,
-    record: Record,
-    spending: Spending,
-    progress: Advance,
+    progress: Advance = lambda done, of: None,
 ) -> list[Evaluation]:
     weights = project.settings.utility
-    arms = [(Grader(program, weights), Replay(program, record, spending).answer_all) for program in programs]
+    arms = [(Grader(program, weights), ask) for program, ask in zip(programs, asking, strict=True)]
     return evaluate_side_by_side(arms, questions, weights.best, progress)
 
 

@@ -97,6 +97,12 @@ def test_those_who_share_the_extreme_are_all_shown(tmp_path):
     assert passage.text == "Races: largest laps 9.\n* race: b, winner: Bob, laps: 9\n* race: c, winner: Cy, laps: 9"
 
 
+def test_the_title_says_how_many_rows_of_a_given_select_are_shown(tmp_path):
+    (tmp_path / "races.csv").write_text("\n".join(["race", *(f"r{n}" for n in range(41))]), encoding="utf-8")
+    (passage,) = opened(tmp_path).search("Which races?", 1, Filters(sql="SELECT race FROM races"))
+    assert passage.title == "races > race (the first 40 of 41 rows)" and len(passage.text.splitlines()) == 40
+
+
 def test_a_misspelt_cell_and_a_part_of_a_name_are_understood(clinic):
     (passage,) = clinic.search("How many Dermatolgy visits did Beck have?", 1)
     assert passage.text.startswith("Visits where department is Dermatology and doctor is Tom Beck: count 2.")
