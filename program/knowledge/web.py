@@ -20,7 +20,7 @@ from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.vectors import best_rows
 from program.knowledge.ingest.convert import convert_html
 from program.knowledge.ingest.metadata import parse_day
-from program.knowledge.ingest.sections import split_markdown
+from program.knowledge.ingest.sections import split_blocks
 from program.models.embedded.encoder import Embedder
 from program.passage import AUTHORITY, NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats, embedding_text
 from program.settings import HttpSettings, WebSettings
@@ -189,12 +189,12 @@ class WebSearch(JsonApi):
             if "html" not in fetched.kind:
                 return []
             page = convert_html(fetched.content)
-            _, parts = split_markdown(page.markdown)
+            _, parts = split_blocks(page.blocks)
         except Exception:  # of the web's pages many are broken, each in its own way
             return []
         scores = Keywords.from_texts([f"{' '.join(part.headings)} {part.text}" for part in parts]).scores(query)
         found = []
-        for part in (parts[at] for at in best_rows(scores, (scores > 0).nonzero()[0], PER_PAGE)):
+        for part in (parts[at] for at in best_rows(scores, scores.nonzero()[0], PER_PAGE)):
             title = " > ".join((shown.title, *(h for h in part.headings if h != shown.title)))
             id_ = _digest_id(self.name, shown.link, part.text)
             found.append(replace(shown, id=id_, title=title, text=part.text, as_of=shown.as_of or page.about.as_of))

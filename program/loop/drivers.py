@@ -264,7 +264,8 @@ async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], link
     # One streaming wrapper a request: a shared one drops tokens when requests overlap.
     kind = PlainListener if hasattr(call.client, "adapter") else dspy.streaming.StreamListener
     listener = kind(signature_field_name=output, predict=call.predictor, allow_reuse=True)
-    filtered, numbered = LinkFilter(known_addresses(passages, links)), MarkNumbering(len(passages))
+    filtered = LinkFilter(known_addresses(passages, links), [passage.text for passage in passages])
+    numbered = MarkNumbering(len(passages))
     reply: Reply = None
     streaming = dspy.streamify(call.predictor, stream_listeners=[listener], async_streaming=True, is_async_program=True)
     async with aclosing(streaming(**call.inputs)) as pieces:

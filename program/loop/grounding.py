@@ -17,6 +17,7 @@ from program.models.text import (
     WORD,
     Claim,
     MarkNumbering,
+    Piece,
     drop_unknown_marks,
     holds_phrase,
     split_claims,
@@ -71,7 +72,7 @@ class _Quote:
     look_up: int
     n: int
     """The passage's number, from 1."""
-    text: str
+    piece: Piece
     probability: float
     stated: bool
     selected: bool
@@ -182,18 +183,18 @@ def _cut_to_best(state: State, passages: Sequence[Passage]) -> Flow[list[Passage
     found = yield from _weigh_pieces(state)
     cut = []
     for n, passage in enumerate(passages, 1):
-        best = list(dict.fromkeys(quote.text for quote in found if quote.n == n))[:BEST_PIECES]
-        told = [piece.text for piece in split_pieces(passage.text) if piece.text in best]
-        cut.append(replace(passage, text=" ".join(dict.fromkeys(told)) or passage.text))
+        best = list(dict.fromkeys(quote.piece for quote in found if quote.n == n))[:BEST_PIECES]
+        shown = dict.fromkeys(piece.text for piece in sorted(best, key=lambda piece: piece.start))
+        cut.append(replace(passage, text="\n".join(shown) or passage.text))
     return cut
 
 
 def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
-    The most probable piece comes first. Of each look-up at most `sentences` pieces are taken, none twice, and `checked`
-    only those past the threshold. What was selected from a table, where it comes first, stands alone. The draft is as
-    probable as the best piece of a look-up is, on average, and responsive when any piece is past the threshold.
+    First comes the passage with the most probable piece, in the order of its text. Of each look-up at most `sentences`
+    pieces are taken, none twice, `checked` only those past the threshold; what was selected from a table stands alone.
+    The draft is as probable as a look-up's best piece on average, and responsive if any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
@@ -206,10 +207,12 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
             allowed = [quote for quote in allowed if quote.selected and quote.n == allowed[0].n]
         most = len(taken) + state.tuning.sentences
         for quote in allowed:
-            said = any(quote.text.casefold() in other.text.casefold() for other in taken)
-            if len(taken) < most and not said:
+            shown = quote.piece.text.casefold()
+            if len(taken) < most and not any(shown in one.piece.text.casefold() for one in taken):
                 taken.append(quote)
-    claims = tuple(split_claims(" ".join(f"{quote.text.rstrip(' .;:,')} [{quote.n}]." for quote in taken)))
+    order = [quote.n for quote in taken]
+    taken.sort(key=lambda quote: (order.index(quote.n), quote.piece.start))
+    claims = tuple(Claim.quote(quote.piece.text, quote.n) for quote in taken)
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
     return Draft(claims, claims, any(quote.stated for quote in found), probability)
@@ -229,13 +232,13 @@ def make_answer(
     Its marks point into `passages`; they are numbered in order of use.
     """
     known = known_addresses(passages, state.program.runtime.links)
-    text, cited = cite_passages(remove_links(text, known), passages)
+    text, cited = cite_passages(remove_links(text, known, [one.text for one in passages]), passages)
     if outcome is Outcome.ANSWERED and confidence < state.tuning.unsure_below:
         text = f"{UNSURE} {text}"
     return Answer(
         text=text,
         outcome=outcome,
-        citations=tuple(replace(one, title=remove_links(one.title, known)) for one in cited),
+        citations=tuple(replace(one, title=remove_links(one.title, known, [one.title])) for one in cited),
         confidence=min(1.0, max(0.0, confidence)),
         stopped_by=stopped_by,
         route=state.plan.route,
@@ -376,7 +379,7 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     for (look_up, _, passage, one), reply in zip(asked, replies, strict=True):
         states = reply["states"]
         selected = passage.method == SELECTED or (passage.method == COMPUTED and one.start == 0)
-        found.append(_Quote(look_up, places[passage.id], one.text, states.probability, bool(states.value), selected))
+        found.append(_Quote(look_up, places[passage.id], one, states.probability, bool(states.value), selected))
     return sorted(found, key=lambda quote: -quote.probability)
 
 

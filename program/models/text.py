@@ -26,17 +26,23 @@ LONGEST_PHRASE = 6  # words of an answer that is no sentence, as small models gi
 _NUMBER = re.compile(r"(?P<sign>[£$€¥]?)(?P<value>\d+(?:[.,:]\d+)*)(?:[\s-]?(?P<unit>[%°]|[^\W\d_]+))?")
 _THOUSANDS = re.compile(r",(?=\d{3}(?!\d))")
 _OPENERS = " \"'“‘(*_"  # what may stand between the end of a sentence and the first word of the next
-_BULLET = re.compile(r"\s*(?:[-*+•]|\d{1,2}[.)])\s+")
-_HEADING = re.compile(r"\s*#{1,6}\s")
-_RULE = re.compile(r"\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
-_CELL = re.compile(r"[^|]+")
+BULLET = re.compile(r"\s*[-*•]\s+")
+"""The mark before an item of a list."""
+_HEADING = re.compile(r"#{4,6} ")
+_FENCE = re.compile(r"`{3,}")
+_CELL = re.compile(r"; (?=[^;:]{1,80}: )")
+_MONTH = re.compile(
+    r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|(?:januar|märz|mai|juni|juli|oktober|dezember)\b",
+    re.I,
+)
+_ORDINAL = re.compile(r"(?<!\w)\d{1,2}\.$")
+_SHORT_WORD = re.compile(r"(?<![\w.])(?:[^\W\d_]\.?){1,4}\.$")
 MARK = re.compile(r"\[(\d{1,3})\]")
 """A citation mark, with the number of a passage."""
+_NO_MARK = "⁅"  # for the bracket of a figure that a quotation holds, `arr[10]`, until the marks are numbered
 _MARK_AT_END, _LONGEST_MARK = re.compile(r"\[(\d{1,3})\]\Z"), len("[999]")
 _MAY_BE_MARK = re.compile(r"\[\d{0,3}\Z")
 _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
-_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
 _PROMPT_MARK = re.compile(r"\[\[\s*##.*?##\s*\]\]")
 NOT_ENGLISH = 0.4
 """The probability of another language from which a question is refused that has less than two common English words:
@@ -65,7 +71,7 @@ def stem_word(word: str) -> str:
 class Piece(NamedTuple):
     """A part of a text that can be quoted, and its first and last character there, the last left out.
 
-    A table row of more than two cells is a piece for each cell behind its row's first, which stands before it.
+    It stands there word for word; a cell of a row of more than two stands behind the row's first.
     """
 
     text: str
@@ -75,21 +81,24 @@ class Piece(NamedTuple):
 
 @lru_cache(maxsize=PIECES_KEPT)
 def split_pieces(text: str) -> tuple[Piece, ...]:
-    """Return the sentences, list items and table cells of a Markdown text.
+    """Return what can be quoted of a passage: its sentences, the cells of its rows and its lines of code, in order.
 
-    They come in order; headings are left out.
+    A line is a paragraph, an item of a list behind `- `, a row `header: value; header: value`, or code between fences.
+    Headings are left out.
     """
-    return tuple(piece for piece in _walk_lines(text) if piece.text and not _PROMPT_MARK.search(piece.text))
+    return tuple(
+        piece for piece in _walk_lines(text) if WORD.search(piece.text) and not _PROMPT_MARK.search(piece.text)
+    )
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text without Markdown."""
+    """Return the sentences of a text."""
     return [text[start:end] for start, end in _sentence_places(text)]
 
 
-def strip_markdown(text: str) -> str:
-    """Return a text without Markdown marks, link addresses and `[3]` marks."""
-    return " ".join(_EMPHASIS.sub("", MARK.sub("", _LINK.sub(r"\1", text))).split())
+def split_cells(row: str) -> list[str]:
+    """Return the cells of a row as `header: value`, in order."""
+    return _CELL.split(row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,16 @@ class Claim:
     @property
     def bare(self) -> str:
         """The claim without its marks."""
-        return MARK.sub("", self.text).strip()
+        return MARK.sub("", self.text).replace(_NO_MARK, "[").strip()
+
+    @classmethod
+    def quote(cls, text: str, n: int) -> Claim:
+        """Return a passage's words as a claim that cites it.
+
+        What looks like a mark in them is none.
+        """
+        bare = MARK.sub(lambda match: _NO_MARK + match[0][1:], text)
+        return cls(f"{bare.removesuffix('.')} [{n}].", (n,))
 
 
 def split_claims(answer: str) -> list[Claim]:
@@ -138,7 +156,7 @@ class MarkNumbering:
         at = _MAY_BE_MARK.search(text)
         cut = at.start() if at else len(text)
         self._held = text[cut:]
-        return MARK.sub(self._renumber, drop_unknown_marks(text[:cut], self._passages))
+        return MARK.sub(self._renumber, drop_unknown_marks(text[:cut], self._passages)).replace(_NO_MARK, "[")
 
     def rest(self) -> str:
         """Return what is still held, at the end."""
@@ -192,68 +210,65 @@ def _find_names(claim: str) -> Iterator[str]:
 
 
 def _walk_lines(text: str) -> Iterator[Piece]:
-    header: list[str] = []
-    paragraph: tuple[int, int] | None = None
-    at = 0
-    lines = text.splitlines(keepends=True)
-    for n, line in enumerate([*lines, ""]):
-        start, at = at, at + len(line)
-        bullet = _BULLET.match(line)
-        table = line.count("|") >= 2 or (bool(header) and "|" in line)
-        ends = table or bullet or not line.strip() or _HEADING.match(line)
-        if paragraph and ends:
-            yield from _quote_sentences(text, *paragraph)
-            paragraph = None
-        if not table:
-            header = []
-        if table and not _RULE.match(line):
-            cells = [match for match in _CELL.finditer(line) if match[0].strip()]
-            if not header and n + 1 < len(lines) and _RULE.match(lines[n + 1]):
-                header = [strip_markdown(cell[0]) for cell in cells]
+    at, fence = 0, ""
+    for whole in text.splitlines(keepends=True):
+        start, at = at, at + len(whole)
+        line = whole.rstrip()
+        if fence or _FENCE.match(line):
+            opens = _FENCE.match(line)
+            if not fence and opens:
+                fence = opens[0]
+            elif line == fence:
+                fence = ""
             else:
-                yield from _quote_row(cells, header if len(header) == len(cells) else [""] * len(cells), start)
-        elif bullet:
-            yield from _quote_sentences(text, start + bullet.end(), at)
-        elif not ends and not _RULE.match(line):
-            paragraph = (paragraph[0] if paragraph else start, at)
+                yield Piece(line.lstrip(), start + len(line) - len(line.lstrip()), start + len(line))
+            continue
+        if _HEADING.match(line):
+            continue
+        bullet = BULLET.match(line)
+        first = start + (bullet.end() if bullet else 0)
+        shown = text[first : start + len(line)]
+        if len(cells := split_cells(shown)) > 2:
+            yield from _quote_cells(cells, first)
+        else:
+            yield from (Piece(shown[one:end], first + one, first + end) for one, end in _sentence_places(shown))
 
 
-def _quote_sentences(text: str, start: int, end: int) -> Iterator[Piece]:
-    for first, last in _sentence_places(text[start:end]):
-        yield Piece(strip_markdown(text[start + first : start + last]), start + first, start + last)
-
-
-def _quote_row(cells: list[re.Match[str]], header: list[str], at: int) -> Iterator[Piece]:
-    shown = [
-        f"{column}: {value}" if column else value
-        for column, value in zip(header, (strip_markdown(cell[0]) for cell in cells), strict=True)
-    ]
-    if len(cells) < 3:
-        if cells:
-            yield Piece("; ".join(shown), at + cells[0].start(), at + cells[-1].end())
-        return
-    for cell, value in zip(cells[1:], shown[1:], strict=True):
-        yield Piece(f"{shown[0]}; {value}", at + cell.start(), at + cell.end())
+def _quote_cells(cells: list[str], at: int) -> Iterator[Piece]:
+    key, *rest = cells
+    at += len(key) + 2
+    for cell in rest:
+        yield Piece(f"{key}; {cell}", at, at + len(cell))
+        at += len(cell) + 2
 
 
 @lru_cache(maxsize=PIECES_KEPT)
 def _sentence_places(text: str) -> tuple[tuple[int, int], ...]:
-    """Return where the sentences of one paragraph stand."""
-    import pysbd
+    """Return where the sentences of a paragraph stand.
 
-    flat = text.replace("\n", " ")
-    # A new segmenter each time: it keeps the text it works on, so sharing one is not safe between threads.
-    found = (
-        [piece.strip() for piece in pysbd.Segmenter(language="en", clean=False).segment(flat)] if flat.strip() else []
-    )
-    places, at = [], 0
-    for sentence in filter(None, found):
-        start = flat.find(sentence, at)
-        if start < 0:  # the splitter rewrites some rare characters: such a paragraph is quoted whole
-            return ((len(flat) - len(flat.lstrip()), len(flat.rstrip())),)
-        at = start + len(sentence)
-        places.append((start, at))
+    None ends behind a number before a month, behind a short word before a number, nor after one word alone: what is cut
+    too late is quoted whole, what is cut too early is quoted wrongly.
+    """
+    from nupunkt import sent_spans
+
+    places: list[tuple[int, int]] = []
+    for begun, end in sent_spans(text) if text.strip() else ():
+        shown = text[begun:end].strip()
+        start = text.find(shown, begun)
+        if places and shown and _goes_on(text[slice(*places[-1])], shown):
+            places[-1] = (places[-1][0], start + len(shown))
+        elif shown:
+            places.append((start, start + len(shown)))
     return tuple(places)
+
+
+def _goes_on(before: str, after: str) -> bool:
+    """Tell whether two texts are one sentence that was cut behind a number or an abbreviation."""
+    if _ORDINAL.search(before) and _MONTH.match(after):
+        return True
+    if _SHORT_WORD.search(before) and (after[0].isdigit() or after[0].islower()):
+        return True
+    return before.endswith(".") and " " not in before
 
 
 def find_foreign_language(text: str) -> str:

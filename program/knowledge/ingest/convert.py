@@ -1,4 +1,4 @@
-"""HTML and Word files as Markdown, and PDF files as pages of paragraphs."""
+"""Markdown, HTML and Word files as blocks of plain text, each through a tree of HTML; and PDF files as pages."""
 
 from __future__ import annotations
 
@@ -7,22 +7,30 @@ import logging
 import re
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from markdown_it import MarkdownIt
+
 from program.errors import RagcError
+from program.knowledge.ingest.blocks import LINES, PLACE, Block, is_hidden, read_blocks
 from program.knowledge.ingest.metadata import Metadata, parse_day, read_fields
+from program.passage import Flaw
 
 if TYPE_CHECKING:
-    from bs4 import BeautifulSoup
+    from bs4 import BeautifulSoup, Tag
     from pypdf import PdfReader
 
-_FURNITURE = ("script", "style", "noscript", "template", "svg", "iframe", "form", "nav", "aside")
+_FURNITURE = ("nav", "header", "footer", "aside", "form")  # of the site, where `_is_furniture` says so
 _MAIN = ("main", "article", "[role=main]", "body")
 _DATES = ("article:modified_time", "article:published_time", "date", "dc.date", "dcterms.modified", "last-modified")
 _MAIN_SHARE = 0.3  # of a page's text that its <main> or <article> must hold to stand for it
+_WRAPPER = 0.5  # of a page's text from which on a form is the page
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[a-z])")  # a word that a PDF's line parts
 _UNPACKED = 20  # times its own size that a Word file may unpack to
+_RAW_HTML = ("html_block", "html_inline")
+_MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 class UnreadableFile(RagcError):
@@ -30,10 +38,10 @@ class UnreadableFile(RagcError):
 
 
 @dataclass(frozen=True, slots=True)
-class MarkdownPage:
-    """A document as Markdown, what its head says, and the address it is from."""
+class Page:
+    """A document's blocks, what its head says, and the address it is from."""
 
-    markdown: str
+    blocks: list[Block]
     about: Metadata
     link: str = ""
 
@@ -47,26 +55,44 @@ class PdfPage:
     text: str
 
 
-def convert_html(content: bytes | str) -> MarkdownPage:
-    """Return the main part of a web page, without menus, scripts and forms."""
-    from bs4 import BeautifulSoup
+def read_markdown(text: str) -> list[Block]:
+    """Return the blocks of a Markdown text with tables, as what renders it shows it."""
+    tokens = _MARKDOWN.parse(text)
+    for token in tokens:
+        if token.map and token.nesting >= 0:
+            token.attrSet(LINES, f"{token.map[0]} {token.map[1]}")
+        if token.type == "html_block" and token.map:
+            token.content = f"<{PLACE} {LINES}='{token.map[0]} {token.map[1]}'></{PLACE}>{token.content}"
+    raw = any(one.type in _RAW_HTML for token in tokens for one in (token, *(token.children or ())))
+    return read_blocks(_parse_html(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}), raw))
 
-    soup = BeautifulSoup(content, "html.parser")
+
+def convert_html(content: bytes | str) -> Page:
+    """Return the main part of a web page, without menus, scripts and forms.
+
+    A flaw says what was left out.
+    """
+    soup = _parse_html(content)
     about = _read_head(soup)
     canonical = soup.select_one("link[rel=canonical]")
     link = str(canonical.get("href") or "") if canonical else ""
-    for element in soup(_FURNITURE):
+    for element in soup(is_hidden):
         element.decompose()
-    for element in soup(("header", "footer")):  # those of the site, not of the article, which may hold its title
-        if element.find_parent(("main", "article")) is None:
-            element.decompose()
     whole = len(soup.get_text())
+    left_out = [element for element in soup(_FURNITURE) if _is_furniture(element, whole)]
+    words = sum(len(element.extract().get_text(" ").split()) for element in left_out)
+    names = ", ".join(f"<{name}>" for name in _FURNITURE if any(element.name == name for element in left_out))
     found = (soup.select_one(name) for name in _MAIN)
     main = next((part for part in found if part is not None and len(part.get_text()) >= _MAIN_SHARE * whole), soup)
-    return MarkdownPage(_to_markdown(str(main)), about, link if link.startswith(("http://", "https://")) else "")
+    if outside := len(soup.get_text(" ").split()) - len(main.get_text(" ").split()):
+        words, names = words + outside, ", ".join(filter(None, (names, f"what stands outside <{main.name}>")))
+    mend = "Put what answers questions into the page's <main>."
+    flaws = (Flaw(f"{words} words were left out as page furniture: {names}", mend, lost=False),) if words else ()
+    about = replace(about, flaws=(*about.flaws, *flaws))
+    return Page(read_blocks(main), about, link if link.startswith(("http://", "https://")) else "")
 
 
-def convert_docx(content: bytes, max_bytes: int) -> MarkdownPage:
+def convert_docx(content: bytes, max_bytes: int) -> Page:
     """Return a Word document. Raises `UnreadableFile` for none, or past `max_bytes`."""
     import mammoth
 
@@ -82,7 +108,7 @@ def convert_docx(content: bytes, max_bytes: int) -> MarkdownPage:
     html = mammoth.convert_to_html(io.BytesIO(content), convert_image=pictures).value
     title = re.search(rb"<dc:title>([^<]*)</dc:title>", core)
     about = read_fields({"title": title[1].decode("utf-8", "replace") if title else ""})
-    return MarkdownPage(_to_markdown(html), about)
+    return Page(read_blocks(_parse_html(html), header_row=True), about)
 
 
 def read_pdf(content: bytes) -> tuple[str, list[PdfPage]]:
@@ -106,6 +132,23 @@ def read_pdf(content: bytes) -> tuple[str, list[PdfPage]]:
     return " ".join(title.split()), pages
 
 
+def _parse_html(content: bytes | str, raw: bool = True) -> BeautifulSoup:
+    """Return the tree that a browser makes; what is not `raw`, written by hand, needs no slow parser for it."""
+    import html5lib  # noqa: F401 - whose parser BeautifulSoup takes by its name
+    from bs4 import BeautifulSoup
+
+    with suppress(UnicodeDecodeError, AttributeError):  # a page that does not say what it is written in, most often
+        content = content.decode("utf-8-sig")  # type: ignore[union-attr]
+    return BeautifulSoup(content, "html5lib" if raw else "html.parser")
+
+
+def _is_furniture(element: Tag, whole: int) -> bool:
+    """Tell whether an element is the site's: of <main> and <article> header, footer and aside are their own."""
+    if element.name == "form":
+        return len(element.get_text()) < _WRAPPER * whole
+    return element.name == "nav" or element.find_parent(("main", "article")) is None
+
+
 def _read_head(soup: BeautifulSoup) -> Metadata:
     """Return title and date of the page's head, else its first time element's date."""
     named = {
@@ -117,13 +160,6 @@ def _read_head(soup: BeautifulSoup) -> Metadata:
     as_of = next((found.isoformat() for text in written if (found := parse_day(text))), "")
     title = named.get("og:title") or (soup.title.get_text() if soup.title else "")
     return read_fields({"title": title, "as_of": as_of})
-
-
-def _to_markdown(html: str) -> str:
-    from markdownify import markdownify
-
-    text = markdownify(html, heading_style="ATX", strip=["img", "a"], escape_asterisks=False, escape_underscores=False)
-    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip() + "\n"
 
 
 def _read_bookmarks(reader: PdfReader) -> dict[int, tuple[str, ...]]:

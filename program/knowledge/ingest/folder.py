@@ -27,7 +27,7 @@ from program.storage import DiskCache
 
 KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
 """The kinds that are folders of files, each with the `method` of its passages."""
-PARSER_VERSION = 5  # raised when the same bytes give other passages
+PARSER_VERSION = 6  # raised when the same bytes give other passages
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _CACHED = TypeAdapter[Parsed | str](Parsed | str)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were skipped, named where nothing was read

@@ -1,7 +1,4 @@
-"""The bytes of one file as passages: sections under their headings, cut to size, with line spans.
-
-Positions come from markdown-it-py's tokens, so code fences, tables and underlined headings are read as Markdown.
-"""
+"""The bytes of one file as passages: sections under their headings, cut to size, with line spans."""
 
 from __future__ import annotations
 
@@ -11,16 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from semantic_text_splitter import TextSplitter
 
-from program.knowledge.ingest.convert import UnreadableFile, convert_docx, convert_html, read_pdf
+from program.knowledge.ingest.blocks import Block
+from program.knowledge.ingest.convert import UnreadableFile, convert_docx, convert_html, read_markdown, read_pdf
 from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_matter
 from program.knowledge.ingest.records import read_rows
+from program.models.language.fence import remove_invisible
+from program.models.text import BULLET, split_cells, split_sentences
 from program.passage import Flaw, Passage
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
 
@@ -28,7 +26,8 @@ READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")  # en
 TOP = "top"  # the anchor of text above the first heading
 DEEPEST = 3  # headings below ### stay in the text of their section
 TABLE = 8  # times a passage's size above which even a table is cut, between rows
-_MARKDOWN = MarkdownIt("commonmark").enable("table")
+NARROW = 50  # characters of a line that no column was too narrow for
+NEXT_LINE, NEXT_BLOCK = "\n", "\n\n"
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
 _TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff]|[a-zA-Z\u00c0-\u024f]{1,7}|\w{1,3}|[^\w\s]")
 
@@ -58,16 +57,6 @@ class TextSection:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A paragraph, list item, table or code block: never cut unless it is very long."""
-
-    text: str
-    first: int
-    last: int
-    kind: str = "paragraph"
-
-
 def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: float = MAX_MEGABYTES) -> Parsed:
     """Return a file's document, by the ending of `path`. Raises `UnreadableFile`."""
     suffix = Path(path).suffix.lower()
@@ -83,42 +72,56 @@ def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: 
         raise UnreadableFile(f"no readable {suffix} file ({type(error).__name__}: {reason})") from error
 
 
-def split_markdown(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) -> tuple[str, list[TextSection]]:
+def split_blocks(
+    blocks: Sequence[Block], first_line: int = 1, limit: int = CHUNK_TOKENS
+) -> tuple[str, list[TextSection]]:
     """Return the first # heading (or an empty string) and the sections in order.
 
-    `first_line` is the number of the text's first line in its file. HTML comments, rules and link definitions are no
-    text.
+    `first_line` is the number of the blocks' first line in their file.
     """
-    lines = text.split("\n")
-    tokens = _MARKDOWN.parse(text)
     taken: dict[str, int] = {}
-    headings, main, slug, above_all = [""] * DEEPEST, "", TOP, True
+    headings, main, slug = [""] * DEEPEST, "", ""
+    above: Block | None = None
     found: list[TextSection] = []
-    blocks: list[_Block] = []
-    for at, token in enumerate(tokens):
-        if token.type == "heading_open":
-            heading, level = _heading_text(tokens[at + 1]), int(token.tag[1])
-            if token.level == 0 and level <= DEEPEST:
-                if above_all and blocks:
-                    make_anchor(TOP, taken)  # a heading "Top" further down is `top-1`
-                above_all = False
-                found += _cut_section(slug, headings, blocks, first_line, limit)
-                blocks = []
-                slug, main = make_anchor(heading, taken), main or (heading if level == 1 else "")
-                headings[level - 1 :] = [heading] + [""] * (DEEPEST - level)
-                continue
-            make_anchor(heading, taken)
-        if token.level == 0 and token.map and token.nesting >= 0:
-            blocks += _read_blocks(tokens, at, lines, limit)
-    return main, [*found, *_cut_section(slug, headings, blocks, first_line, limit)]
+    held: list[Block] = []
+    for block in [*blocks, Block("heading", "", level=1)]:
+        if block.kind != "heading":
+            held.append(block)
+            continue
+        if block.level > DEEPEST:
+            make_anchor(block.text, taken)
+            held.append(replace(block, text=f"{'#' * block.level} {block.text}"))
+            continue
+        slug = slug or (make_anchor(TOP, taken) if held else TOP)  # a heading "Top" further down is `top-1`
+        if above and not held and block.level <= above.level:  # a heading with nothing below it is its own text
+            held = [replace(above, kind="paragraph")]
+        found += _cut_section(slug, headings, held, first_line, limit)
+        if block.text:
+            slug, held, above = make_anchor(block.text, taken), [], block
+            main = main or (block.text if block.level == 1 else "")
+            headings[block.level - 1 :] = [block.text] + [""] * (DEEPEST - block.level)
+    return main, found
 
 
 def split_paragraphs(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) -> tuple[str, list[TextSection]]:
     """Return no heading, and text as one section `top`, cut at blank lines if long."""
     lines = groupby(enumerate(text.split("\n")), lambda numbered: bool(numbered[1].strip()))
     runs = [list(run) for written, run in lines if written]
-    blocks = [_Block("\n".join(line for _, line in run), run[0][0], run[-1][0] + 1) for run in runs]
+    blocks = [Block("paragraph", unwrap_lines([line for _, line in run]), run[0][0], run[-1][0] + 1) for run in runs]
     return "", list(_cut_section(TOP, (), blocks, first_line, limit))
+
+
+def unwrap_lines(lines: Sequence[str]) -> str:
+    """Return a paragraph without the line ends that its width made.
+
+    There the next word had no room.
+    """
+    width = max(NARROW, *map(len, lines))
+    text = lines[0].rstrip()
+    for before, line in pairwise(lines):
+        wrapped = len(before.rstrip()) + 1 + len(line.split()[0]) > width and not BULLET.match(line)
+        text += f" {line.strip()}" if wrapped else f"\n{line.rstrip()}"
+    return text
 
 
 def make_anchor(heading: str, taken: dict[str, int]) -> str:
@@ -162,12 +165,15 @@ def _read_parts(
         return Metadata(title=title), "", parts, [f"{path}#page={page.number}" for page, _ in cut]
     if suffix in (".docx", ".html", ".htm"):
         page = convert_docx(content, int(megabytes * 1e6)) if suffix == ".docx" else convert_html(content)
-        heading, parts = split_markdown(page.markdown, 1, limit)
+        heading, parts = split_blocks(page.blocks, 1, limit)
         # The document's own heading names it better than the head, which often adds the site's name.
         about = replace(page.about, title=heading or page.about.title)
         return about, heading, parts, [page.link or path] * len(parts)
     about, body, first_line = split_front_matter(_decode_text(content))
-    heading, parts = (split_markdown if suffix == ".md" else split_paragraphs)(body, first_line, limit)
+    markdown = suffix == ".md"
+    heading, parts = (
+        split_blocks(read_markdown(body), first_line, limit) if markdown else split_paragraphs(body, first_line, limit)
+    )
     return about, heading, parts, [f"{path}:{part.first}-{part.last}" for part in parts]
 
 
@@ -217,52 +223,28 @@ def _title_from_name(path: str) -> str:
     return Path(path).stem.replace("-", " ").replace("_", " ").strip()
 
 
-def _read_blocks(tokens: Sequence[Token], at: int, lines: Sequence[str], limit: int) -> Iterator[_Block]:
-    token = tokens[at]
-    raw = token.content.strip()
-    if token.type == "hr" or (token.type == "html_block" and raw.startswith("<!--") and raw.endswith("-->")):
-        return
-    whole = _make_block(token, lines)
-    if token.type in ("bullet_list_open", "ordered_list_open") and not _fits(whole.text, limit):
-        for inner in tokens[at + 1 :]:
-            if inner.level == 0:
-                return
-            if inner.type == "list_item_open" and inner.level == 1:
-                yield _make_block(inner, lines)
-    elif whole.text:
-        yield whole
-
-
-def _make_block(token: Token, lines: Sequence[str]) -> _Block:
-    start, end = token.map or (0, 0)
-    while end > start and not lines[end - 1].strip():
-        end -= 1
-    kind = {"table_open": "table", "fence": "code", "code_block": "code"}.get(token.type, "paragraph")
-    return _Block("\n".join(lines[start:end]).rstrip(), start, end, kind)
-
-
-def _heading_text(inline: Token) -> str:
-    """Return a heading as its reader sees it, without marks and pictures."""
-    shown = {"text": None, "code_inline": None, "softbreak": " ", "hardbreak": " "}
-    children = [t for t in inline.children or [] if t.type in shown]
-    return "".join(shown[t.type] or t.content for t in children).strip()
-
-
 def _cut_section(
-    slug: str, headings: Sequence[str], blocks: Sequence[_Block], first_line: int, limit: int
+    slug: str, headings: Sequence[str], blocks: Sequence[Block], first_line: int, limit: int
 ) -> Iterator[TextSection]:
     """Yield a section in pieces of about `limit` tokens (`slug`, `slug~2`): tables whole, prose by sentences."""
-    units = list(_group_blocks(blocks, limit))
+    shown = ((block, _clean_text(block.text)) for block in blocks)
+    units = list(_group_blocks([replace(block, text=text) for block, text in shown if text], limit))
     sizes = [sum(count_tokens(b.text) for b in unit) for unit in units]
     runs = list(_pack_runs(sizes, limit))
     if len(runs) > 1 and sum(sizes[runs[-1]]) < limit // 4:  # a tail too short to stand alone
         runs[-2:] = [slice(runs[-2].start, runs[-1].stop)]
     above = tuple(h for h in headings if h)
     for n, run in enumerate(runs, 1):
-        group = [b for unit in units[run] for b in unit]
-        text = "\n\n".join(b.text for b in group)
-        first, last = first_line + group[0].first, first_line + group[-1].last - 1
-        yield TextSection(slug if n == 1 else f"{slug}~{n}", above, text, first, last)
+        first, *rest = [b for unit in units[run] for b in unit]
+        text = first.text + "".join(f"{NEXT_LINE if b.joined else NEXT_BLOCK}{b.text}" for b in rest)
+        last = max(b.last for b in (first, *rest))
+        lines = first_line + first.first, max(first_line + last - 1, first_line + first.first)
+        yield TextSection(slug if n == 1 else f"{slug}~{n}", above, text, *lines)
+
+
+def _clean_text(text: str) -> str:
+    """Return a text as its reader sees it: any blank is a space, and what no reader sees is gone."""
+    return remove_invisible(re.sub(r"[^\S\n\t]", " ", text)).rstrip()
 
 
 def _pack_runs(sizes: Sequence[int], limit: int) -> Iterator[slice]:
@@ -277,29 +259,57 @@ def _pack_runs(sizes: Sequence[int], limit: int) -> Iterator[slice]:
         yield slice(start, len(sizes))
 
 
-def _group_blocks(blocks: Sequence[_Block], limit: int) -> Iterator[list[_Block]]:
-    """Yield blocks that stay together, as a table with the paragraph before it."""
-    rest = list(blocks)[::-1]
-    while rest:
-        block = rest.pop()
-        if block.kind == "table":
-            yield from ([piece] for piece in _cut_table(block, limit * TABLE))
-        elif not _fits(block.text, limit):
-            yield from ([replace(block, text=piece)] for piece in _text_splitter(limit).chunks(block.text))
+def _group_blocks(blocks: Sequence[Block], limit: int) -> Iterator[list[Block]]:
+    """Yield blocks that stay together, as a table with the paragraph before it; what is too long is cut."""
+    lead: list[Block] = []  # a paragraph that waits for what follows it
+    for group in _split_groups(blocks):
+        table = group[0].kind == "row"
+        most = limit * TABLE if table else limit
+        whole = sum(count_tokens(block.text) for block in group) <= most
+        if lead and not (table and whole):
+            yield lead
+            lead = []
+        if group[0].kind == "paragraph" and whole:
+            lead = group
+        elif whole:
+            yield [*lead, *group]
+            lead = []
         else:
-            tabled = rest and (block.kind, rest[-1].kind) == ("paragraph", "table")
-            yield [block, rest.pop()] if tabled and _fits(rest[-1].text, limit * TABLE) else [block]
+            cut = [piece for block in group for piece in _cut_block(block, most)]
+            packed = _pack_runs([count_tokens(piece.text) for piece in cut], most) if table else ()
+            yield from [cut[run] for run in packed] or [[piece] for piece in cut]
+    if lead:
+        yield lead
 
 
-def _cut_table(table: _Block, limit: int) -> Iterator[_Block]:
-    """Yield the table, or a huge one in several, each under the header again."""
-    if _fits(table.text, limit):
-        yield table
+def _split_groups(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """Yield the blocks, those of one list or table together."""
+    group: list[Block] = []
+    for block in blocks:
+        if group and not block.joined:
+            yield group
+            group = []
+        group.append(block)
+    if group:
+        yield group
+
+
+def _cut_block(block: Block, limit: int) -> Iterator[Block]:
+    """Yield a block, or a long one in several: code by lines, a row by cells behind its key, prose by sentences."""
+    if _fits(block.text, limit):
+        yield block
         return
-    header, rows = table.text.split("\n")[:2], table.text.split("\n")[2:]
-    for run in _pack_runs([count_tokens(row) for row in rows], limit):
-        start = table.first + 2
-        yield _Block("\n".join([*header, *rows[run]]), start + run.start, start + run.stop, "table")
+    head, tail, parts, joint = "", "", split_sentences(block.text), " "
+    if block.kind == "code":
+        head, *parts, tail = block.text.split("\n")
+        head, tail, joint = f"{head}\n", f"\n{tail}", "\n"
+    elif block.kind == "row":
+        key, *parts = split_cells(block.text)
+        head, joint = f"{key}; ", "; "
+    splitter = _text_splitter(limit)
+    parts = [piece for part in parts for piece in ([part] if _fits(part, limit) else splitter.chunks(part))]
+    for run in _pack_runs([count_tokens(part) for part in parts], limit):
+        yield replace(block, text=f"{head}{joint.join(parts[run])}{tail}")
 
 
 @lru_cache(maxsize=16)

@@ -18,7 +18,7 @@ from program.errors import ModelError
 from program.models.embedded.arithmetic import solve_arithmetic
 from program.models.embedded.reader import READER, Reader, Reading
 from program.models.embedded.splitting import split_question
-from program.models.text import split_pieces, strip_markdown
+from program.models.text import split_pieces
 from program.signatures import Excerpt
 
 SENTENCES = 3  # of an answer, when the prompt does not say
@@ -208,7 +208,7 @@ def _find_missing(reader: Reader, question: str, passages: Sequence[Excerpt]) ->
         read = [(reading.answers, passage.title) for reading, passage in _read(reader, part, passages)]
         answers, nearest = max(read, key=lambda pair: pair[0], default=(-math.inf, ""))
         if answers < lowest:
-            lowest, missing, title = answers, part, strip_markdown(nearest.replace(TITLE_STEP, " "))
+            lowest, missing, title = answers, part, nearest.replace(TITLE_STEP, " ")
     adds = set(title.casefold().split()) - set(missing.casefold().split())
     return missing, f"{missing} {title}" if adds else missing
 
@@ -233,7 +233,7 @@ def _ask_back(reader: Reader, question: str, passages: Sequence[Excerpt]) -> str
 
 def _tell_apart(titles: Sequence[str]) -> list[str]:
     """Return each title's step where the first two unlike titles last differ, each once; none of titles all alike."""
-    paths = [[strip_markdown(step) for step in title.split(TITLE_STEP)] for title in titles]
+    paths = [[step.strip() for step in title.split(TITLE_STEP)] for title in titles]
     other = next((path for path in paths if path != paths[0]), None)
     if other is None:
         return []
@@ -242,7 +242,7 @@ def _tell_apart(titles: Sequence[str]) -> list[str]:
 
 
 def _span_text(reading: Reading, passage: Excerpt) -> str:
-    return strip_markdown(passage.text[slice(*reading.span)])
+    return " ".join(passage.text[slice(*reading.span)].split())
 
 
 def read_prompt(request: Request) -> WriterPrompt:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from functools import partial
@@ -149,16 +149,17 @@ def use_adapter(lm: Any, layout: PromptLayout = AS_IT_IS) -> Iterator[None]:
 def strip_links(reply: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return a reply's fields without links; an answer keeps its passages' own."""
     values = [item for value in inputs.values() for item in (value if isinstance(value, list) else [value])]
-    stated = find_addresses(item.text for item in values if isinstance(item, Excerpt))
-    return {name: _without_links(value, stated if name == "answer" else set()) for name, value in reply.items()}
+    texts = [item.text for item in values if isinstance(item, Excerpt)]
+    known = find_addresses(texts)
+    return {name: _without_links(value, known if name == "answer" else set(), texts) for name, value in reply.items()}
 
 
-def _without_links(value: Any, known: set[str]) -> Any:
+def _without_links(value: Any, known: set[str], stated: Sequence[str]) -> Any:
     if isinstance(value, list):
-        return [_without_links(item, known) for item in value]
+        return [_without_links(item, known, stated) for item in value]
     if not isinstance(value, str):
         return value
-    text = remove_links(value[: 4 * LONGEST_ANSWER], known)
+    text = remove_links(value[: 4 * LONGEST_ANSWER], known, stated)
     return text if len(text) <= LONGEST_ANSWER else text[:LONGEST_ANSWER].rpartition(". ")[0] + "."
 
 

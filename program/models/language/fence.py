@@ -18,19 +18,28 @@ DATA_RULE = (
 _URL = r"(?:(?:[a-z][a-z0-9+.-]{0,15})?://|www\.|data:|javascript:|mailto:)"
 # Every repetition that another part of its pattern may follow is bounded: 32,000 brackets are to take no seconds.
 _LABEL, _TARGET, _SPACE = r"\[([^\]]{0,400})\]", r"\(([^)]{0,2000})\)", r"\s{0,20}"
-_IMAGE = re.compile(rf"!{_LABEL}{_SPACE}(?:{_TARGET}|{_LABEL})?")
+_ADDRESS = rf"{_URL}[^\s<>\"')\]]*"
+_IMAGE = re.compile(rf"!{_LABEL}{_SPACE}(?:{_TARGET}|\[(?!\d)[^\]]{{0,400}}\])")
 _CITED = re.compile(rf"\[(\d{{1,3}})\]{_TARGET}")
 _LINK = re.compile(rf"(?!\[\d{{1,3}}\]){_LABEL}{_SPACE}{_TARGET}")
-_REFERENCE = re.compile(rf"^[ \t]{{0,20}}\[[^\]\n]{{1,400}}\]:{_SPACE}\S.*$", re.MULTILINE)
-_ADDRESS = rf"{_URL}[^\s<>\"')\]]*"
+_AWAY = rf"\s{{0,20}}<?(?:{_URL}|//|[/#]|\.{{1,2}}/)"  # how what a link leads to begins, and no argument of a call
+_LEADS_AWAY, _LINK_FORM = re.compile(_AWAY, re.IGNORECASE), re.compile(rf"\]\((?={_AWAY})", re.IGNORECASE)
+_IMAGE_FORM = re.compile(r"!\[(?=[^\[\]]*\]\()")
+_REFERENCE = re.compile(rf"^[ \t]{{0,20}}\[[^\]\n]{{1,400}}\]:{_SPACE}<?{_ADDRESS}.*$", re.MULTILINE | re.IGNORECASE)
 _BARE = re.compile(_ADDRESS, re.IGNORECASE)
+_IN_BRACKETS = re.compile(rf"(\({_SPACE}|<)?({_ADDRESS})({_SPACE}\)|>)?", re.IGNORECASE)
 _HOST = re.compile(r"https?://([a-z0-9.-]+)(?::\d+)?(?:[/?#]|$)", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-zA-Z!][^<>]*>")
+# What runs, loads or hides something.
+_ACTIVE = re.compile(r"</?(?:script|style|iframe|object|embed)\b|<[^<>]*=|<!", re.IGNORECASE)
+_HIDES = re.compile(r"<!(?=--|\[)")
 _MAY_BE_LINK = re.compile(
-    rf"(?:!?\[[^\]]*(?:\](?:\s*\([^)]*)?)?|<[^>]*|!|&\w*|{_ADDRESS}"
-    r"|(?:h(?:t(?:t(?:ps?)?)?)?|w{1,3}|d(?:a(?:ta?)?)?|j(?:a(?:v\w*)?)?|m(?:a(?:i\w*)?)?)[:/.]{0,3}|:/?)$",
+    rf"(?:!?\[[^\]]*(?:\](?:\s*\([^)]*)?)?|<[^>]*|\(\s*|\(?\s*{_ADDRESS}(?:\s*)|!|&(?:amp;)?\w*"
+    r"|\(?(?:h(?:t(?:t(?:ps?)?)?)?|w{1,3}|d(?:a(?:ta?)?)?|j(?:a(?:v\w*)?)?|m(?:a(?:i\w*)?)?)[:/.]{0,3}|:/?)$",
     re.IGNORECASE,
 )
+REMOVED = "(link removed)"
+"""What stands where an address was."""
 _NO_ANGLE = dict.fromkeys(map(ord, ">＞﹥"))
 _ANGLE = re.compile("[<＜﹤]")  # and what a model may take for one
 HELD = 400  # characters of a stream held back for what may become a link
@@ -81,17 +90,43 @@ def fence_input(name: str, value: Any) -> str:
     return fence_text(name, str(value))
 
 
-def remove_links(text: str, known: Iterable[str] = ()) -> str:
-    """Return the text without links, images and tags; `known` addresses stay."""
-    allowed = set(known)
-    text = remove_invisible(text).replace("&lt;", "<").replace("&amp;lt;", "&lt;")
-    text = _IMAGE.sub("", text)
+def remove_links(text: str, known: Iterable[str] = (), stated: Iterable[str] = ()) -> str:
+    """Return the text without addresses, images and tags.
+
+    Where an address was a mark stands. `known` addresses stay, and so do the tags that `stated` texts hold as words of
+    their own, such as `List<String>`, unless a browser would run or load something for them.
+    """
+    return _remove_links(_unescape(remove_invisible(text)), set(known), [*stated])
+
+
+def _unescape(text: str) -> str:
+    return text.replace("&lt;", "<").replace("&amp;lt;", "&lt;")
+
+
+def _remove_links(text: str, allowed: Collection[str], texts: Sequence[str]) -> str:
+    text = _IMAGE.sub(lambda m: _name_link(m, allowed), text)
     text = _REFERENCE.sub("", text)
     text = _CITED.sub(r"[\1]", text)
-    text = _LINK.sub(lambda m: m[1] if m[2].strip() not in allowed else f"{m[1]} ({m[2].strip()})", text)
-    text = _TAG.sub("", text)
-    text = _BARE.sub(lambda m: m[0] if m[0].rstrip(".,;:!?") in allowed else "", text)
-    return text.replace("![", "[").replace("](", "] (").strip()  # of a link too long to be found, its form
+    text = _LINK.sub(lambda m: _name_link(m, allowed) if _LEADS_AWAY.match(m[2]) else m[0], text)
+    text = _IN_BRACKETS.sub(lambda m: m[0] if m[2].rstrip(".,;:!?") in allowed else _mark_removed(m), text)
+    text = _TAG.sub(lambda m: m[0] if not _ACTIVE.match(m[0]) and any(m[0] in one for one in texts) else "", text)
+    text = _LINK_FORM.sub("] (", _IMAGE_FORM.sub("[", text))  # of one too long to be found
+    return _HIDES.sub("<", text).strip()
+
+
+def _name_link(match: re.Match[str], allowed: Collection[str]) -> str:
+    """Return a link's text, behind it its address or the mark of one."""
+    address = (match[2] or "").strip().strip("<>")
+    if address in allowed:
+        return f"{match[1]} ({address})"
+    return f"{match[1]} {REMOVED}".lstrip() if _BARE.match(address) else match[1]
+
+
+def _mark_removed(match: re.Match[str]) -> str:
+    """Return the mark in place of an address and the brackets around it, what ends its sentence behind it."""
+    end = match[2][len(match[2].rstrip(".,;:!?")) :]
+    before, after = (match[1] or "", match[3] or "")
+    return REMOVED + end if bool(before) == bool(after) else f"{before}{REMOVED}{end}{after}"
 
 
 def find_addresses(texts: Iterable[str], hosts: Collection[str] | None = None) -> set[str]:
@@ -104,13 +139,13 @@ def find_addresses(texts: Iterable[str], hosts: Collection[str] | None = None) -
 class LinkFilter:
     """Removal of links from a text that comes in pieces; what may become a link is held back."""
 
-    def __init__(self, known: Iterable[str] = ()) -> None:
-        self._known = set(known)
+    def __init__(self, known: Iterable[str] = (), stated: Iterable[str] = ()) -> None:
+        self._known, self._stated = set(known), [*stated]
         self._held = ""
 
     def feed(self, piece: str) -> str:
         """Return what can be shown now."""
-        text = self._held + remove_invisible(piece)  # a character that no reader sees must not part a link
+        text = _unescape(self._held + remove_invisible(piece))  # a character that no reader sees must not part a link
         at = _MAY_BE_LINK.search(text, max(0, len(text) - HELD + 1))
         cut = at.start() if at else len(text)
         self._held = text[cut:]
@@ -125,7 +160,7 @@ class LinkFilter:
         if not text.strip():
             return text
         head, tail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-        return head + remove_links(text, self._known) + tail
+        return head + _remove_links(text.strip(), self._known, self._stated) + tail
 
 
 def _escape_text(text: str) -> str:

@@ -202,7 +202,7 @@ def test_too_small_a_gain_ends_the_search():
     assert len(program.queries) == 2
 
 
-TEXT = "It boils in two minutes. It holds two litres.\n\n| Plan | Price | Seats |\n|---|---|---|\n| Pro | GBP 9 | 4 |\n"
+TEXT = "It boils in two minutes. It holds two litres.\n\nPlan: Pro; Price: GBP 9; Seats: 4\n"
 POOL = [passage("product/a.md#1", TEXT, 0.9), passage("product/b.md#1", "The lid is red. It holds two litres.", 0.8)]
 PARTS = ["colour of the lid", "time to boil"]
 CHANCES = {"It holds two litres.": 0.9, "The lid is red.": 0.7, "Plan: Pro; Price: GBP 9": 0.6}
@@ -219,9 +219,9 @@ def quoting(chances=CHANCES, **how):
     return made
 
 
-def test_pieces_past_the_threshold_are_quoted_most_probable_first_with_their_passages_and_none_twice():
+def test_pieces_past_the_threshold_are_quoted_from_the_passage_of_the_most_probable_on_in_the_order_of_its_text_and_none_twice():
     answer = quoting()()
-    assert answer.text == "It holds two litres [1]. The lid is red [2]. Plan: Pro; Price: GBP 9 [1]."
+    assert answer.text == "It holds two litres [1]. Plan: Pro; Price: GBP 9 [1]. The lid is red [2]."
     assert [citation.id for citation in answer.citations] == ["product/a.md#1", "product/b.md#1"]
     assert quoting(sentences=1)().text == "It holds two litres [1]."
 

@@ -89,7 +89,7 @@ def test_an_answer_keeps_an_address_of_a_host_that_the_project_names_and_no_othe
         pool = [passage("product/a", text)]
         shown[links] = Scripted(pool=pool, links=links, replies={"answer": text}, ground=0)("What is the fee?").text
     assert "://" not in shown[()]
-    assert shown["shop.example",] == "The fee is GBP 5: see https://shop.example/fees and  [1]"
+    assert shown["shop.example",] == "The fee is GBP 5: see https://shop.example/fees and (link removed). [1]"
     (tmp_path / FILE).write_text('name = "x"\n[answer]\nlinks = ["Shop.example"]\n[knowledge.a]\npath = "k"\n')
     assert Project.open(tmp_path).settings.answer.links == ("Shop.example",)
 

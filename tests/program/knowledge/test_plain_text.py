@@ -1,0 +1,274 @@
+"""What a browser shows of a file is the text of its passages, word for word, and what is quoted stands in it."""
+
+import io
+import os
+import re
+import zipfile
+from html import escape
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from program.knowledge.ingest.blocks import fence_code
+from program.knowledge.ingest.sections import parse_file
+from program.models.text import split_pieces
+
+EXAMPLES = int(os.environ.get("RAGC_TEXT_EXAMPLES", "2000"))
+SPECIAL = r"<&>*_`[]#|~\\"
+words = st.text("abcdefghijklmnopqrstuvwxyzäé", min_size=2, max_size=7).filter(lambda w: w[0] not in "äé")
+numbers = st.integers(0, 9999).map(str) | st.sampled_from(["4.50", "1,000", "20.5", "0.3"])
+code = st.lists(
+    st.sampled_from(["x", "ls", "*.conf", "arr[10]", "__init__", "a|b", "<T>", "#", "$HOME", "--yes", "&&", "f(x)"]),
+    min_size=1,
+    max_size=4,
+).map(" ".join)
+address = st.text("abcxyz", min_size=1, max_size=5).map(lambda name: f"https://{name}.example/{name}")
+
+
+def inline(depth=1):
+    """A part of a line: its kind, and what it is made of."""
+    plain = st.tuples(st.just("word"), words) | st.tuples(st.just("number"), numbers)
+    marked = st.tuples(st.sampled_from(["bold", "em", "struck", "raised", "link", "relative"]), words, numbers, address)
+    return plain | plain | marked | st.tuples(st.just("code"), code)
+
+
+lines = st.lists(inline(), min_size=1, max_size=6)
+cells = st.lists(words | numbers, min_size=1, max_size=3).map(" ".join)
+tables = st.integers(2, 4).flatmap(
+    lambda n: st.tuples(
+        st.just("table"),
+        st.lists(words, min_size=n, max_size=n, unique=True),
+        st.lists(st.lists(cells, min_size=n, max_size=n), min_size=1, max_size=4),
+    )
+)
+lists = st.tuples(
+    st.just("list"), st.booleans(), st.lists(st.tuples(lines, st.lists(lines, max_size=2)), min_size=1, max_size=3)
+)
+sources = st.lists(code, min_size=1, max_size=4).map("\n".join)
+documents = st.lists(
+    st.tuples(st.just("paragraph"), lines)
+    | st.tuples(st.just("heading"), words, st.integers(2, 5))
+    | lists
+    | tables
+    | st.tuples(st.just("source"), sources),
+    min_size=1,
+    max_size=5,
+)
+
+
+def shown(parts):
+    """What a browser shows of a line: words, figures and code, each as the text is to have it."""
+    for kind, first, *more in parts:
+        match kind:
+            case "raised":
+                yield more[0] + ("" if first in ("st", "nd", "rd", "th") else "^") + first
+            case "struck":
+                yield f"~~{first}~~"
+            case "link":
+                yield from (first, f"({more[1]})")
+            case _:
+                yield first
+
+
+def as_html(document, loose):
+    """The document as HTML; `loose`: without the end tags that HTML lets be left out, in nested boxes."""
+
+    def end(name):
+        return "" if loose else f"</{name}>"
+
+    def write(part):
+        kind, first, *more = part
+        match kind:
+            case "word" | "number":
+                return first
+            case "code":
+                return f"<code>{escape(first)}</code>"
+            case "raised":
+                return f"{more[0]}<sup>{first}</sup>"
+            case "link":
+                return f'<a href="{more[1]}">{first}</a>'
+            case "relative":
+                return f'<a href="{first}.html">{first}</a>'
+        return {"bold": f"<b>{first}</b>", "em": f"<span><i>{first}</i></span>", "struck": f"<del>{first}</del>"}[kind]
+
+    def line(parts):
+        return "\n ".join(map(write, parts))
+
+    made = []
+    for kind, *block in document:
+        match kind:
+            case "paragraph":
+                made.append(f"<p>{line(block[0])}{end('p')}")
+            case "heading":
+                made.append(f"<h{block[1]}>{block[0]}</h{block[1]}>")
+            case "source":
+                made.append(f"<pre><code>{escape(block[0])}\n</code></pre>")
+            case "list":
+                name = "ol" if block[0] else "ul"
+                inner = ["".join(f"<li>{line(one)}{end('li')}" for one in below) for _, below in block[1]]
+                items = [
+                    f"<li>{line(own)}{f'<ul>{one}</ul>' if one else ''}{end('li')}"
+                    for (own, _), one in zip(block[1], inner, strict=True)
+                ]
+                made.append(f"<{name}>{''.join(items)}</{name}>")
+            case "table":
+                head = "".join(f"<th>{one}{end('th')}" for one in block[0])
+                rows = "".join(
+                    f"<tr>{''.join(f'<td>{one}{end(chr(116) + chr(100))}' for one in row)}{end('tr')}"
+                    for row in block[1]
+                )
+                made.append(f"<table><tr>{head}{end('tr')}{rows}</table>")
+    body = "\n".join(made)
+    return f"<form><div><div>{body}</div></div></form>" if loose else f"<main>{body}</main><script>no()</script>"
+
+
+def as_markdown(document, loose):
+    """The document as Markdown; `loose`: with other marks for the same."""
+
+    def write(part):
+        kind, first, *more = part
+        match kind:
+            case "word" | "number":
+                return first
+            case "code":
+                return f"``{first}``"
+            case "raised":
+                return f"{more[0]}<sup>{first}</sup>"
+            case "link":
+                return f"[{first}]({more[1]})"
+            case "relative":
+                return f"[{first}]({first}.md)"
+        return {"bold": f"**{first}**", "em": f"_{first}_" if loose else f"*{first}*", "struck": f"~~{first}~~"}[kind]
+
+    def line(parts):
+        return " ".join(map(write, parts))
+
+    mark, made = "*" if loose else "-", []
+    for kind, *block in document:
+        match kind:
+            case "paragraph":
+                made.append(line(block[0]))
+            case "heading":
+                made.append(f"{'#' * block[1]} {block[0]}")
+            case "source":
+                made.append(
+                    fence_code(block[0]).replace("`", "~") if loose and "`" not in block[0] else fence_code(block[0])
+                )
+            case "list":
+                items = []
+                for n, (own, below) in enumerate(block[1], 1):
+                    lead = f"{n}. " if block[0] else f"{mark} "
+                    items += [lead + line(own), *(" " * len(lead) + f"{mark} {line(one)}" for one in below)]
+                made.append("\n".join(items) + "\n\n<!-- no text -->")
+            case "table":
+                rows = ["| " + " | ".join(row) + " |" for row in [block[0], ["---"] * len(block[0]), *block[1]]]
+                made.append("\n".join(rows))
+    return "\n\n".join(made)
+
+
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+def as_word(document):
+    """The document as Word's file, lists as paragraphs."""
+
+    def run(text, properties=""):
+        return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{escape(text)}</w:t></w:r>'
+
+    def line(parts):
+        made = []
+        for kind, first, *more in parts:
+            style = {"bold": "<w:b/>", "em": "<w:i/>", "struck": "<w:strike/>"}.get(kind, "")
+            made.append(
+                run(more[0]) + run(first, '<w:vertAlign w:val="superscript"/>')
+                if kind == "raised"
+                else run(first, style)
+            )
+        return f"<w:p>{run(' ').join(made)}</w:p>"
+
+    made = []
+    for kind, *block in document:
+        match kind:
+            case "paragraph":
+                made.append(line(block[0]))
+            case "list":
+                made += [line(one) for own, below in block[1] for one in (own, *below)]
+            case "table":
+                rows = "".join(
+                    f"<w:tr>{''.join(f'<w:tc>{line([(str(), one)])}</w:tc>' for one in row)}</w:tr>"
+                    for row in [block[0], *block[1]]
+                )
+                made.append(f"<w:tbl>{rows}</w:tbl>")
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        types = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
+        relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+        file.writestr("[Content_Types].xml", types)
+        file.writestr(
+            "_rels/.rels",
+            f'<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r" Type="{relation}" Target="word/document.xml"/></Relationships>',
+        )
+        file.writestr("word/document.xml", f"<w:document {W}><w:body>{''.join(made)}</w:body></w:document>")
+    return stream.getvalue()
+
+
+def passages_of(name, content):
+    return parse_file(f"x/{name}", content if isinstance(content, bytes) else content.encode())[0].passages
+
+
+def check(document, passages, linked=True):
+    """Every word, figure and code of the document stands in the passages, in order, and parted from its neighbours."""
+    text = "\n".join(f"{passage.title}\n{passage.text}" for passage in passages)
+    at = 0
+
+    def find(token):
+        nonlocal at
+        edges = re.escape(token)
+        edges = (r"(?<![\w.^])" if token[0].isalnum() else "") + edges + (r"(?![\w^])" if token[-1].isalnum() else "")
+        found = re.search(edges, text[at:])
+        assert found, f"{token!r} is not behind {text[max(0, at - 60) : at]!r} in {text!r}"
+        at += found.end()
+
+    for kind, *block in document:
+        match kind:
+            case "heading":
+                assert re.search(rf"(?<!\w){block[0]}(?!\w)", text)
+            case "paragraph":
+                for token in shown(block[0]):
+                    find(token) if linked or not token.startswith("(http") else None
+            case "source":
+                assert block[0].rstrip() in text
+            case "list":
+                for own, below in block[1]:
+                    for parts in (own, *below):
+                        for token in shown(parts):
+                            find(token) if linked or not token.startswith("(http") else None
+            case "table":
+                for row in block[1]:
+                    find("; ".join(f"{header}: {cell}" for header, cell in zip(block[0], row, strict=True)))
+    for passage in passages:
+        for piece in split_pieces(passage.text):
+            place = passage.text[piece.start : piece.end]
+            start = passage.text.rfind("\n", 0, piece.start) + 1
+            key = passage.text[start : piece.start].removeprefix("- ").partition("; ")[0]
+            assert piece.text in (place, f"{key}; {place}")
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(documents, st.booleans())
+def test_what_a_browser_shows_of_a_page_is_its_text_in_order(document, loose):
+    check(document, passages_of("a.html", as_html(document, loose)))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(documents, st.booleans())
+def test_what_a_markdown_file_is_rendered_to_is_its_text_in_order(document, loose):
+    check(document, passages_of("a.md", as_markdown(document, loose)))
+
+
+@settings(max_examples=EXAMPLES // 4, deadline=None)
+@given(documents)
+def test_what_stands_in_a_word_file_is_its_text_in_order(document):
+    document = [block for block in document if block[0] in ("paragraph", "list", "table")]
+    if document:
+        check(document, passages_of("a.docx", as_word(document)), linked=False)
