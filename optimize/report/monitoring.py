@@ -77,6 +77,8 @@ def summarise_traces(log: TraceLog) -> dict[str, Any]:
         "mean_rounds": float(np.mean(rounds)),
         "judge_by_week": _average_by_week(entries),
         "fallback_rate": stops["fallback"] / len(entries),
+        "failed_rate": outcomes["failed"] / len(entries),
+        "degraded_rate": sum(bool(entry.get("degraded")) for entry in entries) / len(entries),
         "false_retry_rate": float(np.mean(retries)) if retries else None,
         "clarify_rate": outcomes["clarify"] / len(entries),
         "abstain_rate": outcomes["abstain"] / len(entries),

@@ -182,7 +182,7 @@ async def _perform_group(driver: Driver, requests: Sequence[Request]) -> list[Re
     with driver.spending(call) as spent:
         try:
             if isinstance(call.request, Find):
-                search = Search(driver.program.runtime.library, driver.note_degraded)
+                search = Search(driver.program.runtime.library, driver.note_missed)
                 where = search_arguments(call.request)
                 found = await _perform(driver, call, partial(search, *where), partial(search.acall, *where))
                 return [driver.note_reply(call, found, spent, {})]

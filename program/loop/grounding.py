@@ -19,6 +19,7 @@ from program.models.text import (
     MarkNumbering,
     drop_unknown_marks,
     holds_phrase,
+    quote_shortly,
     split_claims,
     split_pieces,
     split_sentences,
@@ -33,10 +34,8 @@ NOTHING_STATED = "no passage states what was written about it"
 NOTE = "(another source says otherwise; the {} one is followed)"
 """What an answer adds, after its sentences, on a passage that was overruled."""
 BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
-UNSURE = "(not certain)"
-"""What an answer begins with whose confidence is under the version's bound."""
-GRAM, ECHOED = 4, 0.6
-"""The words of a stretch, and the share of a text's that stand in its prompt, and in no passage, of an echo."""
+UNSURE = "(not certain)"  # what an answer begins with whose confidence is under the version's bound
+GRAM, ECHOED = 4, 0.6  # words of a stretch, and the share of an echo's that stand in its prompt and in no passage
 _ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 
 
@@ -252,7 +251,8 @@ def make_abstention(state: State, missing: str, confidence: float, stopped_by: S
     """Return an answer that says what is missing and names the nearest passage."""
     state.path.append("abstain")
     nearest = (state.kept or state.found)[:1]
-    text = f"{FOUND_NOTHING}: {missing.strip(' .?')}".removesuffix(": ") + "."
+    told = missing if missing == NOTHING_STATED else quote_shortly(missing)
+    text = f"{FOUND_NOTHING}: {told}.".replace(": .", ".")
     if nearest:
         text += f" The nearest that I found is “{nearest[0].title}”. [1]"
     return make_answer(state, text, Outcome.ABSTAIN, confidence, nearest, stopped_by)

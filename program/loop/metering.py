@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from textwrap import shorten
 from typing import Any
 
 import dspy
 from dspy.utils.exceptions import LMError
 
-from program.answer import Answer, Step, StoppedBy, Trace, Usage, new_trace_id
+from program.answer import Answer, Outcome, Step, StoppedBy, Trace, Usage, new_trace_id
 from program.errors import KnowledgeError, RagcError
 from program.loop.decisions import (
     RunnableProgram,
@@ -27,8 +28,9 @@ from program.loop.decisions import (
     judges_many,
     to_prompt_inputs,
 )
-from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed
+from program.loop.state import DRAFT, SEARCH, Ask, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
+from program.models.language.fence import remove_links
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.passage import Passage
 
@@ -107,7 +109,8 @@ class Driver:
         self.path: list[str] = [f"{configured} writes, as DSPy is configured"] if configured else []
         self.steps: list[Step] = []
         self._told = 0
-        self._failed = False
+        self._failures: dict[str, None] = {}
+        self._missed: dict[str, KnowledgeError] = {}
         self._unreachable: set[str] = set()
         self._handed_over: dict[tuple[str, str, str], str] = {}
         self.loop = steps(question, program, self.budget.max_rounds, self.tripped_cap, self.path)
@@ -118,18 +121,20 @@ class Driver:
 
     def throw_failure(self, requests: Sequence[Request], error: BaseException) -> list[Request]:
         """Throw a failure into the loop, and return the next requests."""
-        self._failed = True
-        first = requests[0]
-        name = first.predictor if isinstance(first, Ask) else "search"
-        return self._told_path(self.loop.throw(StepFailed(f"{name}: {explain_error(error)}")))
+        failure = StepFailed(name_step(requests[0]), explain_error(error), explain_remedy(error))
+        self._failures[f"failed: {failure}"] = None
+        return self._told_path(self.loop.throw(failure))
 
     def finish_answer(self, answer: Answer) -> Answer:
         """Return the answer with trace and usage, and tell the observers of it."""
-        self._told_path([])
         runtime = self.program.runtime
-        trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
+        missed = [describe_missed(source, error) for source, error in self._missed.items()]
+        answer = self._tell_missed(answer, missed) if missed else answer
+        self._told_path([])
+        degraded = (*self._handed_over.values(), *missed, *self._failures)
+        trace = Trace(self.id, tuple(self.path), tuple(self.steps))
         usage = replace(self.totals, seconds=time.perf_counter() - self.started)
-        answer = Answer(answer, trace=trace, usage=usage, version=runtime.version)
+        answer = Answer(answer, degraded=degraded, trace=trace, usage=usage, version=runtime.version)
         for observer in runtime.observers:
             observer(answer, self.question, runtime.preset)
         return answer
@@ -137,7 +142,7 @@ class Driver:
     def seconds_for(self, requests: Sequence[Request]) -> float:
         """Return how long a step may take; after a failure, all that is left."""
         writing = all(isinstance(r, Ask) and r.predictor.startswith(WRITING) for r in requests)
-        return self.seconds_left(writing=writing or self._failed)
+        return self.seconds_left(writing=writing or bool(self._failures))
 
     def seconds_left(self, writing: bool) -> float:
         """Return the seconds left until writing must begin.
@@ -236,11 +241,23 @@ class Driver:
         spent.hand_over(error.message, call.model, call.stand_in, "decided")
         self._unreachable.add(call.model)
 
-    def note_degraded(self, source: str, error: KnowledgeError) -> None:
-        """Note on the path that a source was left out of a search."""
-        note = f"degraded: without {source}: {error.what}"
-        if note not in self.path:
-            self.path.append(note)
+    def note_missed(self, source: str, error: KnowledgeError) -> None:
+        """Note that a source was left out of a search, on the path at its first time."""
+        if source not in self._missed:
+            self._missed[source] = error
+            self.path.append(describe_missed(source, error))
+
+    def _tell_missed(self, answer: Answer, missed: Sequence[str]) -> Answer:
+        """Return the answer; what is not supported is a failure where no source that was wanted was searched."""
+        abstains = answer.outcome is Outcome.ABSTAIN
+        unsupported = abstains or answer.stopped_by is StoppedBy.FALLBACK
+        if unsupported and answer.sources and self._missed.keys() >= {*answer.sources}:
+            error = self._missed[answer.sources[0]]
+            text = remove_links(StepFailed(SEARCH, error.what, error.mend).text)
+            failed = {"outcome": Outcome.FAILED, "stopped_by": StoppedBy.FALLBACK, "confidence": 0.0, "citations": ()}
+            return Answer(answer, text=text, **failed)
+        told = [f"{note[0].upper()}{note[1:]}." for note in missed]
+        return Answer(answer, text=" ".join([answer.text, *told])) if abstains else answer
 
     def _note_step(
         self, call: PreparedRequest, reply: Reply, spent: ModelSpending, tokens: Sequence[int] | None = None
@@ -259,11 +276,11 @@ class Driver:
             documents = tuple(sorted(found, key=lambda pair: -pair[1])[:DOCUMENTS])
         else:
             output, scores = _show_reply(reply or {})
-        name = request.predictor if isinstance(request, Ask) else "search"
         shown = repr(_show_input([*request.inputs.values()])) if isinstance(request, Ask) else request.query
         digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         began = time.time() - seconds
-        step = Step(name, digest, output, seconds * 1000, tokens_in, tokens_out, scores, began, model, error, documents)
+        spent_on = (seconds * 1000, tokens_in, tokens_out)
+        step = Step(name_step(request), digest, output, *spent_on, scores, began, model, error, documents)
         self.steps.append(step)
         return reply
 
@@ -276,13 +293,33 @@ class Driver:
         return requests
 
 
+def name_step(request: Request) -> str:
+    """Return the predictor of a request, or `search`."""
+    return request.predictor if isinstance(request, Ask) else SEARCH
+
+
+def describe_missed(source: str, error: KnowledgeError) -> str:
+    """Return in a line that a source was not searched, and why."""
+    return f"not searched: {source} ({error.what.rstrip('.')})"
+
+
+def explain_remedy(error: BaseException) -> str:
+    """Return how to mend what made a request fail; empty where that is not known."""
+    late = "Ask again, or raise max_seconds under [budget] in ragc.toml."
+    return late if is_late(error) else error.mend if isinstance(error, RagcError) else ""
+
+
+def is_late(error: BaseException) -> bool:
+    """Tell whether a request failed for want of time; what is under way at the deadline is called off."""
+    return isinstance(error, TimeoutError | asyncio.CancelledError)
+
+
 def explain_error(error: BaseException) -> str:
     """Return in a line why a request failed."""
-    if isinstance(error, TimeoutError | asyncio.CancelledError):  # what is under way at the deadline is called off
+    if is_late(error):
         return "no reply in time"
-    if isinstance(error, RagcError):
-        return error.what[:SHOWN]
-    return (error.message if isinstance(error, dspy.LMError) else f"{type(error).__name__}: {error}")[:SHOWN]
+    own = error.what if isinstance(error, RagcError) else error.message if isinstance(error, LMError) else ""
+    return shorten(own or f"{type(error).__name__}: {error}", SHOWN, placeholder="…")
 
 
 def is_draft(request: Request) -> bool:

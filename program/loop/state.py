@@ -23,6 +23,9 @@ DRAFT = "generator.answer"
 STATES = "generator.states"
 """The predictor that says which pieces of a passage the embedded writer quotes."""
 MOST_LOOK_UPS = 4
+SEARCH = "search"
+"""The name of a step that searches."""
+MEND = "Ask again, or look at what ragc doctor PROJECT finds amiss."
 ALL = "all"
 DIRECT = "direct"
 _YEAR = re.compile(r"\b(20\d\d)\b")
@@ -60,7 +63,13 @@ Steps = Flow[Answer]
 
 
 class StepFailed(Exception):
-    """Thrown into the loop by a driver when a request could not be performed."""
+    """Thrown into the loop by a driver when a request, a predictor's or a search, could not be performed."""
+
+    def __init__(self, name: str, why: str, mend: str = "") -> None:
+        super().__init__(f"{name}: {why}")
+        what = "The search" if name == SEARCH else f"The step {name}"
+        self.text = f"{what} failed: {why.rstrip('.')}. {mend or MEND}"
+        """The failure as the answer says it."""
 
 
 def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:
@@ -210,6 +219,10 @@ class Program(Protocol):
     def tuning(self) -> Tuning: ...
 
     def threshold(self, predictor: str, field: str) -> float: ...
+
+    def find_unread_language(self, question: str) -> str: ...
+
+    def is_greeting(self, message: str) -> bool: ...
 
 
 Key = tuple[str, str]

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import snowballstemmer
@@ -38,11 +39,12 @@ _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
 _PROMPT_MARK = re.compile(r"\[\[\s*##.*?##\s*\]\]")
-NOT_ENGLISH = 0.4
-"""The probability of another language from which a question is refused that has less than two common English words:
-none of 2,310 labelled English questions, 2 of the 4,100 lines of CLINC150 ("hello there", "yes sir")."""
+NOT_ENGLISH, FEWEST_WORDS = 0.4, 5
+"""The probability of another language, and the words, from which a question is refused."""
+_LETTERS = re.compile(r"[\u0e00-\u0eff\u3040-\u9fff]|[^\W\d_]+")  # scripts without spaces count by the character
 _ENGLISH = frozenset("the a an is are do does how what which who when where can i my to of for and in it on".split())
 _CREOLE = "pcm"  # Nigerian Pidgin is taken for terse English, and the other way round
+QUOTED = 80  # characters of a question that an answer repeats
 PIECES_KEPT = 20_000  # of the passages read last
 
 
@@ -90,6 +92,13 @@ def split_sentences(text: str) -> list[str]:
 def strip_markdown(text: str) -> str:
     """Return a text without Markdown marks, link addresses and `[3]` marks."""
     return " ".join(_EMPHASIS.sub("", MARK.sub("", _LINK.sub(r"\1", text))).split())
+
+
+def quote_shortly(text: str) -> str:
+    """Return at most QUOTED characters of a text, cut at a word, in quotation marks; nothing of an empty one."""
+    said = " ".join(text.split()).rstrip(" .")
+    short = shorten(said, QUOTED, placeholder="…")
+    return f"“{short if short != '…' else said[: QUOTED - 1] + short}”" if said else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +265,11 @@ def _sentence_places(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(places)
 
 
+@lru_cache(maxsize=4096)
 def find_foreign_language(text: str) -> str:
-    """Return the question's ISO 639 code, or "" for English or in doubt."""
-    if len(_ENGLISH.intersection(re.findall(r"\w+", text.lower()))) > 1 or not any(c.isalpha() for c in text):
+    """Return the question's ISO 639 code, or "" for English, in doubt, and for fewer words than can be told."""
+    words = _LETTERS.findall(text.lower())
+    if len(words) < FEWEST_WORDS or len(_ENGLISH.intersection(words)) > 1:
         return ""  # spares the model's load for nearly every question
     code, probability = _language_identifier().classify(text)
     return "" if code in ("en", _CREOLE) or probability < NOT_ENGLISH else str(code)
