@@ -188,7 +188,7 @@ def _print_evaluation(
     from optimize.evaluation.evaluate import tabulate_metrics
 
     n, broken = len(sides[0].grades), [grade.answer for grade in sides[0].grades if grade.outcome == "failed"]
-    shape: dict[str, object] = {"version": version, "split": split, "n": n, "looks": looks, "failed": len(broken)}
+    shape = {"version": version, "split": split, "n": n, "looks": looks}
     for side, names in zip(sides, (("metrics", "by_tag"), ("plain", "plain_by_tag")), strict=False):
         shape |= dict(zip(names, (side.metrics(), side.by_tag()), strict=True))
     rows = [[name, *cells, of] for name, cells, of in tabulate_metrics(sides, lead=0)]
@@ -196,10 +196,10 @@ def _print_evaluation(
 
     def tell() -> None:
         show.print_table(f"{title}: {show.count_noun(n, 'question')}", columns, rows)
-        if broken:
-            typer.echo(f"{len(broken)} of them failed and count as not answered, the first so: {broken[0]}", err=True)
         typer.echo(show.tell_looks(looks, "These questions, or some of them, were"))
 
+    if broken:
+        typer.echo(f"{len(broken)} of {n} answers failed and count as not answered. The first: {broken[0]}", err=True)
     show.print_result(shape, json, tell)
 
 

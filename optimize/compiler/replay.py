@@ -25,19 +25,7 @@ from program.errors import RagcError
 from program.loop.decisions import ask_client, clients_of, decode, is_decision, is_direct, is_embedded, to_prompt_inputs
 from program.loop.evidence import Pool
 from program.loop.rag import AgenticRAG
-from program.loop.state import (
-    DRAFT,
-    SEARCH,
-    Ask,
-    Find,
-    Flow,
-    Program,
-    Reply,
-    Request,
-    Result,
-    StepFailed,
-    search_arguments,
-)
+from program.loop.state import DRAFT, Ask, Find, Flow, Program, Reply, Request, Result, StepFailed, search_arguments
 from program.loop.steps import steps
 from program.models.catalog import is_local, is_settled, price_call
 from program.models.embedded.writer import WriterEngine
@@ -131,9 +119,9 @@ class Replay:
     def trace_all(self, questions: Sequence[str]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
         program, tuning = self.program, self.program.tuning()  # the knobs are read once for all questions
-        same = ("judges_at_once", "runtime", "sources", "strategies", "tables", "quotes", "threshold")
-        asked = ("prompt_of", "layout_of", "find_unread_language", "is_greeting")
-        read = {name: getattr(program, name) for name in (*same, *asked)}
+        same = ("judges_at_once", "runtime", "sources", "strategies", "tables", "quotes", "threshold", "prompt_of")
+        asked = ("layout_of", "find_unread_language", "is_greeting")
+        read = {name: getattr(program, name) for name in same + asked}
         view = cast(Program, SimpleNamespace(**read, vouches=self._vouches, tuning=lambda: tuning))
         paths: list[list[str]] = [[] for _ in questions]
         rounds = program.runtime.budget.max_rounds
@@ -327,7 +315,7 @@ class Performer:
             try:
                 pool = library.candidates(*search_arguments(find))
             except RagcError as error:
-                found.append(StepFailed(SEARCH, error.what[:200], error.mend))
+                found.append(StepFailed("search", error.what[:200], error.mend))
                 continue
             found.append(Entry(Pool(pool), time.perf_counter() - started))
         return found

@@ -116,7 +116,7 @@ class Library:
         return list(self.index.passages) if self.index else []
 
     def find_known_words(self, text: str) -> dict[str, bool]:
-        """Return the content words of a text, and of each whether it stands in a document base."""
+        """Return the content words of a text, and whether each stands in the documents."""
         keywords = self.index.keywords if self.index else None
         words = split_words(text, stem=keywords.stem if keywords else True)
         return {word: keywords is not None and word in keywords.terms for word in words}

@@ -28,7 +28,7 @@ from program.loop.decisions import (
     judges_many,
     to_prompt_inputs,
 )
-from program.loop.state import DRAFT, SEARCH, Ask, Find, Reply, Request, StepFailed
+from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
 from program.models.language.fence import remove_links
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
@@ -253,7 +253,7 @@ class Driver:
         unsupported = abstains or answer.stopped_by is StoppedBy.FALLBACK
         if unsupported and answer.sources and self._missed.keys() >= {*answer.sources}:
             error = self._missed[answer.sources[0]]
-            text = remove_links(StepFailed(SEARCH, error.what, error.mend).text)
+            text = remove_links(StepFailed("search", error.what, error.mend).text)
             failed = {"outcome": Outcome.FAILED, "stopped_by": StoppedBy.FALLBACK, "confidence": 0.0, "citations": ()}
             return Answer(answer, text=text, **failed)
         told = [f"{note[0].upper()}{note[1:]}." for note in missed]
@@ -295,7 +295,7 @@ class Driver:
 
 def name_step(request: Request) -> str:
     """Return the predictor of a request, or `search`."""
-    return request.predictor if isinstance(request, Ask) else SEARCH
+    return request.predictor if isinstance(request, Ask) else "search"
 
 
 def describe_missed(source: str, error: KnowledgeError) -> str:
@@ -310,7 +310,7 @@ def explain_remedy(error: BaseException) -> str:
 
 
 def is_late(error: BaseException) -> bool:
-    """Tell whether a request failed for want of time; what is under way at the deadline is called off."""
+    """Tell whether a request came too late; at the deadline it is called off."""
     return isinstance(error, TimeoutError | asyncio.CancelledError)
 
 

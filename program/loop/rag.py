@@ -257,7 +257,7 @@ class AgenticRAG(dspy.Module):
         return control
 
     def find_unread_language(self, question: str) -> str:
-        """Return the ISO 639 code of a question that no model here reads, or an empty string.
+        """Return the ISO 639 code of a question that no model here reads, or "".
 
         A question most of whose words stand in the documents is read, whatever its language.
         """
@@ -267,7 +267,7 @@ class AgenticRAG(dspy.Module):
         return "" if sum(known) > len(known) / 2 else language
 
     def is_greeting(self, message: str) -> bool:
-        """Tell whether a message greets, thanks or takes leave, and names nothing that the documents are about."""
+        """Tell whether a message greets, thanks or takes leave, and asks nothing."""
         if not self.runtime.models.english_only or not find_reply(message):
             return False
         examples = " ".join(example for of_reply in GREETINGS.values() for example in of_reply)

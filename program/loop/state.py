@@ -23,8 +23,6 @@ DRAFT = "generator.answer"
 STATES = "generator.states"
 """The predictor that says which pieces of a passage the embedded writer quotes."""
 MOST_LOOK_UPS = 4
-SEARCH = "search"
-"""The name of a step that searches."""
 MEND = "Ask again, or look at what ragc doctor PROJECT finds amiss."
 ALL = "all"
 DIRECT = "direct"
@@ -67,7 +65,7 @@ class StepFailed(Exception):
 
     def __init__(self, name: str, why: str, mend: str = "") -> None:
         super().__init__(f"{name}: {why}")
-        what = "The search" if name == SEARCH else f"The step {name}"
+        what = "The search" if name == "search" else f"The step {name}"
         self.text = f"{what} failed: {why.rstrip('.')}. {mend or MEND}"
         """The failure as the answer says it."""
 

@@ -39,7 +39,7 @@ _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
 _PROMPT_MARK = re.compile(r"\[\[\s*##.*?##\s*\]\]")
-NOT_ENGLISH, FEWEST_WORDS = 0.4, 5
+NOT_ENGLISH, FEWEST_WORDS = 0.55, 5
 """The probability of another language, and the words, from which a question is refused."""
 _LETTERS = re.compile(r"[\u0e00-\u0eff\u3040-\u9fff]|[^\W\d_]+")  # scripts without spaces count by the character
 _ENGLISH = frozenset("the a an is are do does how what which who when where can i my to of for and in it on".split())
@@ -95,9 +95,9 @@ def strip_markdown(text: str) -> str:
 
 
 def quote_shortly(text: str) -> str:
-    """Return at most QUOTED characters of a text, cut at a word, in quotation marks; nothing of an empty one."""
+    """Return a text in quotation marks, cut at a word after QUOTED characters."""
     said = " ".join(text.split()).rstrip(" .")
-    short = shorten(said, QUOTED, placeholder="…")
+    short = shorten(said, QUOTED, placeholder="…", break_on_hyphens=False)
     return f"“{short if short != '…' else said[: QUOTED - 1] + short}”" if said else ""
 
 
@@ -267,7 +267,7 @@ def _sentence_places(text: str) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=4096)
 def find_foreign_language(text: str) -> str:
-    """Return the question's ISO 639 code, or "" for English, in doubt, and for fewer words than can be told."""
+    """Return the question's ISO 639 code; "" for English, in doubt, or of few words."""
     words = _LETTERS.findall(text.lower())
     if len(words) < FEWEST_WORDS or len(_ENGLISH.intersection(words)) > 1:
         return ""  # spares the model's load for nearly every question

@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.encoder import MINILM, shared_embedder
 
 GREETINGS: Mapping[str, tuple[str, ...]] = {
     "Hello! How can I help?": (
@@ -59,15 +59,15 @@ _BINARY = re.compile(r"[\d.)] ?[-+*/]+ ?[-(\d.]")
 
 @lru_cache(maxsize=4096)
 def find_reply(message: str) -> str:
-    """Return the reply to a message that is nearly an example of `GREETINGS`, or an empty string."""
-    near = _embed_examples() @ shared_embedder().encode([message])[0]
+    """Return the reply to a message that is like an example of `GREETINGS`, or ""."""
+    near = _embed_examples() @ shared_embedder(MINILM).encode([message])[0]
     replies = [reply for reply, examples in GREETINGS.items() for _ in examples]
     return replies[int(near.argmax())] if near.max() >= GREETS else ""
 
 
 @lru_cache(maxsize=1)
 def _embed_examples() -> Any:
-    return shared_embedder().encode([one for examples in GREETINGS.values() for one in examples])
+    return shared_embedder(MINILM).encode([one for examples in GREETINGS.values() for one in examples])
 
 
 def solve_arithmetic(question: str) -> str:
