@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from textwrap import shorten
@@ -109,10 +109,10 @@ class Driver:
         self.path: list[str] = [f"{configured} writes, as DSPy is configured"] if configured else []
         self.steps: list[Step] = []
         self._told = 0
-        self._failures: dict[str, None] = {}
-        self._missed: dict[str, KnowledgeError] = {}
+        self._failed = False
+        self._missed: dict[str, str] = {}
+        self._degraded: dict[Hashable, str] = {}
         self._unreachable: set[str] = set()
-        self._handed_over: dict[tuple[str, str, str], str] = {}
         self.loop = steps(question, program, self.budget.max_rounds, self.tripped_cap, self.path)
 
     def send_replies(self, replies: list[Reply] | None = None) -> list[Request]:
@@ -121,17 +121,16 @@ class Driver:
 
     def throw_failure(self, requests: Sequence[Request], error: BaseException) -> list[Request]:
         """Throw a failure into the loop, and return the next requests."""
-        failure = StepFailed(name_step(requests[0]), explain_error(error), explain_remedy(error))
-        self._failures[f"failed: {failure}"] = None
+        failure = StepFailed(name_step(requests[0]), *explain_error(error))
+        self._failed = True
+        self._degraded[str(failure)] = f"failed: {failure}"
         return self._told_path(self.loop.throw(failure))
 
     def finish_answer(self, answer: Answer) -> Answer:
         """Return the answer with trace and usage, and tell the observers of it."""
         runtime = self.program.runtime
-        missed = [describe_missed(source, error) for source, error in self._missed.items()]
-        answer = self._tell_missed(answer, missed) if missed else answer
+        answer, degraded = self._tell_missed(answer), tuple(self._degraded.values())
         self._told_path([])
-        degraded = (*self._handed_over.values(), *missed, *self._failures)
         trace = Trace(self.id, tuple(self.path), tuple(self.steps))
         usage = replace(self.totals, seconds=time.perf_counter() - self.started)
         answer = Answer(answer, degraded=degraded, trace=trace, usage=usage, version=runtime.version)
@@ -142,7 +141,7 @@ class Driver:
     def seconds_for(self, requests: Sequence[Request]) -> float:
         """Return how long a step may take; after a failure, all that is left."""
         writing = all(isinstance(r, Ask) and r.predictor.startswith(WRITING) for r in requests)
-        return self.seconds_left(writing=writing or bool(self._failures))
+        return self.seconds_left(writing=writing or self._failed)
 
     def seconds_left(self, writing: bool) -> float:
         """Return the seconds left until writing must begin.
@@ -198,7 +197,7 @@ class Driver:
                 self.add(**{name: getattr(spent, name) for name in booked})
                 self.path += spent.notes
                 for handed, note in list(spent.handed_over.items()):  # what was called off may yet add to it
-                    self._handed_over.setdefault(handed, note)
+                    self._degraded.setdefault(handed, note)
 
     def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: ModelSpending) -> Reply:
         """Return the decision that the last client's evidence stands for, kept as a step."""
@@ -244,20 +243,19 @@ class Driver:
     def note_missed(self, source: str, error: KnowledgeError) -> None:
         """Note that a source was left out of a search, on the path at its first time."""
         if source not in self._missed:
-            self._missed[source] = error
-            self.path.append(describe_missed(source, error))
+            self._missed[source] = StepFailed("search", error.what, error.mend).text
+            self._degraded[source] = f"not searched: {source} ({error.what.rstrip('.')})"
+            self.path.append(self._degraded[source])
 
-    def _tell_missed(self, answer: Answer, missed: Sequence[str]) -> Answer:
+    def _tell_missed(self, answer: Answer) -> Answer:
         """Return the answer; what is not supported is a failure where no source that was wanted was searched."""
         abstains = answer.outcome is Outcome.ABSTAIN
         unsupported = abstains or answer.stopped_by is StoppedBy.FALLBACK
         if unsupported and answer.sources and self._missed.keys() >= {*answer.sources}:
-            error = self._missed[answer.sources[0]]
-            text = remove_links(StepFailed("search", error.what, error.mend).text)
             failed = {"outcome": Outcome.FAILED, "stopped_by": StoppedBy.FALLBACK, "confidence": 0.0, "citations": ()}
-            return Answer(answer, text=text, **failed)
-        told = [f"{note[0].upper()}{note[1:]}." for note in missed]
-        return Answer(answer, text=" ".join([answer.text, *told])) if abstains else answer
+            return Answer(answer, text=remove_links(self._missed[answer.sources[0]]), **failed)
+        told = " ".join(f"N{self._degraded[source][1:]}." for source in self._missed)
+        return Answer(answer, text=f"{answer.text} {told}") if abstains and told else answer
 
     def _note_step(
         self, call: PreparedRequest, reply: Reply, spent: ModelSpending, tokens: Sequence[int] | None = None
@@ -269,7 +267,7 @@ class Driver:
         documents: tuple[tuple[str, float], ...] = ()
         error, model = "", spent.answering(call.model)
         if isinstance(reply, BaseException):
-            output, error, model = f"failed: {explain_error(reply)}", type(reply).__name__, call.model
+            output, error, model = f"failed: {explain_error(reply)[0]}", type(reply).__name__, call.model
         elif isinstance(request, Find):
             output = f"{len(reply)} candidates"
             found = ((passage.id, float(passage.scores.get("dense", passage.score))) for passage in reply)
@@ -298,28 +296,13 @@ def name_step(request: Request) -> str:
     return request.predictor if isinstance(request, Ask) else "search"
 
 
-def describe_missed(source: str, error: KnowledgeError) -> str:
-    """Return in a line that a source was not searched, and why."""
-    return f"not searched: {source} ({error.what.rstrip('.')})"
-
-
-def explain_remedy(error: BaseException) -> str:
-    """Return how to mend what made a request fail; empty where that is not known."""
-    late = "Ask again, or raise max_seconds under [budget] in ragc.toml."
-    return late if is_late(error) else error.mend if isinstance(error, RagcError) else ""
-
-
-def is_late(error: BaseException) -> bool:
-    """Tell whether a request came too late; at the deadline it is called off."""
-    return isinstance(error, TimeoutError | asyncio.CancelledError)
-
-
-def explain_error(error: BaseException) -> str:
-    """Return in a line why a request failed."""
-    if is_late(error):
-        return "no reply in time"
+def explain_error(error: BaseException) -> tuple[str, str]:
+    """Return in a line why a request failed, and how to mend that where it is known."""
+    if isinstance(error, TimeoutError | asyncio.CancelledError):  # what is under way at the deadline is called off
+        return "no reply in time", "Ask again, or raise max_seconds under [budget] in ragc.toml."
     own = error.what if isinstance(error, RagcError) else error.message if isinstance(error, LMError) else ""
-    return shorten(own or f"{type(error).__name__}: {error}", SHOWN, placeholder="…")
+    why = shorten(own or f"{type(error).__name__}: {error}", SHOWN, placeholder="…")
+    return why, error.mend if isinstance(error, RagcError) else ""
 
 
 def is_draft(request: Request) -> bool:
