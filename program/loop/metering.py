@@ -144,10 +144,7 @@ class Driver:
         return self.seconds_left(writing=writing or self._failed)
 
     def seconds_left(self, writing: bool) -> float:
-        """Return the seconds left until writing must begin.
-
-        Where it is writing, until the deadline.
-        """
+        """Return the seconds left until writing must begin, or else the deadline."""
         share = 1.0 if writing else 1.0 - FOR_WRITING
         return self.budget.max_seconds * share - (time.perf_counter() - self.started)
 

@@ -125,18 +125,12 @@ class AgenticRAG(dspy.Module):
         return drivers.stream(partial(self.acall, question))
 
     def get_lm(self, role: Role = "write") -> Any:
-        """Return the model of a role.
-
-        The writer may be the one that DSPy is configured with.
-        """
+        """Return the model of a role; the writer may be the one DSPy is configured with."""
         models = self._with_configured_writer().runtime.models
         return models.judge or models.decide if role == "judge" else getattr(models, role)
 
     def set_lm(self, lm: Any, role: Role = "write") -> None:
-        """Give this program a model for a role in place of the project's.
-
-        No saved state holds it.
-        """
+        """Give this program a model for a role; no saved state holds it."""
         for predictor in filter(self._is_bound, self.predictors()):
             predictor.lm = None
         self.own_lms[role] = lm

@@ -90,10 +90,7 @@ class Plan:
 
 
 def read_plan(reply: Mapping[str, Any], sources: Sequence[str]) -> Plan:
-    """Return the plan in a reply of `classifier.route`.
-
-    Where no base is past its threshold, it is the likeliest.
-    """
+    """Return the plan in a reply of `classifier.route`: the likeliest base at least."""
     likely = tuple((name, float(reply[BASE_PREFIX + name].probability)) for name in sources)
     bases = tuple(name for name in sources if reply[BASE_PREFIX + name].value)
     bases = bases or (max(likely, key=lambda pair: pair[1])[0],)

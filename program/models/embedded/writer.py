@@ -133,10 +133,7 @@ def _split_words(response: Response) -> Iterator[Any]:
 
 
 def fill_outputs(prompt: WriterPrompt, reader: Reader) -> dict[str, str | Sequence[Any]]:
-    """Return the outputs that the prompt wants, by name.
-
-    Raises `ModelError` when they are none it knows.
-    """
+    """Return the outputs wanted, by name. Raises `ModelError` for unknown ones."""
     question = prompt.inputs.get("question", "")
     match prompt.outputs:
         case ("sub_queries", "details"):
