@@ -23,10 +23,7 @@ Entry = Mapping[str, Any]
 
 
 def open_log(target: str | Path) -> TraceLog:
-    """Open the log of a project folder, or the one whose traces are in a file.
-
-    Raises `DataError` when there is none yet.
-    """
+    """Open the log of a project folder, or of a file. Raises `DataError` without."""
     place = Path(target)
     if not place.exists():
         raise DataError(f"There is no {target}.", "Name a project folder, or a file of traces.")
