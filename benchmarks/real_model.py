@@ -33,11 +33,12 @@ from optimize.labelled.imports import import_set
 from optimize.labelled.split import split_questions
 from program.answer import Answer, Outcome
 from program.knowledge.project import Project
-from program.loop.grounding import is_echo
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT
 from program.models.language.layout import NUMBERED, PromptLayout
 from program.models.language.provider import key_variable
+from program.models.text import is_echo
+from program.passage import embedding_text
 from program.serve.opening import load, open_program
 from program.signatures import excerpts
 
@@ -198,7 +199,7 @@ def show_row(row: Row, name: str, bars: bool = False) -> Iterator[Figure]:
 
 def count_echoes(row: Row) -> int:
     """Return how many answers repeat the prompt or the question."""
-    texts = {passage.id: passage for passage in row.program.runtime.library.passages()}
+    texts = {passage.id: embedding_text(passage) for passage in row.program.runtime.library.passages()}
     told = row.program.prompt_of(DRAFT)
     return sum(
         one.outcome is Outcome.ANSWERED

@@ -26,11 +26,12 @@ from optimize.labelled.facts import states
 from program.knowledge.project import Project
 from program.loop.decisions import is_undecided, read_chances
 from program.loop.evidence import rank_pool
-from program.loop.grounding import is_echo
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask, Find
 from program.loop.steps import SQL
 from program.models.language.provider import key_variable
+from program.models.text import is_echo
+from program.passage import embedding_text
 from program.serve.opening import open_program
 
 FOUND = 8
@@ -167,7 +168,9 @@ def measure_asker(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuest
     replies = replay.reply_all([Ask("generator.clarify", one) for one in inputs])
     texts = [str(reply["clarifying_question"]).strip() if reply else "" for reply in replies]
     told = [f"{rag.prompt_of('generator.clarify')}\n{q.question}" for q in chosen]
-    echoes = [is_echo(text, prompt, own) for text, prompt, own in zip(texts, told, shown, strict=True)]
+    echoes = [
+        is_echo(text, prompt, map(embedding_text, own)) for text, prompt, own in zip(texts, told, shown, strict=True)
+    ]
     asks = [text.count("?") == 1 and text.endswith("?") for text in texts]
     good = [ask and not echo for ask, echo in zip(asks, echoes, strict=True)]
     yield figure("asker: one question, not an echo", float(np.mean(good)), "reported", len(chosen))

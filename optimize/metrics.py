@@ -14,7 +14,7 @@ from program.answer import Outcome
 from program.settings import UtilitySettings
 
 _WEIGHTS = UtilitySettings()
-_DID = {Outcome.ANSWERED: "answered", Outcome.CLARIFY: "asked back", Outcome.ABSTAIN: "abstained"}
+_DID = {"answered": "answered", "clarify": "asked back", "abstain": "abstained", "failed": "failed"}
 _SEARCHES, _JUDGES, _WRITES = {"decomposer", "retriever"}, {"judge"}, {"generator", "grounder"}
 
 
@@ -71,7 +71,7 @@ def graded(
 def _find_remarks(question: LabelledQuestion, answer: Any) -> Iterator[tuple[set[str], str]]:
     """Yield what the labels say against an answer, each with the stages that it concerns."""
     if question.outcome and answer.outcome != question.outcome:
-        should = _DID[Outcome(question.outcome)]
+        should = _DID[question.outcome]
         yield {"classifier", *_JUDGES, *_WRITES}, f"It {_DID[answer.outcome]}; it should have {should}."
     if question.route and answer.route != question.route:
         yield {"classifier"}, f"The route was {answer.route or 'none'}; it should be {question.route}."

@@ -22,6 +22,8 @@ class Outcome(StrEnum):
     ANSWERED = "answered"
     CLARIFY = "clarify"
     ABSTAIN = "abstain"
+    FAILED = "failed"
+    """Every source that was wanted, or every way to an answer, failed."""
 
 
 class StoppedBy(StrEnum):
@@ -148,8 +150,6 @@ class Trace:
     """What happened, a note each."""
     steps: tuple[Step, ...] = ()
     """Every request, with its cost."""
-    stood_in: tuple[str, ...] = ()
-    """The notes of the path that say which model answered in place of another, each once."""
 
     def __str__(self) -> str:
         return " > ".join(self.path)
@@ -164,9 +164,9 @@ class Answer(dspy.Prediction):
     """The answer to one question: a `dspy.Prediction`, so that whatever takes one takes it."""
 
     text: str
-    """The answer, the question back, or what is missing; with marks `[1]` for its citations."""
+    """The answer, the question back, what is missing or what failed; with marks `[1]` for its citations."""
     outcome: Outcome
-    """Whether it is an answer, a question back, or neither."""
+    """Whether it is an answer, a question back, an abstention or a failure."""
     citations: tuple[Citation, ...]
     """The passages behind the marks, in order."""
     confidence: float
@@ -187,6 +187,8 @@ class Answer(dspy.Prediction):
     """The share of the draft's claims that their citations support, in [0, 1]."""
     rounds: tuple[Round, ...]
     """Each judging of the evidence."""
+    degraded: tuple[str, ...]
+    """What did not work, a line each: sources not searched, steps that failed, models that another stood in for."""
     trace: Trace
     """How the answer came about."""
     usage: Usage
@@ -216,6 +218,7 @@ class Answer(dspy.Prediction):
             "confidence": round(self.confidence, 4),
             "stopped_by": self.stopped_by.value,
             "citations": [{k: v for k, v in asdict(c).items() if v or k != "reason"} for c in self.citations],
+            "degraded": list(self.degraded),
             "path": list(self.trace.path),
             "trace_id": self.trace.id,
             "version": self.version,
@@ -225,7 +228,7 @@ class Answer(dspy.Prediction):
 
 _DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(("text", "route", "strategy", "version"), ""),
-    **dict.fromkeys(("citations", "sources", "retrieved", "found", "rounds"), ()),
+    **dict.fromkeys(("citations", "sources", "retrieved", "found", "rounds", "degraded"), ()),
     **{"outcome": Outcome.ABSTAIN, "confidence": 0.0, "stopped_by": StoppedBy.DONE, "supported": 1.0},
     **{"trace": Trace(), "usage": Usage()},
 }

@@ -11,7 +11,7 @@ class RagcError(Exception):
 
     `what` is the problem and `mend` the remedy, one sentence each. `code` names the class for `--json`, `data` holds
     what a program may want to know (`path`, `reference`, `nearest`). `exit_code` is what the command line returns: 1
-    gate failed, 2 wrong usage or bad input, 3 inconclusive, 4 integrity.
+    gate failed, 2 wrong usage or bad input, 3 inconclusive, 4 integrity; 5 is an answer of `ragc ask` that failed.
     """
 
     code = "ragc"

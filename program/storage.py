@@ -138,10 +138,7 @@ def append_row(path: Path, row: Mapping[str, Any]) -> int:
 
 
 def read_json_rows(path: Path) -> Iterator[dict[str, Any] | None]:
-    """Yield the rows of a file of JSON lines.
-
-    A line that is none, such as one torn by a kill, is None.
-    """
+    """Yield the rows of a file of JSON lines, None for a line that is none."""
     with path.open("rb") as file:
         for line in filter(bytes.strip, file):
             try:

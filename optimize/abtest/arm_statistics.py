@@ -14,7 +14,7 @@ from program.serve.experiment_store import Design, MetricGuard
 
 Values = Mapping[str, float]
 Row = Mapping[str, Any]  # of an exposure log
-COSTS = LOWER_IS_BETTER | {"latency_s", "error", "fallback", "clarify", "abstain"}
+COSTS = LOWER_IS_BETTER | {"latency_s", "error", "fallback", "clarify", "abstain", "failed"}
 VALUED = ("measured", "outcome")  # the kinds of rows that hold values
 MISMATCH = math.log(1000)
 """The log evidence from which arms count as of wrong size: under the right weights once in 1,000 experiments."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
 
 Target = Annotated[str, Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
+FAILED = 5  # exit code of a question that no source or model could be asked about
 Point = Annotated[str, Option(help="Operating point: quality, balanced or economy.")]
 Strategy = Annotated[str, Option(help="auto, vector, keyword, hybrid or graph.")]
 
@@ -60,29 +61,32 @@ def run_ask(
     """Answer one question, or one a line, with its citations."""
     rag = open_target(target, artifacts, project, point, json)
     if question is not None or sys.stdin.isatty():
-        _answer_question(rag, question or "", trace, stream, json)
+        if code := _answer_question(rag, question or "", trace, stream, json):
+            raise typer.Exit(code)
         return
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others answered
-    failed = False
+    code = 0
     with interruptible() as check:
         for line in filter(str.strip, sys.stdin):
             check()
             try:
-                _answer_question(rag, line, trace, stream, json, compact=True)
+                code = max(code, _answer_question(rag, line, trace, stream, json, compact=True))
             except QuestionError as error:
-                failed = True
+                code = max(code, error.exit_code)
                 show.print_error(error, json)
-    if failed:
-        raise typer.Exit(2)
+    if code:
+        raise typer.Exit(code)
 
 
 def _answer_question(
     rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False
-) -> None:
+) -> int:
+    """Print the answer, and return the exit code: that of a failure where there is none."""
     if json:
-        show.print_json(rag(question).as_dict(), compact=compact)
-        return
+        answer = rag(question)
+        show.print_json(answer.as_dict(), compact=compact)
+        return FAILED * (answer.outcome == "failed")
     if stream:
         import asyncio
 
@@ -96,12 +100,13 @@ def _answer_question(
             typer.echo(f"      {citation.reason}")
     usage, outcome = answer.usage, f"{answer.outcome} | confidence {answer.confidence:.2f}"
     typer.echo(f"  {outcome} | {usage.calls} model calls | {usage.seconds:.2f} s", err=True)
-    if told := "; ".join(answer.trace.stood_in):
+    if told := "; ".join(answer.degraded):
         typer.echo(f"  {told} (ragc doctor PROJECT says what is amiss)", err=True)
     if trace:
         typer.echo(f"  path: {answer.trace}")
         for step in answer.trace.steps:
             typer.echo(f"    {step.milliseconds:8.1f} ms  {step.name}: {step.output}")
+    return FAILED * (answer.outcome == "failed")
 
 
 async def _stream_answer(rag: AgenticRAG, question: str) -> Answer:
@@ -182,7 +187,7 @@ def _print_evaluation(
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
     from optimize.evaluation.evaluate import tabulate_metrics
 
-    n = len(sides[0].grades)
+    n, broken = len(sides[0].grades), [grade.answer for grade in sides[0].grades if grade.outcome == "failed"]
     shape = {"version": version, "split": split, "n": n, "looks": looks}
     for side, names in zip(sides, (("metrics", "by_tag"), ("plain", "plain_by_tag")), strict=False):
         shape |= dict(zip(names, (side.metrics(), side.by_tag()), strict=True))
@@ -193,6 +198,8 @@ def _print_evaluation(
         show.print_table(f"{title}: {show.count_noun(n, 'question')}", columns, rows)
         typer.echo(show.tell_looks(looks, "These questions, or some of them, were"))
 
+    if broken:
+        typer.echo(f"{len(broken)} of {n} answers failed and count as not answered. The first: {broken[0]}", err=True)
     show.print_result(shape, json, tell)
 
 

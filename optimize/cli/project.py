@@ -42,7 +42,7 @@ authority: official
 Replace this with your own documents. The shop is open from 9 to 17 on working days.
 """
 LABELLED = (
-    '{"id":"q1","question":"When do you open?","topic":"hours","outcome":"answered","route":"simple",'
+    '{"id":"q1","question":"When is the shop open?","topic":"hours","outcome":"answered","route":"simple",'
     '"sources":["docs"],"evidence":["docs/hours.md#opening-hours"],"facts":["9 to 17"],"tags":["single-fact"]}\n'
 )
 

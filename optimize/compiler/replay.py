@@ -119,8 +119,9 @@ class Replay:
     def trace_all(self, questions: Sequence[str]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
         program, tuning = self.program, self.program.tuning()  # the knobs are read once for all questions
-        same = ("judges_at_once", "runtime", "sources", "strategies", "tables", "quotes", "threshold")
-        read = {name: getattr(program, name) for name in (*same, "prompt_of", "layout_of")}
+        same = ("judges_at_once", "runtime", "sources", "strategies", "tables", "quotes", "threshold", "prompt_of")
+        asked = ("layout_of", "find_unread_language", "is_greeting")
+        read = {name: getattr(program, name) for name in same + asked}
         view = cast(Program, SimpleNamespace(**read, vouches=self._vouches, tuning=lambda: tuning))
         paths: list[list[str]] = [[] for _ in questions]
         rounds = program.runtime.budget.max_rounds
@@ -314,7 +315,7 @@ class Performer:
             try:
                 pool = library.candidates(*search_arguments(find))
             except RagcError as error:
-                found.append(StepFailed(f"search: {error.what[:200]}"))
+                found.append(StepFailed("search", error.what[:200], error.mend))
                 continue
             found.append(Entry(Pool(pool), time.perf_counter() - started))
         return found
@@ -324,7 +325,7 @@ class Performer:
         try:
             evidence = ask_client(self._program, model, asks)
         except RagcError as error:
-            return [StepFailed(f"{asks[0].predictor}: {error.what[:200]}")] * len(asks)
+            return [StepFailed(asks[0].predictor, error.what[:200], error.mend)] * len(asks)
         seconds = (time.perf_counter() - started) / len(asks)
         return [Entry(found, seconds) for found in evidence]
 
@@ -332,7 +333,7 @@ class Performer:
         """Ask one model, again where that fails; the reply is kept at once."""
         ask, model, digest = cast(Ask, call.request), call.model, call.digest
         if digest is not None and digest in self._record.refused:
-            return StepFailed(self._record.refused[digest])
+            return StepFailed(ask.predictor, self._record.refused[digest])
         here = is_local(model)
         counts_itself = hasattr(model, "endpoint")  # an endpoint asks the cap before each request that a call comes to
         expected = 0.0 if counts_itself else self._highest_price(ask, model)
@@ -361,10 +362,9 @@ class Performer:
             if digest is not None:
                 self._record.write({digest: entry})
             return entry
-        why = f"{ask.predictor}: {failure[:200]}"
         if digest is not None and refusals == ATTEMPTS:
-            self._record.refused[digest] = why
-        return StepFailed(why)
+            self._record.refused[digest] = failure[:200]
+        return StepFailed(ask.predictor, failure[:200])
 
     def _ask(self, ask: Ask, model: Any, tracker: Any) -> Any:
         """Return a text's fields, or a decision's evidence."""

@@ -177,10 +177,7 @@ def seal_program(
     parent: str = "",
     artifacts: Path | str | None = None,
 ) -> str:
-    """Publish a program as it is, scored on the test split of its examples.
-
-    Raises as `compile_program`.
-    """
+    """Publish a program as it is, scored on test; raises as `compile_program`."""
     learned = program.deepcopy()
     for _, part in learned.named_sub_modules():
         part._compiled = False  # else its parent's state leaves it out

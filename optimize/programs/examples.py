@@ -179,10 +179,7 @@ def _read_line(
 
 
 def score_prediction(metric: Metric, example: dspy.Example, prediction: Any) -> tuple[float, str]:
-    """Return what a metric of DSPy's form gives: its score, and its feedback if any.
-
-    Raises `DataError` for what is no finite number.
-    """
+    """Return a metric's score and feedback; raises `DataError` unless finite."""
     wanted = [
         p for p in inspect.signature(metric).parameters.values() if p.default is p.empty and p.kind < p.VAR_POSITIONAL
     ]

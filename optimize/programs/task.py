@@ -84,10 +84,7 @@ class Task:
         return Arm(cast(Replay, self.replay(program)), questions)
 
     def grade(self, question: LabelledQuestion, answer: Answered) -> Grade:
-        """Grade an answer by the metric: correct at 1, wrong at 0.
-
-        A program that raised is worth 0.
-        """
+        """Grade an answer by the metric: correct at 1, wrong at 0, as what raised is."""
         score, _, _ = self.score(question, answer)
         said = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
         return Grade(
@@ -164,10 +161,7 @@ def asking(task: Task, spending: Spending) -> Iterator[LocalDecider]:
 
 
 def plain_outputs(prediction: Any) -> dict[str, Any]:
-    """Return a prediction's outputs, decisions as their values.
-
-    What is no prediction is one output.
-    """
+    """Return a prediction's outputs, decisions as values; else it is one output."""
     decided = Choice | Noul | Score
     named = dict(prediction) if isinstance(prediction, dspy.Example | Mapping) else {"prediction": prediction}
     return {name: value.value if isinstance(value, decided) else value for name, value in named.items()}
@@ -191,10 +185,7 @@ def evaluate_version(
     artifacts: Path | str | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[Evaluation, int]:
-    """Measure a version on what it did not learn from, or on train or dev.
-
-    Return how often that was looked at, too.
-    """
+    """Measure a version on a split; return also how often that was looked at."""
     task, program = open_version(ref, make, data, metric, artifacts)
     before = find_previous_splits(read_ancestors(ref, artifacts))
     asked = [q for q in task.examples.questions if before.get(question_digest(q.question)) == split]
@@ -226,10 +217,7 @@ def compare_anew(
 
 
 def open_project(name: str, artifacts: Path | str | None) -> Project:
-    """Return the working folder as the place of a program's studies.
-
-    Raises `SettingsError` for what is no name.
-    """
+    """Return the working folder for a program's studies. Raises `SettingsError`."""
     if not re.fullmatch(NAME, name):
         what = f"{name!r} is no name for versions."
         raise SettingsError(what, "Write small letters, digits and -._ between them, 63 at most.")

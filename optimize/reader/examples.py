@@ -32,10 +32,7 @@ class ReadingExample:
     answers: tuple[str, ...] = ()
 
     def spans(self) -> list[tuple[int, int]]:
-        """Return where in the text the answers stand.
-
-        Every occurrence as whole words counts, or else every one.
-        """
+        """Return where the answers stand in the text, as whole words if they can."""
         for edge in (r"(?<!\w){}(?!\w)", "{}"):
             patterns = [edge.format(re.escape(answer)) for answer in self.answers]
             if found := {match.span() for pattern in patterns for match in re.finditer(pattern, self.text)}:

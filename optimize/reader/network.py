@@ -93,10 +93,7 @@ def compute_loss(net: ReaderNet, batch: Batch) -> torch.Tensor:
 
 
 def make_optimizer(net: ReaderNet, training: Training) -> torch.optim.Optimizer:
-    """Return AdamW, with the heads at thrice the learning rate.
-
-    Layers have less the nearer they are to the input.
-    """
+    """Return AdamW: thrice the rate for heads, less for layers near the input."""
     heads = [*net.span.parameters(), *net.answers.parameters()]
     groups: list[dict[str, Any]] = [{"params": heads, "peak": HEAD_PACE * training.learning_rate}]
     for depth, layer in enumerate(reversed(net.bert.encoder.layer[training.frozen :])):

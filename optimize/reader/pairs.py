@@ -41,10 +41,7 @@ class PairEncoder:
         self._kept: dict[str, Any] = {}
 
     def encode(self, example: ReadingExample, random: Random) -> Encoded:
-        """Return the pair, of a long text a window.
-
-        It is around one of the answers, or from the beginning.
-        """
+        """Return the pair, of a long text a window around an answer or the beginning."""
         question, title, text = (self._read(part) for part in (example.question, example.title, example.text))
         head = join_head(question.ids, title.ids)
         room = PAIR_TOKENS - len(head) - 1

@@ -114,10 +114,7 @@ def version_before(name: str, alias: str, base: Path) -> str | None:
 
 
 def read_history(name: str, root: Path | str | None = None) -> list[dict[str, Any]]:
-    """Read the moves of a name's aliases, oldest first.
-
-    Each has action, alias, from, to, actor, reason and ts.
-    """
+    """Read the moves (action, alias, from, to, actor, reason, ts), oldest first."""
     path = artifacts_root(root) / name / HISTORY
     try:
         return [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]

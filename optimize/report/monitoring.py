@@ -23,10 +23,7 @@ Entry = Mapping[str, Any]
 
 
 def open_log(target: str | Path) -> TraceLog:
-    """Open the log of a project folder, or the one whose traces are in a file.
-
-    Raises `DataError` when there is none yet.
-    """
+    """Open the log of a project folder, or of a file. Raises `DataError` without."""
     place = Path(target)
     if not place.exists():
         raise DataError(f"There is no {target}.", "Name a project folder, or a file of traces.")
@@ -77,6 +74,8 @@ def summarise_traces(log: TraceLog) -> dict[str, Any]:
         "mean_rounds": float(np.mean(rounds)),
         "judge_by_week": _average_by_week(entries),
         "fallback_rate": stops["fallback"] / len(entries),
+        "failed_rate": outcomes["failed"] / len(entries),
+        "degraded_rate": sum(bool(entry.get("degraded")) for entry in entries) / len(entries),
         "false_retry_rate": float(np.mean(retries)) if retries else None,
         "clarify_rate": outcomes["clarify"] / len(entries),
         "abstain_rate": outcomes["abstain"] / len(entries),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from program.knowledge.project import Project
 from program.knowledge.web import JsonApi, WebSearch, has_provider
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import shared_reader
+from program.models.language.spending import current_spending
+from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
 from program.storage import DiskCache, digest_code
@@ -112,6 +115,12 @@ class Library:
         """Return every passage of the document bases, in order of base and file."""
         return list(self.index.passages) if self.index else []
 
+    def find_known_words(self, text: str) -> dict[str, bool]:
+        """Return the content words of a text, and whether each stands in the documents."""
+        keywords = self.index.keywords if self.index else None
+        words = split_words(text, stem=keywords.stem if keywords else True)
+        return {word: keywords is not None and word in keywords.terms for word in words}
+
     def candidates(
         self,
         query: str,
@@ -125,25 +134,43 @@ class Library:
         """Return the pooled candidates of the named sources (None: of all), no id twice.
 
         The query is embedded once, and the graph walked once (or not at all), however many sources are searched. A
-        source that fails is left out, and `failed` told of it; when every one fails, the first one's `KnowledgeError`
-        is raised.
+        source that fails, or that is late where a question has a deadline, is left out, and `failed` is called with it.
+        When every one fails, the first one's `KnowledgeError` is raised.
         """
         names = list(sources if sources is not None else self.sources)
         for name in (name for name in names if name not in self.sources):
             raise KnowledgeError(f"There is no source {name!r}.", f"Use one of: {', '.join(self.sources)}.")
         found: list[Passage] = []
         errors: dict[str, KnowledgeError] = {}
-        for name in names:
-            try:
-                found.extend(self._find_candidates(query, name, depth, filters, graph))
-            except KnowledgeError as error:
-                errors[name] = error
-        if errors and errors.keys() >= {*names}:
-            raise errors[names[0]]
+        search = partial(self._find_candidates, query, depth=depth, filters=filters, graph=graph)
+        with self._begin_searches(search, names) as begun:
+            for name in names:
+                try:
+                    found.extend(begun[name].result(current_spending().patience) if name in begun else search(name))
+                except TimeoutError:
+                    mend = "Look whether it works, or raise max_seconds under [budget] in ragc.toml."
+                    errors[name] = KnowledgeError(f"{name} did not answer in time.", mend)
+                except KnowledgeError as error:
+                    errors[name] = error
         if failed is not None:
             for name, problem in errors.items():
                 failed(name, problem)
+        if errors and errors.keys() >= {*names}:
+            raise errors[names[0]]
         return drop_repeats(found)
+
+    @contextmanager
+    def _begin_searches(
+        self, search: Callable[[str], Sequence[Passage]], names: Sequence[str]
+    ) -> Iterator[dict[str, Future[Sequence[Passage]]]]:
+        """Begin together, where a question has a deadline, the searches that may hang; late ones are left alone."""
+        timed = current_spending().patience is not None and len(names) > 1
+        away = [name for name in names if timed and not self.searches_here([name])]
+        threads = ThreadPoolExecutor(max(len(away), 1))
+        try:
+            yield {name: threads.submit(search, name) for name in away}
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def acandidates(
         self,

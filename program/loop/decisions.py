@@ -53,10 +53,7 @@ def is_undecided(decision: Any) -> bool:
 
 
 def read_chances(chances: Sequence[Any], count: int, threshold: float) -> list[Decision]:
-    """Return a decision for each of `count` numbered things.
-
-    Those left out are undecided.
-    """
+    """Return a decision for each of `count` numbered things, undecided if left out."""
     read = [Chance.model_validate(chance) for chance in chances]  # a record has them in JSON values
     found = {chance.n: chance.probability for chance in read}
     return [_read_decision(found.get(n), {"threshold": threshold}) for n in range(1, count + 1)]

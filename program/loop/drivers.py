@@ -49,10 +49,7 @@ WITHDRAWN = "The text so far is withdrawn."
 
 
 def run(question: str, program: RunnableProgram) -> Answer:
-    """Return the answer, each request performed in turn.
-
-    In a worker thread of `dspy.streamify` it is streamed.
-    """
+    """Return the answer, performed in turn; streamed in a thread of `dspy.streamify`."""
     if dspy.settings.send_stream is not None and _is_worker_thread():
         answer: Answer = anyio.from_thread.run(arun, question, program)
         return answer
@@ -61,10 +58,7 @@ def run(question: str, program: RunnableProgram) -> Answer:
 
 
 async def arun(question: str, program: RunnableProgram) -> Answer:
-    """Return the answer, performing the requests of a step in parallel.
-
-    `stream` and `dspy.streamify` hear of it.
-    """
+    """Return the answer, a step's requests performed in parallel; streams hear of it."""
     tell, send_stream = _tell.get(), dspy.settings.send_stream
     if tell is None and send_stream is not None and (name := _find_streamed(program)):
         return await _send_tokens(send_stream, name, question, program)
@@ -182,7 +176,7 @@ async def _perform_group(driver: Driver, requests: Sequence[Request]) -> list[Re
     with driver.spending(call) as spent:
         try:
             if isinstance(call.request, Find):
-                search = Search(driver.program.runtime.library, driver.note_degraded)
+                search = Search(driver.program.runtime.library, driver.note_missed)
                 where = search_arguments(call.request)
                 found = await _perform(driver, call, partial(search, *where), partial(search.acall, *where))
                 return [driver.note_reply(call, found, spent, {})]
@@ -255,10 +249,7 @@ def _complete(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], links: Sequence[str], tell: Tell) -> Reply:
-    """Return the writer's reply; its words are told as they come, in place of an earlier draft's.
-
-    Raises what the writer raises.
-    """
+    """Return the writer's reply, whose words replace an earlier draft's as they come."""
     tell(Withdrawn())
     output = next(iter(call.predictor.signature.output_fields))
     # One streaming wrapper a request: a shared one drops tokens when requests overlap.

@@ -47,10 +47,7 @@ def _recall(pool: Sequence[Passage], key: Hashable, make: Callable[[], list[Pass
 
 
 def preview_pool(pool: Sequence[Passage]) -> list[Passage]:
-    """Return the best passages of the first look, whatever the knobs.
-
-    The classifier sees these.
-    """
+    """Return the best of the first look, for the classifier, whatever the knobs."""
     return _recall(pool, "preview", lambda: fuse(pool, WEIGHT, PREVIEW))
 
 
@@ -79,10 +76,7 @@ def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
 
 
 def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: Mapping[str, str]) -> None:
-    """Rank what new searches found, and merge it with the rest.
-
-    `bases` names the base that a query belongs to.
-    """
+    """Rank and merge what new searches found; `bases` names the base of a query."""
     likely = dict(state.plan.likely)
     for key, pool in pools.items():
         base = bases.get(key[1], "")
@@ -111,10 +105,7 @@ def keep_unjudged(state: State, most: int) -> None:
 
 
 def keep_helpful(state: State, threshold: float) -> None:
-    """Keep what helps past the threshold, and note what may contradict.
-
-    Without a filter, the best is kept.
-    """
+    """Keep what helps, without a filter the best, and note what may contradict."""
     tuning, relevant = state.tuning, state.relevant
     state.kept = state.current[: tuning.keep_at_most]
     if state.filters:

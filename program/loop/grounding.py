@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
@@ -13,13 +12,13 @@ from program.loop.decisions import read_chances
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, remove_links
 from program.models.text import (
-    MARK,
-    WORD,
     Claim,
     MarkNumbering,
     Piece,
     drop_unknown_marks,
     holds_phrase,
+    is_echo,
+    quote_shortly,
     split_claims,
     split_pieces,
     split_sentences,
@@ -34,10 +33,8 @@ NOTHING_STATED = "no passage states what was written about it"
 NOTE = "(another source says otherwise; the {} one is followed)"
 """What an answer adds, after its sentences, on a passage that was overruled."""
 BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
-UNSURE = "(not certain)"
-"""What an answer begins with whose confidence is under the version's bound."""
-GRAM, ECHOED = 4, 0.6
-"""The words of a stretch, and the share of a text's that stand in its prompt, and in no passage, of an echo."""
+UNSURE = "(not certain)"  # what an answer begins with whose confidence is under the version's bound
+GRAM, ECHOED = 4, 0.6  # words of a stretch, and the share of an echo's that stand in its prompt and in no passage
 _ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 
 
@@ -146,17 +143,9 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
 def repeats_prompt(state: State, predictor: str, text: str) -> bool:
     """Tell whether a text is empty or an echo of its prompt, and note it on the path."""
     prompt = f"{state.program.prompt_of(predictor)}\n{state.question}"
-    echo = state.program.runtime.withholds and is_echo(text, prompt, state.kept)
+    echo = state.program.runtime.withholds and is_echo(text, prompt, map(_text_of, state.kept))
     state.path += [f"{'echo' if text.strip() else 'no text'} of {predictor}"] if echo else []
     return echo
-
-
-def is_echo(text: str, prompt: str, passages: Sequence[Passage] = ()) -> bool:
-    """Tell whether a text repeats its prompt, or holds no word at all."""
-    bare = MARK.sub("", text)
-    said = _list_grams(bare)
-    told = _list_grams(prompt).difference(*(_list_grams(_text_of(passage)) for passage in passages))
-    return not WORD.search(bare) or (bool(said) and len(said & told) >= ECHOED * len(said))
 
 
 def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
@@ -255,7 +244,8 @@ def make_abstention(state: State, missing: str, confidence: float, stopped_by: S
     """Return an answer that says what is missing and names the nearest passage."""
     state.path.append("abstain")
     nearest = (state.kept or state.found)[:1]
-    text = f"{FOUND_NOTHING}: {missing.strip(' .?')}".removesuffix(": ") + "."
+    told = missing if missing == NOTHING_STATED else quote_shortly(missing)
+    text = f"{FOUND_NOTHING}: {told}.".replace(": .", ".")
     if nearest:
         text += f" The nearest that I found is “{nearest[0].title}”. [1]"
     return make_answer(state, text, Outcome.ABSTAIN, confidence, nearest, stopped_by)
@@ -394,9 +384,3 @@ def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:
 
 def _text_of(passage: Passage) -> str:
     return f"{passage.title}\n{passage.text}\n{passage.as_of or ''}"
-
-
-@lru_cache(maxsize=1024)
-def _list_grams(text: str) -> frozenset[tuple[str, ...]]:
-    words = WORD.findall(text.lower())
-    return frozenset(tuple(words[n : n + GRAM]) for n in range(len(words) - GRAM + 1))

@@ -37,7 +37,7 @@ def judge_evidence(state: State) -> Flow[None]:
         return
     judged = yield from (_judge_at_once(state) if state.at_once else _judge_one_by_one(state))
     if is_undecided(judged.sufficient):
-        raise StepFailed("judge.sufficiency: no reply that can be read")
+        raise StepFailed("judge.sufficiency", "no reply that can be read")
     drop_overruled(state, judged.conflicts)
     parts = [(query, decision) for query, decision in judged.parts if not is_undecided(decision)]
     open_parts = [query for query, decision in parts if not decision.value]
@@ -121,7 +121,7 @@ def _note_decisions(state: State, passages: Sequence[Passage], decisions: Sequen
         if not is_undecided(decision):
             state.relevant[passage.id] = max(state.relevant.get(passage.id, 0.0), decision.probability)
     if state.filters and state.found and not state.relevant:
-        raise StepFailed("judge.relevance: no reply that can be read")
+        raise StepFailed("judge.relevance", "no reply that can be read")
     keep_helpful(state, state.program.threshold("judge.relevance", "relevant"))
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from textwrap import shorten
 from typing import Any
 
 import dspy
 from dspy.utils.exceptions import LMError
 
-from program.answer import Answer, Step, StoppedBy, Trace, Usage, new_trace_id
+from program.answer import Answer, Outcome, Step, StoppedBy, Trace, Usage, new_trace_id
 from program.errors import KnowledgeError, RagcError
 from program.loop.decisions import (
     RunnableProgram,
@@ -29,6 +30,7 @@ from program.loop.decisions import (
 )
 from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
+from program.models.language.fence import remove_links
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.passage import Passage
 
@@ -108,8 +110,9 @@ class Driver:
         self.steps: list[Step] = []
         self._told = 0
         self._failed = False
+        self._missed: dict[str, str] = {}
+        self._degraded: dict[Hashable, str] = {}
         self._unreachable: set[str] = set()
-        self._handed_over: dict[tuple[str, str, str], str] = {}
         self.loop = steps(question, program, self.budget.max_rounds, self.tripped_cap, self.path)
 
     def send_replies(self, replies: list[Reply] | None = None) -> list[Request]:
@@ -118,18 +121,19 @@ class Driver:
 
     def throw_failure(self, requests: Sequence[Request], error: BaseException) -> list[Request]:
         """Throw a failure into the loop, and return the next requests."""
+        failure = StepFailed(name_step(requests[0]), *explain_error(error))
         self._failed = True
-        first = requests[0]
-        name = first.predictor if isinstance(first, Ask) else "search"
-        return self._told_path(self.loop.throw(StepFailed(f"{name}: {explain_error(error)}")))
+        self._degraded[str(failure)] = f"failed: {failure}"
+        return self._told_path(self.loop.throw(failure))
 
     def finish_answer(self, answer: Answer) -> Answer:
         """Return the answer with trace and usage, and tell the observers of it."""
-        self._told_path([])
         runtime = self.program.runtime
-        trace = Trace(self.id, tuple(self.path), tuple(self.steps), tuple(self._handed_over.values()))
+        answer, degraded = self._tell_missed(answer), tuple(self._degraded.values())
+        self._told_path([])
+        trace = Trace(self.id, tuple(self.path), tuple(self.steps))
         usage = replace(self.totals, seconds=time.perf_counter() - self.started)
-        answer = Answer(answer, trace=trace, usage=usage, version=runtime.version)
+        answer = Answer(answer, degraded=degraded, trace=trace, usage=usage, version=runtime.version)
         for observer in runtime.observers:
             observer(answer, self.question, runtime.preset)
         return answer
@@ -140,10 +144,7 @@ class Driver:
         return self.seconds_left(writing=writing or self._failed)
 
     def seconds_left(self, writing: bool) -> float:
-        """Return the seconds left until writing must begin.
-
-        Where it is writing, until the deadline.
-        """
+        """Return the seconds left until writing must begin, or else the deadline."""
         share = 1.0 if writing else 1.0 - FOR_WRITING
         return self.budget.max_seconds * share - (time.perf_counter() - self.started)
 
@@ -193,7 +194,7 @@ class Driver:
                 self.add(**{name: getattr(spent, name) for name in booked})
                 self.path += spent.notes
                 for handed, note in list(spent.handed_over.items()):  # what was called off may yet add to it
-                    self._handed_over.setdefault(handed, note)
+                    self._degraded.setdefault(handed, note)
 
     def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: ModelSpending) -> Reply:
         """Return the decision that the last client's evidence stands for, kept as a step."""
@@ -236,11 +237,22 @@ class Driver:
         spent.hand_over(error.message, call.model, call.stand_in, "decided")
         self._unreachable.add(call.model)
 
-    def note_degraded(self, source: str, error: KnowledgeError) -> None:
-        """Note on the path that a source was left out of a search."""
-        note = f"degraded: without {source}: {error.what}"
-        if note not in self.path:
-            self.path.append(note)
+    def note_missed(self, source: str, error: KnowledgeError) -> None:
+        """Note that a source was left out of a search, on the path at its first time."""
+        if source not in self._missed:
+            self._missed[source] = StepFailed("search", error.what, error.mend).text
+            self._degraded[source] = f"not searched: {source} ({error.what.rstrip('.')})"
+            self.path.append(self._degraded[source])
+
+    def _tell_missed(self, answer: Answer) -> Answer:
+        """Return the answer; what is not supported is a failure where no source that was wanted was searched."""
+        abstains = answer.outcome is Outcome.ABSTAIN
+        unsupported = abstains or answer.stopped_by is StoppedBy.FALLBACK
+        if unsupported and answer.sources and self._missed.keys() >= {*answer.sources}:
+            failed = {"outcome": Outcome.FAILED, "stopped_by": StoppedBy.FALLBACK, "confidence": 0.0, "citations": ()}
+            return Answer(answer, text=remove_links(self._missed[answer.sources[0]]), **failed)
+        told = " ".join(f"N{self._degraded[source][1:]}." for source in self._missed)
+        return Answer(answer, text=f"{answer.text} {told}") if abstains and told else answer
 
     def _note_step(
         self, call: PreparedRequest, reply: Reply, spent: ModelSpending, tokens: Sequence[int] | None = None
@@ -252,18 +264,18 @@ class Driver:
         documents: tuple[tuple[str, float], ...] = ()
         error, model = "", spent.answering(call.model)
         if isinstance(reply, BaseException):
-            output, error, model = f"failed: {explain_error(reply)}", type(reply).__name__, call.model
+            output, error, model = f"failed: {explain_error(reply)[0]}", type(reply).__name__, call.model
         elif isinstance(request, Find):
             output = f"{len(reply)} candidates"
             found = ((passage.id, float(passage.scores.get("dense", passage.score))) for passage in reply)
             documents = tuple(sorted(found, key=lambda pair: -pair[1])[:DOCUMENTS])
         else:
             output, scores = _show_reply(reply or {})
-        name = request.predictor if isinstance(request, Ask) else "search"
         shown = repr(_show_input([*request.inputs.values()])) if isinstance(request, Ask) else request.query
         digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         began = time.time() - seconds
-        step = Step(name, digest, output, seconds * 1000, tokens_in, tokens_out, scores, began, model, error, documents)
+        spent_on = (seconds * 1000, tokens_in, tokens_out)
+        step = Step(name_step(request), digest, output, *spent_on, scores, began, model, error, documents)
         self.steps.append(step)
         return reply
 
@@ -276,13 +288,18 @@ class Driver:
         return requests
 
 
-def explain_error(error: BaseException) -> str:
-    """Return in a line why a request failed."""
+def name_step(request: Request) -> str:
+    """Return the predictor of a request, or `search`."""
+    return request.predictor if isinstance(request, Ask) else "search"
+
+
+def explain_error(error: BaseException) -> tuple[str, str]:
+    """Return in a line why a request failed, and how to mend that where it is known."""
     if isinstance(error, TimeoutError | asyncio.CancelledError):  # what is under way at the deadline is called off
-        return "no reply in time"
-    if isinstance(error, RagcError):
-        return error.what[:SHOWN]
-    return (error.message if isinstance(error, dspy.LMError) else f"{type(error).__name__}: {error}")[:SHOWN]
+        return "no reply in time", "Ask again, or raise max_seconds under [budget] in ragc.toml."
+    own = error.what if isinstance(error, RagcError) else error.message if isinstance(error, LMError) else ""
+    why = shorten(own or f"{type(error).__name__}: {error}", SHOWN, placeholder="…")
+    return why, error.mend if isinstance(error, RagcError) else ""
 
 
 def is_draft(request: Request) -> bool:

@@ -18,6 +18,7 @@ from program.loop.decisions import clients_of, is_decision, is_direct, is_embedd
 from program.loop.policy import PLAIN, Knob, Policy, Tuning, offer_strategies
 from program.loop.state import Runtime
 from program.models.catalog import DOUBT
+from program.models.embedded.direct import GREETINGS, find_reply
 from program.models.language.adapter import FencedAdapter
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.models.requests import RequestCache
@@ -113,29 +114,23 @@ class AgenticRAG(dspy.Module):
 
     def forward(self, question: str) -> Answer:
         """Return the answer, requests performed in turn."""
-        return drivers.run(self.check_language(question), self._with_configured_writer())
+        return drivers.run(check_question(question), self._with_configured_writer())
 
     async def aforward(self, question: str) -> Answer:
         """Return the answer, independent requests performed in parallel."""
-        return await drivers.arun(self.check_language(question), self._with_configured_writer())
+        return await drivers.arun(check_question(question), self._with_configured_writer())
 
     def stream(self, question: str) -> AsyncIterator[Any]:
         """Yield `Progress`, `Token` and `Withdrawn` events, then the `Answer`."""
         return drivers.stream(partial(self.acall, question))
 
     def get_lm(self, role: Role = "write") -> Any:
-        """Return the model of a role.
-
-        The writer may be the one that DSPy is configured with.
-        """
+        """Return the model of a role; the writer may be the one DSPy is configured with."""
         models = self._with_configured_writer().runtime.models
         return models.judge or models.decide if role == "judge" else getattr(models, role)
 
     def set_lm(self, lm: Any, role: Role = "write") -> None:
-        """Give this program a model for a role in place of the project's.
-
-        No saved state holds it.
-        """
+        """Give this program a model for a role; no saved state holds it."""
         for predictor in filter(self._is_bound, self.predictors()):
             predictor.lm = None
         self.own_lms[role] = lm
@@ -255,18 +250,23 @@ class AgenticRAG(dspy.Module):
         control.policy.turn(**PLAIN)
         return control
 
-    def check_language(self, question: object) -> str:
-        """Return the question, stripped.
+    def find_unread_language(self, question: str) -> str:
+        """Return the ISO 639 code of a question that no model here reads, or "".
 
-        Raises `QuestionError` if no model here reads its language.
+        A question most of whose words stand in the documents is read, whatever its language.
         """
-        text = check_question(question)
-        if self.runtime.models.english_only and (language := find_foreign_language(text)):
-            raise QuestionError(
-                f"The question seems to be in another language ({language}); the embedded models read English only.",
-                "Ask in English, or name language models in [models] decide and write.",
-            )
-        return text
+        if not self.runtime.models.english_only or not (language := find_foreign_language(question)):
+            return ""
+        known = self.runtime.library.find_known_words(question).values()
+        return "" if sum(known) > len(known) / 2 else language
+
+    def is_greeting(self, message: str) -> bool:
+        """Tell whether a message greets, thanks or takes leave, and asks nothing."""
+        if not self.runtime.models.english_only or not find_reply(message):
+            return False
+        examples = " ".join(example for of_reply in GREETINGS.values() for example in of_reply)
+        known = self.runtime.library.find_known_words
+        return not any(stands for word, stands in known(message).items() if word not in known(examples))
 
 
 def _reopen(opened: Callable[[], AgenticRAG], state: dict[str, Any], own_lms: Mapping[Role, Any]) -> AgenticRAG:

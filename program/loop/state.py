@@ -23,6 +23,7 @@ DRAFT = "generator.answer"
 STATES = "generator.states"
 """The predictor that says which pieces of a passage the embedded writer quotes."""
 MOST_LOOK_UPS = 4
+MEND = "Ask again, or look at what ragc doctor PROJECT finds amiss."
 ALL = "all"
 DIRECT = "direct"
 _YEAR = re.compile(r"\b(20\d\d)\b")
@@ -60,7 +61,13 @@ Steps = Flow[Answer]
 
 
 class StepFailed(Exception):
-    """Thrown into the loop by a driver when a request could not be performed."""
+    """Thrown into the loop by a driver when a request, a predictor's or a search, could not be performed."""
+
+    def __init__(self, name: str, why: str, mend: str = "") -> None:
+        super().__init__(f"{name}: {why}")
+        what = "The search" if name == "search" else f"The step {name}"
+        self.text = f"{what} failed: {why.rstrip('.')}. {mend or MEND}"
+        """The failure as the answer says it."""
 
 
 def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:
@@ -83,10 +90,7 @@ class Plan:
 
 
 def read_plan(reply: Mapping[str, Any], sources: Sequence[str]) -> Plan:
-    """Return the plan in a reply of `classifier.route`.
-
-    Where no base is past its threshold, it is the likeliest.
-    """
+    """Return the plan in a reply of `classifier.route`: the likeliest base at least."""
     likely = tuple((name, float(reply[BASE_PREFIX + name].probability)) for name in sources)
     bases = tuple(name for name in sources if reply[BASE_PREFIX + name].value)
     bases = bases or (max(likely, key=lambda pair: pair[1])[0],)
@@ -210,6 +214,10 @@ class Program(Protocol):
     def tuning(self) -> Tuning: ...
 
     def threshold(self, predictor: str, field: str) -> float: ...
+
+    def find_unread_language(self, question: str) -> str: ...
+
+    def is_greeting(self, message: str) -> bool: ...
 
 
 Key = tuple[str, str]

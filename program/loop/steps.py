@@ -23,9 +23,11 @@ from program.loop.grounding import (
 )
 from program.loop.judging import judge_evidence, judge_passages
 from program.loop.state import (
+    DIRECT,
     Ask,
     Find,
     Flow,
+    Plan,
     Program,
     State,
     StepFailed,
@@ -41,6 +43,7 @@ CLAIM = "claim"
 SQL = "sql"
 """How a passage was found whose SELECT a language model wrote."""
 MOST_CLAIMS = 2  # looked up again, of those without support
+UNREAD = "The question seems to be in another language ({}), and I read English only. Ask in English."
 NO_BASES: Mapping[str, str] = {}
 
 
@@ -57,26 +60,31 @@ def steps(
     """
     path = [] if path is None else path
     state = State(question, program, max_rounds, tripped, path)
+    text = ""
     for attempt in (_answer_in_rounds, _fall_back):
         try:
             return (yield from attempt(state))
         except StepFailed as failure:
             path.append(f"failed: {failure}")
-    return make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
+            text = failure.text
+    return make_answer(state, text, Outcome.FAILED, 0.0, stopped_by=StoppedBy.FALLBACK)
 
 
 def _answer_in_rounds(state: State) -> Steps:
     question, tuning = state.question, state.tuning
-    yield from _classify_question(state)
+    if language := state.program.find_unread_language(question):
+        state.path.append(f"language {language}")
+        return make_answer(state, UNREAD.format(language), Outcome.ABSTAIN, 0.5)
+    yield from _plan_question(state)
     plan = state.plan
     # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
-    if plan.vague and not (plan.route == "direct" and plan.confidence > plan.vagueness):
+    if plan.vague and not (plan.route == DIRECT and plan.confidence > plan.vagueness):
         state.path.append(f"clarify ({format_share(plan.vagueness)})")
         state.kept = evidence.preview_pool(state.pool or ())
         state.ranked[state.strategy.name, question] = state.kept
         evidence.merge_searches(state)
         return (yield from _ask_back(state))
-    if tuning.route and plan.route == "direct":
+    if tuning.route and plan.route == DIRECT:
         (reply,) = yield [Ask("generator.direct", {"question": question})]
         text = reply["answer"].strip()
         if text and not repeats_prompt(state, "generator.direct", text):
@@ -102,9 +110,16 @@ def _answer_in_rounds(state: State) -> Steps:
     return (yield from _take_rounds(state))
 
 
-def _classify_question(state: State) -> Flow[None]:
-    """Search the question as it is, and plan; the classifier sees what was found, or thinks while it is searched."""
+def _plan_question(state: State) -> Flow[None]:
+    """Search the question as it is, and plan; the classifier sees what was found, or thinks while it is searched.
+
+    A greeting needs neither.
+    """
     question, find = state.question, Find(state.question, state.program.sources)
+    if state.tuning.route and state.program.is_greeting(question):
+        state.plan = Plan(DIRECT, (), ())
+        state.path.append("greeting")
+        return
     if state.tuning.glimpse or not state.tuning.route:
         (state.pool,) = yield [find]
     if not state.tuning.route:

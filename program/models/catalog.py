@@ -133,18 +133,12 @@ class Cascade(DecisionClient):
 
 
 def is_settled(evidence: Evidence, doubt: float) -> bool:
-    """Tell whether evidence is certain enough.
-
-    A doubt of 0 never asks further, of 1 always does.
-    """
+    """Tell whether evidence is certain enough: at a doubt of 0 always, of 1 never."""
     return doubt < 1.0 and least_certainty(evidence) >= doubt
 
 
 def least_certainty(evidence: Evidence) -> float:
-    """Return how certain the least certain decision is.
-
-    It is 0 for an even chance, 1 for a sure thing.
-    """
+    """Return the least certain decision's certainty: 0 an even chance, 1 for sure."""
     return min((_certainty_of(found) for found in evidence.values()), default=1.0)
 
 
@@ -236,19 +230,13 @@ def _check_decision_model(name: str) -> None:
 
 
 def open_probe(name: str, provider: ProviderSettings, role: str = "write", local: str = "") -> Any:
-    """Return a client by which a model is tried and timed.
-
-    Raises `ModelError` as `open_endpoint` does.
-    """
+    """Return a client by which a model is tried; raises as `open_endpoint`."""
     endpoint = open_endpoint(name, provider, role, local)
     return DecisionModel(endpoint) if is_decision_model(name) else ProviderLM(endpoint)
 
 
 def is_structured(name: str, provider: ProviderSettings) -> bool:
-    """Tell whether a model can be held to a JSON schema.
-
-    The project's word counts, else LiteLLM's.
-    """
+    """Tell whether a model can be held to a JSON schema, by the project or LiteLLM."""
     of_model = provider.model.get(name)
     if of_model is not None and of_model.structured is not None:
         return of_model.structured

@@ -103,10 +103,7 @@ class RowReader:
         self._tables = [_TableWords(table, schema) for table in schema.tables]
 
     def read(self, question: str) -> RowQuery | None:
-        """Return the query that accounts best for a question.
-
-        None where no table is named well enough.
-        """
+        """Return the query that accounts best for a question, None without a named table."""
         readings = [_Reading(words, question, self) for words in self._tables]
         found = [(query, reading.weight) for reading in readings if (query := reading.read())]
         return max(found, key=lambda pair: pair[1])[0] if found else None

@@ -102,10 +102,7 @@ class Schema:
     dialect: str
 
     def describe(self) -> str:
-        """Return the schema as text for whoever writes SQL.
-
-        It holds dialect, tables, columns, samples and keys.
-        """
+        """Return for SQL writers the dialect, tables, columns, samples and keys as text."""
         lines = [f"Dialect: {self.dialect}"]
         for table in self.tables:
             lines += ["", f"Table {table.name}", *(f"  {column.describe()}" for column in table.columns)]
@@ -117,10 +114,7 @@ class Schema:
         return next(table for table in self.tables if table.name == name)
 
     def reachable_columns(self, table: TableSchema) -> Iterator[Column]:
-        """Yield the columns of a table, then of the tables it points at.
-
-        The keys of those are left out.
-        """
+        """Yield the columns of a table, then those but the keys of tables it points at."""
         yield from table.columns
         for key in table.foreign_keys:
             yield from (c for c in self.table(key.to_table).columns if c.name != key.to_column)

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import snowballstemmer
@@ -22,6 +23,8 @@ STOP_WORDS = frozenset(
     these they this those through to too under until up us very was we were what when where which while who
     whom whose why will with would you your yours""".split()
 )
+GRAM, ECHOED = 4, 0.6
+"""The words of a stretch, and the share of a text's that stand in its prompt, and in no passage, of an echo."""
 LONGEST_PHRASE = 6  # words of an answer that is no sentence, as small models give them: `8 working days`
 _NUMBER = re.compile(r"(?P<sign>[£$€¥]?)(?P<value>\d+(?:[.,:]\d+)*)(?:[\s-]?(?P<unit>[%°]|[^\W\d_]+))?")
 _THOUSANDS = re.compile(r",(?=\d{3}(?!\d))")
@@ -44,11 +47,12 @@ _MARK_AT_END, _LONGEST_MARK = re.compile(r"\[(\d{1,3})\]\Z"), len("[999]")
 _MAY_BE_MARK = re.compile(r"\[\d{0,3}\Z")
 _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
 _PROMPT_MARK = re.compile(r"\[\[\s*##.*?##\s*\]\]")
-NOT_ENGLISH = 0.4
-"""The probability of another language from which a question is refused that has less than two common English words:
-none of 2,310 labelled English questions, 2 of the 4,100 lines of CLINC150 ("hello there", "yes sir")."""
+NOT_ENGLISH, FEWEST_WORDS = 0.55, 5
+"""The probability of another language, and the words, from which a question is refused."""
+_LETTERS = re.compile(r"[\u0e00-\u0eff\u3040-\u9fff]|[^\W\d_]+")  # scripts without spaces count by the character
 _ENGLISH = frozenset("the a an is are do does how what which who when where can i my to of for and in it on".split())
 _CREOLE = "pcm"  # Nigerian Pidgin is taken for terse English, and the other way round
+QUOTED = 80  # characters of a question that an answer repeats
 PIECES_KEPT = 20_000  # of the passages read last
 
 
@@ -99,6 +103,13 @@ def split_sentences(text: str) -> list[str]:
 def split_cells(row: str) -> list[str]:
     """Return the cells of a row as `header: value`, in order."""
     return _CELL.split(row)
+
+
+def quote_shortly(text: str) -> str:
+    """Return a text in quotation marks, cut at a word after QUOTED characters."""
+    said = " ".join(text.split()).rstrip(" .")
+    short = shorten(said, QUOTED, placeholder="…", break_on_hyphens=False)
+    return f"“{short if short != '…' else said[: QUOTED - 1] + short}”" if said else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +194,20 @@ def holds_phrase(text: str, phrase: str) -> bool:
     just_so = r"\b" + r"\W+".join(map(re.escape, said)) + r"(?!\w) *"
     found = re.finditer(just_so, text) if 2 <= len(said) <= LONGEST_PHRASE else ()
     return any((after := WORD.match(text, one.end())) is None or after[0] in STOP_WORDS for one in found)
+
+
+def is_echo(text: str, prompt: str, passages: Iterable[str] = ()) -> bool:
+    """Tell whether a text repeats its prompt, or holds no word at all."""
+    bare = MARK.sub("", text)
+    grams = _list_grams(bare)
+    repeated = grams & _list_grams(prompt).difference(*map(_list_grams, passages))
+    return not WORD.search(bare) or (bool(grams) and len(repeated) >= ECHOED * len(grams))
+
+
+@lru_cache(maxsize=1024)
+def _list_grams(text: str) -> frozenset[tuple[str, ...]]:
+    words = WORD.findall(text.lower())
+    return frozenset(tuple(words[n : n + GRAM]) for n in range(len(words) - GRAM + 1))
 
 
 @lru_cache(maxsize=4096)
@@ -271,9 +296,11 @@ def _goes_on(before: str, after: str) -> bool:
     return before.endswith(".") and " " not in before
 
 
+@lru_cache(maxsize=4096)
 def find_foreign_language(text: str) -> str:
-    """Return the question's ISO 639 code, or "" for English or in doubt."""
-    if len(_ENGLISH.intersection(re.findall(r"\w+", text.lower()))) > 1 or not any(c.isalpha() for c in text):
+    """Return the question's ISO 639 code; "" for English, in doubt, or of few words."""
+    words = _LETTERS.findall(text.lower())
+    if len(words) < FEWEST_WORDS or len(_ENGLISH.intersection(words)) > 1:
         return ""  # spares the model's load for nearly every question
     code, probability = _language_identifier().classify(text)
     return "" if code in ("en", _CREOLE) or probability < NOT_ENGLISH else str(code)

@@ -180,7 +180,7 @@ def measure_answer(answer: Answer) -> dict[str, float]:
     """Return the figures of an answer by the names that guards and reports use."""
     usage = answer.usage
     return {
-        "error": 0.0,
+        "error": float(answer.outcome is Outcome.FAILED),
         "latency_s": round(usage.seconds, 4),
         "calls": float(usage.calls),
         "tokens": float(usage.tokens_in + usage.tokens_out),

@@ -28,10 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_program(make: Factory) -> dspy.Module:
-    """Return a program that a function makes.
-
-    Raises `SettingsError` when it makes none.
-    """
+    """Return a program that a function makes. Raises `SettingsError` without one."""
     name = getattr(make, "__qualname__", repr(make))
     try:
         inspect.signature(make).bind()

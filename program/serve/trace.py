@@ -165,6 +165,8 @@ class SpanLog:
                 span.set_attribute("error.type", step.error)
                 span.set_status(trace.StatusCode.ERROR, step.output)
             span.end(int((step.began + step.milliseconds / 1000) * NANOSECONDS))
+        if answer.outcome is Outcome.FAILED:
+            whole.set_status(trace.StatusCode.ERROR, "; ".join(answer.degraded))
         whole.end(int((began + answer.usage.seconds) * NANOSECONDS))
 
     def _describe_step(self, step: Step) -> tuple[str, dict[str, Any]]:

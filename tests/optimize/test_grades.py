@@ -36,6 +36,7 @@ UNKNOWN = LabelledQuestion(id="u", question="In green?", outcome="abstain")
         (VAGUE, "answered", "GBP 5.", "wrong", -1.0),
         (VAGUE, "abstain", "I do not know.", "partial", -0.3),
         (UNKNOWN, "abstain", "I do not know.", "correct", 1.0),
+        (UNKNOWN, "failed", "The search failed: no reply in time.", "partial", -0.3),
         (UNKNOWN, "answered", "Yes.", "wrong", -1.0),
     ],
 )

@@ -63,6 +63,17 @@ def test_the_figures_are_those_of_the_traces(traces):
     assert (found["seconds_p50"], found["to_review"]) == (3.5, 2)
 
 
+def test_answers_that_failed_or_were_degraded_are_counted(traces):
+    lost = entry(
+        6, outcome="failed", stopped_by="fallback", degraded=["not searched: stock (gone)"], rounds=(), cites=()
+    )
+    missed = entry(7, degraded=["not searched: stock (gone)"])
+    with (traces / "traces.jsonl").open("a") as file:
+        file.writelines(json.dumps(one) + "\n" for one in (lost, missed))
+    found = summarise_traces(open_log(traces))
+    assert (found["failed_rate"], found["degraded_rate"]) == (1 / 8, 2 / 8)
+
+
 def test_a_trace_is_found_by_the_beginning_of_its_id_when_that_is_enough(traces):
     (traces / "traces.jsonl").rename(traces / "monday.jsonl")
     log = open_log(traces / "monday.jsonl")

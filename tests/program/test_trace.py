@@ -125,4 +125,6 @@ def test_a_step_that_failed_is_a_span_with_the_status_of_an_error_under_the_call
     step, whole, _ = spans()
     assert step.status.status_code is trace.StatusCode.ERROR
     assert (step.attributes["error.type"], step.status.description) == ("RuntimeError", "failed: no such luck")
+    SpanLog().emit_spans(Answer(answer(), outcome=Outcome.FAILED, degraded=("not searched: stock (gone)",)))
+    assert (whole.status.is_unset, spans()[-1].status.description) == (True, "not searched: stock (gone)")
     assert whole.parent.span_id == outer.get_span_context().span_id

@@ -46,12 +46,12 @@ class Outage:
     @property
     def embedded(self) -> list[bool]:
         """Whether the embedded models answered, of each question meanwhile."""
-        return [bool(answer.trace.stood_in) for lot in self.lots[1:-2] for answer in lot.answers]
+        return [bool(answer.degraded) for lot in self.lots[1:-2] for answer in lot.answers]
 
     @property
     def served_again(self) -> list[bool]:
         """Whether the model answered, of each question afterwards."""
-        return [not answer.trace.stood_in for answer in self.lots[-1].answers]
+        return [not answer.degraded for answer in self.lots[-1].answers]
 
 
 async def ask_all(rag: AgenticRAG, numbers: Iterable[int], streamed: bool = False) -> Asked:

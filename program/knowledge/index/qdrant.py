@@ -44,10 +44,7 @@ class QdrantVectors:
     def score_points(
         self, query: list[float] | models.SparseVector, k: int, chosen: models.Filter, using: str | None = None
     ) -> dict[int, float]:
-        """Return the `k` best rows with their scores, best first.
-
-        Of equals the lower row comes first.
-        """
+        """Return the `k` best rows with their scores, best first, of equals the lower."""
         if k <= 0:
             return {}
         with reporting_errors(self.where):

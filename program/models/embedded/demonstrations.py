@@ -123,10 +123,7 @@ class DemonstrationSet:
         return self._blocks
 
     def labelled(self, question: Question) -> list[tuple[int, int]]:
-        """Return the place and option of each labelled demonstration.
-
-        Other fields do not change their order.
-        """
+        """Return the place and option of each demonstration labelled in this field."""
         found = [(n, question.label_of(own.get(question.field))) for n, own in enumerate(self._labels)]
         pairs = [(n, label) for n, label in found if label is not None]
         return sorted(pairs, key=lambda pair: (self._written[pair[0]], pair[1]))

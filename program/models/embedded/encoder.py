@@ -70,10 +70,7 @@ class Embedder:
         return DIMENSION if self.name == MINILM else _load_model(self.name).dimension
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Return shape (len(texts), dimension), float32, each row of length 1.
-
-        The row of an empty text is, too.
-        """
+        """Return shape (len(texts), dimension), float32, each row of length 1."""
         with self._lock:
             known = {text: self._vectors[text] for text in texts if text in self._vectors}
             new = [text for text in dict.fromkeys(texts) if text not in known]
@@ -132,10 +129,7 @@ class MiniLM:
         self._tokenizer.enable_truncation(LONGEST)
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Return shape (len(texts), 384), float32, rows of unit length.
-
-        Batches are spread over the cores.
-        """
+        """Return shape (len(texts), 384), float32, rows of unit length."""
         rows = [self._tokenizer.encode(encodable(text.strip())).ids for text in texts]
         lengths: dict[int, list[int]] = defaultdict(list)
         for at, row in enumerate(rows):
@@ -249,10 +243,7 @@ def map_threaded(work: Callable[[Given], Found], parts: Sequence[Given]) -> list
 
 
 def count_threads() -> int:
-    """Return on how many threads texts are embedded.
-
-    As many as OMP_NUM_THREADS says, else one a core.
-    """
+    """Return on how many threads to embed: OMP_NUM_THREADS, else one a core."""
     told = os.environ.get(THREADS, "").partition(",")[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(told) if told.isdecimal() and int(told) else cores

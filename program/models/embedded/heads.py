@@ -51,10 +51,7 @@ class Head:
     n: NDArray[np.int32]  # the number of cases it was fitted on; shape (1,)
 
     def probabilities(self, blocks: Blocks, options: int) -> Logits:
-        """Return shape (options,), summing to 1.
-
-        An option that no case showed keeps a small share.
-        """
+        """Return shape (options,), summing to 1, with a small share for unseen options."""
         x = np.clip((np.concatenate([blocks[BLOCKS[i]] for i in self.blocks]) - self.mean) * self.scale, -1, 1)
         logits = self.calibration[0] * (x.astype(np.float64) @ self.weights + self.bias) + self.calibration[1:]
         floor = 0.5 / (int(self.n[0]) + 2)
@@ -193,10 +190,7 @@ def _predict_out_of_fold(x: Array, y: Array, folds: Folds, strength: float) -> L
 
 
 def softmax(logits: Logits) -> Logits:
-    """Return shares that sum to 1 in each row.
-
-    Logits of one column are those of the second class.
-    """
+    """Return shares that sum to 1 in each row; one column is the second class."""
     full = np.hstack([np.zeros_like(logits), logits]) if logits.shape[1] == 1 else logits
     powers = np.exp(full - full.max(1, keepdims=True))
     return np.asarray(powers / powers.sum(1, keepdims=True))

@@ -15,7 +15,7 @@ import dspy
 from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
 
 from program.errors import ModelError
-from program.models.embedded.arithmetic import solve_arithmetic
+from program.models.embedded.direct import find_reply, solve_arithmetic
 from program.models.embedded.reader import READER, Reader, Reading
 from program.models.embedded.splitting import split_question
 from program.models.text import split_pieces
@@ -58,7 +58,7 @@ def local_writer(reader: Reader) -> dspy.LM:
 
     It answers Decompose, FollowUp, Missing, Clarify, Generate and AnswerDirectly. It splits, selects, quotes and
     computes, so the same request always gives the same reply and no fact is in an answer that is not in a passage; a
-    direct question that is not a sum gets an empty answer. English only.
+    direct question that is neither a greeting nor a sum gets an empty answer. English only.
     """
     engines = {"engine": WriterEngine(reader), "async_engine": AsyncWriterEngine(reader)}
     return dspy.LM(READER, **engines, cache=False)
@@ -133,10 +133,7 @@ def _split_words(response: Response) -> Iterator[Any]:
 
 
 def fill_outputs(prompt: WriterPrompt, reader: Reader) -> dict[str, str | Sequence[Any]]:
-    """Return the outputs that the prompt wants, by name.
-
-    Raises `ModelError` when they are none it knows.
-    """
+    """Return the outputs wanted, by name. Raises `ModelError` for unknown ones."""
     question = prompt.inputs.get("question", "")
     match prompt.outputs:
         case ("sub_queries", "details"):
@@ -154,7 +151,7 @@ def fill_outputs(prompt: WriterPrompt, reader: Reader) -> dict[str, str | Sequen
             least = 0.0 if prompt.inputs.get("strict", "").strip().lower() == "true" else LEAST
             return {"answer": _quote_pieces(reader, list(asked), prompt.read_passages(), most, least)}
         case ("answer",):
-            return {"answer": solve_arithmetic(question)}
+            return {"answer": find_reply(question) or solve_arithmetic(question)}
     raise ModelError(
         f"The local writer cannot fill {', '.join(prompt.outputs) or 'a signature without outputs'}.",
         "Name a language model in [models] write for this signature.",

@@ -115,10 +115,7 @@ class Endpoint:
         return Call(self.model, settings.pop("messages"), settings, self.api_base)
 
     async def ask(self, call: Call) -> lm15.Response:
-        """Return the reply to one attempt, within the question's time.
-
-        Raises as `stream`.
-        """
+        """Return the reply to one attempt in the question's time; raises as `stream`."""
         async with aclosing(self.stream(call, whole=True)) as replies:
             reply = await anext(replies)
         assert not isinstance(reply, str)
@@ -257,10 +254,7 @@ class AsyncProviderEngine(ProviderEngine):
         return await shared_gateway().arun(self.endpoint.ask(self.endpoint.to_call(request)))
 
     async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:  # type: ignore[override]
-        """Yield events as the words come; leaving early calls the request off.
-
-        Raises `CallFailed`.
-        """
+        """Yield events as words come; leaving early calls it off. Raises `CallFailed`."""
         pieces: asyncio.Queue[Any] = asyncio.Queue()
         here, call = asyncio.get_running_loop(), self.endpoint.to_call(request)
 

@@ -74,10 +74,7 @@ def note_pace(folder: Path, name: str, pace: Pace) -> None:
 
 
 def follow_paces(settings: Settings, paces: Mapping[str, Pace]) -> Settings:
-    """Return settings whose time limits leave room for the slowest model.
-
-    Those set by hand stay.
-    """
+    """Return settings with time for the slowest model, those set by hand kept."""
     slowest = max((pace.seconds for pace in paces.values()), default=0.0)
     budget, provider = settings.budget, settings.provider
     if "max_seconds" not in budget.model_fields_set:

@@ -33,10 +33,7 @@ def load_litellm() -> Any:
 
 @lru_cache(maxsize=256)
 def prepare_litellm(model: str) -> Any:
-    """Return LiteLLM, loaded, with an unlisted model entered.
-
-    LiteLLM would search for it at every call.
-    """
+    """Return LiteLLM with an unlisted model entered, so that it is searched for once."""
     provider, _, name = model.partition("/")
     litellm = load_litellm()
     listed = is_decision_model(model) or is_priced(model) or not {model, name}.isdisjoint(litellm.model_cost)
@@ -94,10 +91,7 @@ def key_variable(api_base: str) -> str:
 
 
 def connection_arguments(model: str, api_base: str) -> dict[str, Any]:
-    """Return LiteLLM's arguments for reaching a model, key and address included.
-
-    It repeats nothing: repetitions are DSPy's.
-    """
+    """Return LiteLLM's arguments for a model, key and address included, no retries."""
     given: dict[str, Any] = {"model": litellm_name(model), "timeout": HTTP_SECONDS}
     given |= {"num_retries": 0, "max_retries": 0, "cache": {"no-cache": True, "no-store": True}}
     if api_base:

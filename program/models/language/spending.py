@@ -175,10 +175,7 @@ def limit_reply(call: Call, spent: ModelSpending) -> Call:
 
 
 def count_used_tokens(usage: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the tokens in and out of a DSPy usage by model.
-
-    Providers name them in two ways.
-    """
+    """Return the tokens in and out of a DSPy usage, under either of their names."""
     kinds = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
     read, written = (sum(int(t.get(new) or t.get(old) or 0) for t in usage.values()) for new, old in kinds)
     return read, written

@@ -66,10 +66,7 @@ class CallInterrupted(CallFailed, ServerError):
 
 
 async def request_reply(call: Call, seconds: float) -> AsyncIterator[Response]:
-    """Yield the whole reply, within so many seconds.
-
-    Raises `CallFailed`, also for what is no probability.
-    """
+    """Yield the whole reply, in so many seconds. Raises `CallFailed`."""
     litellm = prepare_litellm(call.model)
     decides = is_decision_model(call.model)
     try:

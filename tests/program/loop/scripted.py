@@ -167,6 +167,7 @@ class Scripted:
         log=None,
         links=(),
         replies=None,
+        library=None,
         **knobs,
     ):
         likely = {f"base_{card.name}": 0.1 if n else 0.9 for n, card in enumerate(cards)}
@@ -177,7 +178,9 @@ class Scripted:
         clients = Models(self.models, self.models.lm(), None, None, self.models, names, judging)
         spans = SpanLog().emit_spans
         observers = (TraceLog(log).write_answer, spans) if log else (spans,)
-        runtime = Runtime(self.shelf, clients, budget or Budget(10, 120), observers, "scripted@v1", "", links)
+        runtime = Runtime(
+            library or self.shelf, clients, budget or Budget(10, 120), observers, "scripted@v1", "", links
+        )
         self.rag = AgenticRAG(cards, runtime)
         self.rag.policy.turn(**knobs)
 

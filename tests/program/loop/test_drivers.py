@@ -97,7 +97,7 @@ def test_what_hangs_does_not_outlive_the_deadline_and_is_a_step_with_its_inputs_
     answer = WAYS[way](program.rag)
     models.gate.set()
     assert answer.stopped_by is StoppedBy.FALLBACK and answer.usage.seconds < 30
-    assert answer.outcome is (Outcome.ABSTAIN if held == "answer" else Outcome.ANSWERED)
+    assert answer.outcome is (Outcome.FAILED if held == "answer" else Outcome.ANSWERED)
     late = next(step for step in answer.trace.steps if step.error)
     assert late.output == "failed: no reply in time" and len(late.inputs) == 16 and late.milliseconds > 100
     assert f"failed: {late.name}: no reply in time" in answer.trace.path
@@ -115,8 +115,8 @@ def test_a_search_that_hangs_does_not_outlive_the_deadline():
 
     for ask in (WAYS["asked"], lambda program: asyncio.run(awaited(program))):
         answer = ask(Scripted(pool=lambda find: gate.wait(60) and POOL, budget=HURRY).rag)
-        assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK)
-        assert "failed: search: no reply in time" in answer.trace.path
+        assert (answer.outcome, answer.stopped_by) == (Outcome.FAILED, StoppedBy.FALLBACK)
+        assert "raise max_seconds" in answer.text and "failed: search: no reply in time" in answer.trace.path
 
 
 def test_searching_ends_while_there_is_time_to_write():

@@ -13,7 +13,7 @@ from program.loop.evidence import order_conflict, rank_pool
 from program.loop.grounding import cite_passages
 from program.loop.policy import PLAIN, PRESETS, Policy
 from program.loop.state import Budget
-from program.models.text import split_claims
+from program.models.text import quote_shortly, split_claims
 from program.passage import SourceCard
 
 NOT_FOUND = "I could not find this in the knowledge I have"
@@ -78,7 +78,7 @@ def test_insufficient_evidence_is_searched_for_again_with_what_is_missing_but_ne
 def test_a_question_back_and_an_abstention_say_what_stopped_the_search(knobs, outcome):
     answer = scripted({"max_rounds": 2, **knobs}, sufficient=0.2)()
     assert (answer.outcome, answer.stopped_by) == (outcome, StoppedBy.ROUNDS)
-    assert outcome is Outcome.CLARIFY or answer.text.startswith(f"{NOT_FOUND}: the price. The nearest that I found")
+    assert outcome is Outcome.CLARIFY or answer.text.startswith(f"{NOT_FOUND}: “the price”. The nearest that I found")
 
 
 def test_a_spent_budget_sends_the_best_evidence_to_the_writer_poor_or_not():
@@ -137,10 +137,21 @@ def test_a_step_that_fails_or_cannot_be_read_ends_as_plain_rag_with_nothing_judg
     assert answer.citations and not answer.rounds and "failed: " in str(answer.trace)
 
 
-@pytest.mark.parametrize("replies", [{"answer": " "}, {"answer": RuntimeError("gone")}])
-def test_a_fallback_that_has_nothing_to_say_abstains(replies):
-    answer = scripted({}, route=RuntimeError("gone"), **replies)()
+def test_a_fallback_that_has_nothing_to_say_abstains():
+    answer = scripted({}, route=RuntimeError("gone"), answer=" ")()
     assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK) and answer.text
+
+
+@given(st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=300))
+def test_an_abstention_repeats_at_most_80_characters_in_quotation_marks(missing):
+    said = " ".join(missing.split()).rstrip(" .")
+    quoted = quote_shortly(missing)
+    assert (quoted == "") is (said == "") and len(quoted) <= 82
+    if said:
+        kept = quoted[1:-1].removesuffix("…")
+        assert (quoted[0], quoted[-1]) == ("“", "”") and said.startswith(kept)
+        assert kept == said or (len(said) > 80 and quoted[-2] == "…")
+        assert kept == said or " " not in said[:79] or said[len(kept)] == " "  # cut at a word
 
 
 SOURCES = [SourceCard("docs", "documents", "d"), SourceCard("news", "web", "w"), SourceCard("rows", "tables", "t")]

@@ -182,7 +182,7 @@ def test_a_program_decides_and_judges_by_it(server, tmp_path, decide):
     models = f'decide = {decide}\njudge = "{JEV}"\nwrite = "local/reader"'
     answer = program_at("http://127.0.0.1:9/v1", tmp_path, models=models, provider=own)("What does the lamp cost?")
     assert answer.outcome is Outcome.ANSWERED and answer.usage.calls == len(server.bodies) > 1
-    assert JEV in {step.model for step in answer.trace.steps} and not answer.trace.stood_in
+    assert JEV in {step.model for step in answer.trace.steps} and not answer.degraded
 
 
 def test_the_doctor_calls_it_once_and_tells_its_price(server, tmp_path):

@@ -65,7 +65,7 @@ def test_when_both_are_dead_the_embedded_models_answer(dead, tmp_path):
         rag = opened(dead, gone, tmp_path)
     answer = rag(QUESTION)
     assert f"{SECOND} cannot be reached: local/reader decided" in answer.trace.path
-    told = answer.trace.stood_in
+    told = answer.degraded
     assert set(told) <= set(answer.trace.path) and len(set(told)) == len(told)
     for who, did in (("openai/stand-in", f"{SECOND} was asked"), (SECOND, "reader decided"), (SECOND, "reader wrote")):
         assert any(note.startswith(who) and note.endswith(did) for note in told)

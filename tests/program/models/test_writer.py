@@ -12,7 +12,7 @@ from dspy.utils.exceptions import LMUnexpectedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from program.models.embedded.arithmetic import LONGEST, solve_arithmetic
+from program.models.embedded.direct import LONGEST, solve_arithmetic
 from program.models.embedded.reader import Reader, Reading, shared_reader
 from program.models.embedded.writer import local_writer
 from program.models.text import split_pieces
