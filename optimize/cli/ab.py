@@ -120,7 +120,7 @@ def run_status(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Look at experiments, and end those that must; exit code 1 if one halted."""
+    """Look at experiments, and end those that must. Exit code 1 if one halted."""
     from optimize.abtest.online import look_at_experiment, look_at_experiments
 
     found = [look_at_experiment(name, artifacts)] if name else look_at_experiments(artifacts)
@@ -154,7 +154,7 @@ def run_stop(
 def run_report(
     name: ExperimentName, logs: Logs = None, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json: show.Json = False
 ) -> None:
-    """Look at an experiment, end it if it must end, and report, as often as you like.
+    """Report on an experiment. It is ended if it must end; look as often as you like.
 
     Exit code 0: a challenger is better. 1: worse, or halted. 3: nothing can be said (yet).
     """

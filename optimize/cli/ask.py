@@ -44,7 +44,10 @@ def open_target(target: str, artifacts: Path, project: Path | None, point: str, 
         except VersionError as error:
             if "@" in target or place.exists():
                 raise
-            raise VersionError(f"There is no project folder {target}. {error.what}", error.mend) from error
+            raise VersionError(
+                f"There is no project folder {target}. {error.what}",
+                "Make a project with `ragc init FOLDER`, or name a version that `ragc ls` lists.",
+            ) from error
 
 
 def run_ask(
@@ -134,7 +137,7 @@ def run_eval(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
+    """Measure every metric, with intervals and plain RAG beside it."""
     if (record and replay) or (max_calls is not None and not record) or (program and (record or replay)):
         raise SettingsError(
             "Those options do not go together.", "Give --record [--max-calls], or --replay, of a project's own program."
@@ -204,7 +207,7 @@ def run_search(
     strategy: Strategy = "auto",
     json: show.Json = False,
 ) -> None:
-    """Find the best passages for a question, and the graph's way to them."""
+    """Find the best passages for a question. The graph tells its way."""
     from program.knowledge.project import Project
     from program.loop.rag import check_question
     from program.serve.opening import open_library

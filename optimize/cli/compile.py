@@ -75,7 +75,7 @@ def run_compile(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Compile a project, or a program of your own, into a new version."""
+    """Compile a project, or your own program, into a new version."""
     from optimize.compiler.compile import compile_project
     from optimize.programs.examples import is_named
     from optimize.registry.aliases import promote_version, require_alias
@@ -140,7 +140,7 @@ def run_seal(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Publish what another optimizer learned as a version, scored on test."""
+    """Seal what another optimizer learned as a scored version."""
     from optimize.programs.compile import seal_program
     from optimize.programs.examples import import_function
     from program.serve.factory import make_program
@@ -165,7 +165,7 @@ def run_worker(
     wait: Annotated[float, Option(min=0, help="Seconds to wait for the compile to say what is searched.")] = 1800,
     json: Json = False,
 ) -> None:
-    """Help a study that `ragc compile` began, from here or another machine."""
+    """Help a study that a compile began. It may be on another machine."""
     from optimize.compiler.compile import join_study
     from program.knowledge.project import Project
 

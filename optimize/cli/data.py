@@ -79,7 +79,7 @@ def _print_shortcuts(report: CheckReport) -> None:
 
 
 def run_stats(folder: ProjectFolder, json: Json = False) -> None:
-    """Count the questions by label and split, and the looks at the test split."""
+    """Count the questions by label, and the looks at the test split."""
     from optimize.labelled.check import count_labels
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions
@@ -110,7 +110,7 @@ def run_split(
     again: Annotated[bool, Option("--again", help="Divide anew, whatever the `split` fields say.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a `split` into questions without one: whole topics, about 50/20/30."""
+    """Divide the questions by whole topics. About 50/20/30 are written."""
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions, write_splits
     from program.knowledge.project import Project
@@ -137,7 +137,7 @@ def run_import(
     limit: Annotated[int | None, Option(min=1, help="Take the first so many questions only.")] = None,
     json: Json = False,
 ) -> None:
-    """Bring in a public question set; the project is made when there is none."""
+    """Bring in a public question set. The project is made if there is none."""
     from optimize.labelled.imports import import_set
 
     with show_progress("importing", json):

@@ -111,7 +111,7 @@ def run_doctor(
     folder: Annotated[Path | None, Argument(metavar="[PROJECT]", help="The project folder.")] = None,
     json: Json = False,
 ) -> None:
-    """Check what is installed, reachable and configured; each problem has its remedy."""
+    """Check what is installed, reachable and set. Each problem has its remedy."""
     from optimize.report.doctor import examine_setup
 
     with show_progress("trying what is configured", json):

@@ -36,7 +36,7 @@ def run_ls(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """List the versions, oldest first; what cannot be read is named as broken."""
+    """List the versions, oldest first. What cannot be read is named as broken."""
     from optimize.registry import versions as registry
 
     found = registry.list_versions(name, artifacts)
@@ -122,7 +122,7 @@ def run_verify(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Check that all bytes are as sealed and the version loads; 4 if not."""
+    """Check that a version is as sealed, and loads. Exit code 4 if not."""
     from optimize.programs.examples import import_function
     from optimize.registry import versions as registry
 
@@ -184,7 +184,7 @@ def run_diff(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Show what changed from A to B: wording, demonstrations, settings, scores."""
+    """Show what changed from A to B. Wording, settings and scores are compared."""
     from optimize.registry.diff import diff_versions
 
     found = diff_versions(a, b, point, artifacts)
@@ -196,7 +196,7 @@ def run_log(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Draw which version was compiled from which, and list the moves of the aliases."""
+    """Draw the lineage of versions, and list the moves of aliases."""
     from optimize.registry.aliases import read_history
     from optimize.registry.versions import list_versions, order_lineage
 

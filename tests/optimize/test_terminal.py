@@ -33,7 +33,7 @@ def run(*arguments, **environment):
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
 
 
-@pytest.mark.parametrize("verb", ["index", "ask", "eval", "search", "eval-search", "data check", "doctor", "compile"])
+@pytest.mark.parametrize("verb", ["index", "ask", "eval", "search", "eval-search", "doctor", "compile"])
 def test_work_is_told_on_stderr_without_a_terminal_and_never_beside_json(own_shop, soon, capfd, verb):
     words = verb.split()
     asked = [WREN] if verb in ("ask", "search") else ["--trials", "1"] if verb == "compile" else []
