@@ -106,7 +106,7 @@ def main() -> NoReturn:
         sys.exit(INTERRUPTED)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):
-            sys.exit(UNREAD)  # Typer and Rich would say 1, which is a verdict here
+            sys.exit(UNREAD)  # Typer would say 1, which is a verdict here
         raise
     except Exception as error:
         if debug:

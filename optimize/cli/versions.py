@@ -79,16 +79,17 @@ def _print_version(found: Manifest) -> None:
     from optimize.registry.diff import POINT, trace_origin
 
     root = found.path.parents[2] if found.version else None
-    origin, scores, data = trace_origin(found, root), found.section("scores"), found.section("data")
+    lineage, moved, demonstrations = trace_origin(found, root)
+    scores, data = found.section("scores"), found.section("data")
     listed = registry.list_versions(found.name, root) if found.version else []
     tables: dict[str, Mapping[str, Any]] = {
         "questions": {name: data[name].get("n") for name in SPLITS if name in data},
         **{name: found.section(name) for name in ("optimizer", "cost", "knowledge", "models")},
-        "demonstrations": origin.demonstrations,
+        "demonstrations": demonstrations,
     }
     fields = {
         "sealed": found.created_at,
-        "lineage": " > ".join(origin.lineage),
+        "lineage": " > ".join(lineage),
         "aliases": ", ".join(alias for one in listed if one.version == found.version for alias in one.aliases),
     }
     for name, table in tables.items():
@@ -101,10 +102,10 @@ def _print_version(found: Manifest) -> None:
     }
     if any(known_sides.values()):
         show.print_metrics("on test: percent or mean [95 % interval by topic]", known_sides)
-    if origin.moved:
-        moved = [[name, *map(_format_value, change.values())] for name, change in origin.moved.items()]
+    if moved:
+        rows = [[name, *map(_format_value, change.values())] for name, change in moved.items()]
         title = f"{show.count_noun(len(moved), 'setting')} of {POINT} moved"
-        show.print_table(title, ("name", found.parent or "", found.label), moved[:MOST_MOVED])
+        show.print_table(title, ("name", found.parent or "", found.label), rows[:MOST_MOVED])
         if len(moved) > MOST_MOVED:
             typer.echo(f"... and {len(moved) - MOST_MOVED} more: ragc diff {found.parent} {found.label}")
     typer.echo(f"Every field: ragc show {found} --all")

@@ -55,30 +55,21 @@ class Difference:
         return {**shape, "same_program": self.same_program, **self.changes, "scores": scores}
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a version comes from, and what sets it apart."""
-
-    lineage: tuple[str, ...]
-    """The versions it was compiled from, the oldest first, and itself."""
-    moved: Mapping[str, Change]
-    """Thresholds, knobs and layouts that are not as in the version it was compiled from, where that is here."""
-    demonstrations: Mapping[str, int]
-    """How many each predictor has, if any."""
-
-
 @refuse_unreadable("The version")
-def trace_origin(sealed: Manifest, root: Path | str | None = None) -> Origin:
-    """Return where a version comes from."""
-    family = read_ancestors(str(sealed) if sealed.version else str(sealed.path), root)
+def trace_origin(
+    sealed: Manifest, root: Path | str | None = None
+) -> tuple[list[str], dict[str, Change], dict[str, int]]:
+    """Return a version's lineage, what moved, and its demonstrations.
+
+    The lineage begins with the oldest. What moved are settings that are not as in the version it was compiled from,
+    where that is here. Demonstrations are counted by predictor.
+    """
+    family = read_ancestors(str(sealed), root)
     lineage = [*filter(None, [family[-1].parent]), *(one.full_label for one in reversed(family))]
-    after, *before = ((one, _read_state(one)) for one in family[:2])
-    demos = {name: len(_index_demonstrations(part)) for name, part in after[1].items()}
-    return Origin(
-        lineage=tuple(lineage),
-        moved=_compare_values(*(_read_settings(*one, POINT) for one in (before[0], after))) if before else {},
-        demonstrations={name: n for name, n in demos.items() if n},
-    )
+    states = [_read_state(one) for one in family[:2]]
+    after, *before = (_read_settings(one, state, POINT) for one, state in zip(family, states, strict=False))
+    demos = {name: n for name, part in states[0].items() if (n := len(_index_demonstrations(part)))}
+    return lineage, _compare_values(before[0], after) if before else {}, demos
 
 
 @refuse_unreadable("One of the versions")

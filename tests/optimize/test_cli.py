@@ -227,11 +227,11 @@ def test_a_project_that_is_not_in_order_is_not_compiled_and_nothing_is_half_writ
     assert not (own_shop / "artifacts").exists()
 
 
-@pytest.mark.parametrize("printed_by_rich", [False, True])
-def test_output_that_nobody_reads_to_its_end_is_no_verdict(compiled, printed_by_rich):
+@pytest.mark.parametrize("printed_by_a_table", [False, True])
+def test_output_that_nobody_reads_to_its_end_is_no_verdict(compiled, printed_by_a_table):
     unread, written = os.pipe()
     os.close(unread)
-    verb = ["ls", "--artifacts", str(compiled / "artifacts")] if printed_by_rich else ["--help"]
+    verb = ["ls", "--artifacts", str(compiled / "artifacts")] if printed_by_a_table else ["--help"]
     with os.fdopen(written, "wb") as output:
         done = subprocess.run([*RAGC, *verb], stdout=output, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (141, b"")
