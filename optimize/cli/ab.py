@@ -112,7 +112,7 @@ def run_start(
     )
     began = f"{design.id} began: " + ", ".join(f"{a.name} {a.version} ({a.weight:g})" for a in design.arms)
     after = f'In the service: Experiment.open("{design.id}"). Then: ragc ab report {design.id}'
-    show.print_result(asdict(design), json, lambda: typer.echo(f"{began}\n{after}"))
+    show.print_result(design, json, lambda: typer.echo(f"{began}\n{after}"))
 
 
 def run_status(
@@ -120,18 +120,21 @@ def run_status(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Look at experiments, and end those that must; exit code 1 if one halted."""
+    """Look at experiments, and end those that must. Exit code 1 if one halted."""
     from optimize.abtest.online import look_at_experiment, look_at_experiments
 
     found = [look_at_experiment(name, artifacts)] if name else look_at_experiments(artifacts)
-    rows = []
+    rows, shapes = [], []
     for one, design, state in ((one, one.design, one.state) for one in found):
-        arms = " / ".join(f"{arm.name} {arm.version}" for arm in design.arms)
+        arms = [{"name": arm.name, "version": arm.version, "weight": arm.weight} for arm in design.arms]
+        counts = {"units": one.units, "max_units": design.max_units}
+        opened = {"experiment": design.id, "created_at": design.created_at, "arms": arms}
+        shapes.append({**opened, **counts, **asdict(state)})
+        named = " / ".join(f"{arm.name} {arm.version}" for arm in design.arms)
         units = f"{one.units} of {design.max_units}"
-        rows.append([design.id, state.status, units, arms, design.created_at, state.reason])
+        rows.append([design.id, state.status, units, named, design.created_at, state.reason])
     columns = ("experiment", "status", "units", "arms", "since", "reason")
     halted = any(one.state.status == "halted" for one in found)
-    shapes = [_shape_status(one) for one in found]
     show.print_result(shapes, json, lambda: show.print_table("experiments", columns, rows), int(halted))
 
 
@@ -145,13 +148,13 @@ def run_stop(
     from optimize.abtest.online import stop_experiment
 
     state = stop_experiment(name, reason, artifacts)
-    show.print_result(asdict(state), json, lambda: typer.echo(f"{state.status}: {state.reason}"))
+    show.print_result(state, json, lambda: typer.echo(f"{state.status}: {state.reason}"))
 
 
 def run_report(
     name: ExperimentName, logs: Logs = None, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json: show.Json = False
 ) -> None:
-    """Look at an experiment, end it if it must end, and report, as often as you like.
+    """Report on an experiment. It is ended if it must end; look as often as you like.
 
     Exit code 0: a challenger is better. 1: worse, or halted. 3: nothing can be said (yet).
     """
@@ -168,14 +171,6 @@ def _write_page(path: Path, found: dict[str, Any]) -> None:
         path.write_text(render_ab_page(found), encoding="utf-8")
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror}.", "Name a file in a folder.") from error
-
-
-def _shape_status(found: OnlineReport) -> dict[str, Any]:
-    """Return one entry of `ragc ab status --json`."""
-    design = found.design
-    arms = [{"name": arm.name, "version": arm.version, "weight": arm.weight} for arm in design.arms]
-    counts = {"units": found.units, "max_units": design.max_units}
-    return {"experiment": design.id, "created_at": design.created_at, "arms": arms, **counts, **asdict(found.state)}
 
 
 def _print_report(found: OnlineReport) -> None:

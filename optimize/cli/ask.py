@@ -45,7 +45,10 @@ def open_target(target: str, artifacts: Path, project: Path | None, point: str, 
         except VersionError as error:
             if "@" in target or place.exists():
                 raise
-            raise VersionError(f"There is no project folder {target}. {error.what}", error.mend) from error
+            raise VersionError(
+                f"There is no project folder {target}. {error.what}",
+                "Make a project with `ragc init FOLDER`, or name a version that `ragc ls` lists.",
+            ) from error
 
 
 def run_ask(
@@ -83,23 +86,24 @@ def _answer_question(
     rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False
 ) -> int:
     """Print the answer, and return the exit code: that of a failure where there is none."""
-    if json:
-        answer = rag(question)
-        show.print_json(answer.as_dict(), compact=compact)
-        return FAILED * (answer.outcome == "failed")
-    if stream:
+    if stream and not json:
         import asyncio
 
         answer = asyncio.run(_stream_answer(rag, question))
     else:
-        answer = rag(question)
+        with show.show_progress("answering", json):
+            answer = rag(question)
+        if json:
+            show.print_json(answer.as_dict(), compact=compact)
+            return FAILED * (answer.outcome == "failed")
         typer.echo(answer.text)
     for citation in answer.citations:
         typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
         if citation.reason:
             typer.echo(f"      {citation.reason}")
-    usage, outcome = answer.usage, f"{answer.outcome} | confidence {answer.confidence:.2f}"
-    typer.echo(f"  {outcome} | {usage.calls} model calls | {usage.seconds:.2f} s", err=True)
+    calls, seconds = show.count_noun(answer.usage.calls, "model call"), f"{answer.usage.seconds:.2f} s"
+    status = [answer.outcome, f"confidence {answer.confidence:.2f}", calls, seconds, f"trace {answer.trace.id}"]
+    typer.echo(f"  {' | '.join(status)}", err=True)
     if told := "; ".join(answer.degraded):
         typer.echo(f"  {told} (ragc doctor PROJECT says what is amiss)", err=True)
     if trace:
@@ -137,7 +141,7 @@ def run_eval(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Measure every metric with its 95 % interval by topic, plain RAG beside it."""
+    """Measure every metric, with intervals and plain RAG beside it."""
     if (record and replay) or (max_calls is not None and not record) or (program and (record or replay)):
         raise SettingsError(
             "Those options do not go together.", "Give --record [--max-calls], or --replay, of a project's own program."
@@ -185,17 +189,16 @@ def _print_evaluation(
     title: str, version: str, split: str, sides: Sequence[Evaluation], looks: int, json: bool
 ) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
-    from optimize.evaluation.evaluate import tabulate_metrics
-
     n, broken = len(sides[0].grades), [grade.answer for grade in sides[0].grades if grade.outcome == "failed"]
     shape = {"version": version, "split": split, "n": n, "looks": looks}
-    for side, names in zip(sides, (("metrics", "by_tag"), ("plain", "plain_by_tag")), strict=False):
-        shape |= dict(zip(names, (side.metrics(), side.by_tag()), strict=True))
-    rows = [[name, *cells, of] for name, cells, of in tabulate_metrics(sides, lead=0)]
-    columns = ["metric", *("this program", "plain RAG")[: len(sides)], "n"]
+    table = {}
+    names = (("this program", "metrics", "by_tag"), ("plain RAG", "plain", "plain_by_tag"))
+    for side, (name, metrics, by_tag) in zip(sides, names, strict=False):
+        table[name] = side.metrics()
+        shape |= {metrics: table[name], by_tag: side.by_tag()}
 
     def tell() -> None:
-        show.print_table(f"{title}: {show.count_noun(n, 'question')}", columns, rows)
+        show.print_metrics(f"{title}: {show.count_noun(n, 'question')}", table, lead=0)
         typer.echo(show.tell_looks(looks, "These questions, or some of them, were"))
 
     if broken:
@@ -210,17 +213,20 @@ def run_search(
     strategy: Strategy = "auto",
     json: show.Json = False,
 ) -> None:
-    """Find the best passages for a question, and the graph's way to them."""
+    """Find the best passages for a question. The graph tells its way."""
     from program.knowledge.project import Project
     from program.loop.rag import check_question
     from program.serve.opening import open_library
 
     weight, graph = find_strategy(strategy)
-    question, library = check_question(question), open_library(Project.open(project))
+    question = check_question(question)
+    with show.show_progress("indexing", json) as advance:
+        library = open_library(Project.open(project), progress=advance)
     missed: dict[str, str] = {}
     sources = [card.name for card in library.describe()]
     failed = lambda name, error: missed.update({name: str(error)})  # noqa: E731
-    found = library.search(question, sources, k, weight, graph=graph, failed=failed)
+    with show.show_progress("searching", json):
+        found = library.search(question, sources, k, weight, graph=graph, failed=failed)
     for name, problem in missed.items():
         typer.echo(f"without {name}: {problem}", err=True)
     shapes = [

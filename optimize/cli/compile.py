@@ -19,9 +19,10 @@ from optimize.cli.show import (
     Artifacts,
     Json,
     count_noun,
+    print_metrics,
     print_result,
-    print_table,
     show_compile,
+    show_progress,
     tell_looks,
 )
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
@@ -74,7 +75,7 @@ def run_compile(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Compile a project, or a program of your own, into a new version."""
+    """Compile a project, or your own program, into a new version."""
     from optimize.compiler.compile import compile_project
     from optimize.programs.examples import is_named
     from optimize.registry.aliases import promote_version, require_alias
@@ -139,7 +140,7 @@ def run_seal(
     artifacts: Artifacts = DEFAULT_ARTIFACTS,
     json: Json = False,
 ) -> None:
-    """Publish what another optimizer learned as a version, scored on test."""
+    """Seal what another optimizer learned as a scored version."""
     from optimize.programs.compile import seal_program
     from optimize.programs.examples import import_function
     from program.serve.factory import make_program
@@ -150,9 +151,10 @@ def run_seal(
     except Exception as error:  # DSPy raises what it likes
         what = f"{state} is no state of {program}: {type(error).__name__}: {error}."
         raise DataError(what, "Name the JSON that program.save(...) wrote.") from error
-    reference = seal_program(
-        learned, name=name, data=data, metric=import_function(metric), parent=parent, artifacts=artifacts
-    )
+    with show_progress("asking the test questions", json):
+        reference = seal_program(
+            learned, name=name, data=data, metric=import_function(metric), parent=parent, artifacts=artifacts
+        )
     how = f'load("{reference}", {program.partition(":")[2]})'
     print_result({"version": reference}, json, lambda: typer.echo(f"{reference} is sealed. Load it: {how}"))
 
@@ -163,7 +165,7 @@ def run_worker(
     wait: Annotated[float, Option(min=0, help="Seconds to wait for the compile to say what is searched.")] = 1800,
     json: Json = False,
 ) -> None:
-    """Help a study that `ragc compile` began, from here or another machine."""
+    """Help a study that a compile began. It may be on another machine."""
     from optimize.compiler.compile import join_study
     from program.knowledge.project import Project
 
@@ -211,14 +213,11 @@ def _over(found: PairedResult, what: str) -> str:
     return f"{format_estimate(found.difference, found.ci, '+.3f')} over {what}"
 
 
-def _print_metrics(done: Compiled | CompiledProgram, sides: Mapping[str, Evaluation], noun: str) -> None:
-    from optimize.evaluation.evaluate import tabulate_metrics
-
-    table = tabulate_metrics([*sides.values()])
-    rows = [[name, *cells, n] for name, cells, n in table if not name.startswith("seconds")]  # answers of the record
+def _print_metrics(done: Compiled | CompiledProgram, plain: Evaluation | None, noun: str) -> None:
     on = count_noun(len(done.after.grades), noun)
-    title = f"{done.reference} on {on}: percent or mean [95 % interval by topic]"
-    print_table(title, ["metric", *sides, "n"], rows)
+    sides = {"plain RAG": plain, "parent": done.before, "compiled": done.after}
+    figures = {name: side.metrics() for name, side in sides.items() if side is not None}
+    print_metrics(f"{done.reference} on {on}: percent or mean [95 % interval by topic]", figures, timed=False)
 
 
 def _tell_spent(done: Compiled | CompiledProgram) -> str:
@@ -230,7 +229,7 @@ def _tell_spent(done: Compiled | CompiledProgram) -> str:
 def _print_compiled(done: Compiled, project: Project) -> None:
     from program.settings import artifacts_root
 
-    _print_metrics(done, {"plain RAG": done.plain, "parent": done.before, "compiled": done.after}, "test question")
+    _print_metrics(done, done.plain, "test question")
     parent, plain = _over(done.gain, done.parent), _over(done.over_plain, "plain RAG")
     points = [f"{name} {one['utility']:.3f} at {one['calls']:.2f} calls" for name, one in done.points.items()]
     kept = shlex.quote(os.path.relpath(project.artifacts))
@@ -269,7 +268,7 @@ def _print_compiled(done: Compiled, project: Project) -> None:
 
 
 def _print_program(done: CompiledProgram) -> None:
-    _print_metrics(done, {"parent": done.before, "compiled": done.after}, "test example")
+    _print_metrics(done, None, "test example")
     typer.echo(
         f"score, example by example: {_over(done.gain, done.parent)}: {done.verdict}\n"
         f"{done.optimizer}: {_tell_spent(done)}"

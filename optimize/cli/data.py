@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from optimize.cli.show import Json, ProjectFolder, count_noun, print_result, print_table, tell_looks
+from optimize.cli.show import Json, ProjectFolder, count_noun, print_result, print_table, show_progress, tell_looks
 from program.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def run_check(folder: ProjectFolder, json: Json = False) -> None:
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
-    corpus = read_corpus(project)
-    bases = project.settings.knowledge
-    report = check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
+    with show_progress("checking", json):
+        corpus, bases = read_corpus(project), project.settings.knowledge
+        report = check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
     shape, labelled = {"passed": report.passed, **asdict(report)}, project.labelled.name
     failed = int(not report.passed and not unread)
     print_result(shape, json, lambda: _print_check(report, labelled, len(unread)), failed)
@@ -79,7 +79,7 @@ def _print_shortcuts(report: CheckReport) -> None:
 
 
 def run_stats(folder: ProjectFolder, json: Json = False) -> None:
-    """Count the questions by label and split, and the looks at the test split."""
+    """Count the questions by label, and the looks at the test split."""
     from optimize.labelled.check import count_labels
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions
@@ -95,9 +95,12 @@ def run_stats(folder: ProjectFolder, json: Json = False) -> None:
 
 def _print_counts(counts: LabelCounts, looks: int) -> None:
     columns = list(counts["all"]["questions"])
-    for label, values in counts.items():
-        rows = [[value, *(str(n or "") for n in numbers.values())] for value, numbers in values.items()]
-        print_table(label, [label, *columns], rows)
+    rows = [
+        [f"{label} {value}", *(str(n or "") for n in numbers.values())]
+        for label, values in counts.items()
+        for value, numbers in values.items()
+    ]
+    print_table("labelled questions", ["label", *columns], rows)
     typer.echo(tell_looks(looks, "The test split was"))
 
 
@@ -107,7 +110,7 @@ def run_split(
     again: Annotated[bool, Option("--again", help="Divide anew, whatever the `split` fields say.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a `split` into questions without one: whole topics, about 50/20/30."""
+    """Divide the questions by whole topics. About 50/20/30 are written."""
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import split_questions, write_splits
     from program.knowledge.project import Project
@@ -134,11 +137,12 @@ def run_import(
     limit: Annotated[int | None, Option(min=1, help="Take the first so many questions only.")] = None,
     json: Json = False,
 ) -> None:
-    """Bring in a public question set; the project is made when there is none."""
+    """Bring in a public question set. The project is made if there is none."""
     from optimize.labelled.imports import import_set
 
-    report = import_set(folder, source, format, base, limit)
-    print_result(asdict(report), json, lambda: _print_imported(report, folder))
+    with show_progress("importing", json):
+        report = import_set(folder, source, format, base, limit)
+    print_result(report, json, lambda: _print_imported(report, folder))
 
 
 def _print_imported(report: ImportReport, folder: Path) -> None:

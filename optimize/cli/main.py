@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Container
 from importlib.metadata import version
-from typing import Annotated, NoReturn
+from itertools import islice
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from optimize.cli import ab, ask, compile, data, project, reader, trace, versions
 from optimize.cli.interruption import INTERRUPTED
-from optimize.cli.show import add_verbs, print_error
+from optimize.cli.show import print_error
 from program.errors import RagcError
 
 DEBUG = "--debug"
@@ -19,6 +22,42 @@ UNREAD = 141  # exit code when whoever read the output has left, as of what SIGP
 # Threads of torch that wait by spinning starve each other when the machine is busy: fourfold slower here.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # and numpy's matrices here are too small to share
+
+
+class Verb(TyperCommand):
+    """A command that takes an argument for text which begins with a dash and is no option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse arguments, text behind a `--`."""
+        every = [option for option in self.get_params(ctx) if isinstance(option, TyperOption)]
+        takes = {name: not option.is_flag for option in every for name in (*option.opts, *option.secondary_opts)}
+        options: list[str] = []
+        texts: list[str] = []
+        rest = iter(args)
+        for argument in rest:
+            if argument == "--":
+                texts += rest
+            elif _is_text(argument, takes):
+                texts.append(argument)
+            else:
+                options += [argument, *islice(rest, takes.get(argument, 0))]
+        return super().parse_args(ctx, [*options, "--", *texts])
+
+
+def _is_text(argument: str, options: Container[str]) -> bool:
+    """Tell whether an argument is no option: "-5 degrees?" is none."""
+    if not argument.startswith("-") or argument == "-":
+        return True
+    if argument.partition("=")[0] in options:
+        return False
+    return any(map(str.isspace, argument)) or not argument.lstrip("-")[:1].isalpha()
+
+
+def add_verbs(app: typer.Typer, *runs: Callable[..., None]) -> None:
+    """Add each function by its name: `run_eval_search` is `eval-search`."""
+    for run in runs:
+        app.command(run.__name__.removeprefix("run_").replace("_", "-"), cls=Verb)(run)
+
 
 app = typer.Typer(
     name="ragc",
@@ -67,7 +106,7 @@ def main() -> NoReturn:
         sys.exit(INTERRUPTED)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):
-            sys.exit(UNREAD)  # Typer and Rich would say 1, which is a verdict here
+            sys.exit(UNREAD)  # Typer would say 1, which is a verdict here
         raise
     except Exception as error:
         if debug:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,14 +84,15 @@ def run_index(
 
     project = Project.open(folder)
     if list_:
-        corpus = read_corpus(project)
+        with show_progress("reading", json):
+            corpus = read_corpus(project)
         titles = {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")
         lines = "\n".join(f"{id_}\t{title}" for id_, title in titles.items())
         print_result([{"id": id_, "title": title} for id_, title in titles.items()], json, lambda: typer.echo(lines))
         return
-    with show_progress("embedding", json) as advance:
+    with show_progress("indexing", json) as advance:
         report = index_project(project, advance, engine=engine, workers=workers)
-    print_result(asdict(report), json, lambda: _print_indexed(report))
+    print_result(report, json, lambda: _print_indexed(report))
 
 
 def _print_indexed(report: IndexReport) -> None:
@@ -111,14 +111,14 @@ def run_doctor(
     folder: Annotated[Path | None, Argument(metavar="[PROJECT]", help="The project folder.")] = None,
     json: Json = False,
 ) -> None:
-    """Check what is installed, reachable and configured; each problem has its remedy."""
+    """Check what is installed, reachable and set. Each problem has its remedy."""
     from optimize.report.doctor import examine_setup
 
-    findings = examine_setup(folder)
+    with show_progress("trying what is configured", json):
+        findings = examine_setup(folder)
     rows = [["ok" if f.good else "PROBLEM", f.what, f.mend] for f in findings]
     amiss = not all(finding.good for finding in findings)
-    shapes = [asdict(finding) for finding in findings]
-    print_result(shapes, json, lambda: print_table("ragc doctor", ["", "what", "remedy"], rows), int(amiss))
+    print_result(findings, json, lambda: print_table("ragc doctor", ["", "what", "remedy"], rows), int(amiss))
 
 
 VERBS = (run_init, run_doctor, run_index)

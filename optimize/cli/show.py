@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.cells import cell_len
 from typer import Argument, Option
 
 from optimize.cli.interruption import interruptible, leave, say
@@ -19,28 +24,22 @@ if TYPE_CHECKING:
     from program.errors import RagcError
     from program.knowledge.index.build import Advance
 
-SEARCHING = "searching"
-WORTH = "utility + routing credit"  # may be more than the best utility there is
-BEST = f"best so far ({WORTH})"
-EVERY = 10.0  # seconds between two lines of a stage's progress
+EVERY = 5.0  # seconds between two lines of progress where there is no terminal
+GAP = 2  # spaces between two columns of a table
+UNWRAPPED = 16  # a cell is wrapped to no fewer columns, unless before an interval
 STOPPING_CALLS = (
     "Stopping: calls on their way are waited for, so that nothing paid is lost. Press Ctrl-C again to leave at once."
 )
 SHOW_CURSOR = "\r\n\x1b[?25h"  # on a line of its own, after the view
-WIDEST = 10_000  # characters of a line in a file or a pipe
 STOPPING = "Stopping after this step. Press Ctrl-C again to leave at once."
+PART = re.compile(r"\S*\[[-+\d.,% inf]*\]\S*|\S+")  # what stays on one line: a word, or an interval
+FIGURE = re.compile(r"[-+$\[]*\d|-$|$")  # how the cells of a column of numbers begin
 DEFAULT_ARTIFACTS = Path("artifacts")
 Json = Annotated[bool, Option("--json", help="Print JSON on stdout.")]
 Artifacts = Annotated[Path, Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
 Program = Annotated[str, Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
 Moved = Annotated[Path | None, Option("--project", help="A version's project folder, when it moved since.")]
 ProjectFolder = Annotated[Path, Argument(metavar="PROJECT", help="The project folder.")]
-
-
-def add_verbs(app: typer.Typer, *runs: Callable[..., None]) -> None:
-    """Add each function by its name: `run_eval_search` is `eval-search`."""
-    for run in runs:
-        app.command(run.__name__.removeprefix("run_").replace("_", "-"))(run)
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
@@ -73,26 +72,73 @@ def print_result(value: Any, json: bool, tell: Callable[[], object], exit_code: 
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table as wide as the terminal, or as its cells where there is none.
+    """Print a table no wider than the terminal, or each row as a block.
 
-    The first column is left-aligned, the others right; None is a dash.
+    A block is printed where the table does not fit. No word, and so no id, is broken over two lines. Columns of numbers
+    are right-aligned; None is a dash. Without a terminal the width is 80, or COLUMNS.
     """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    cells = [["-" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows]
+    typer.secho(title if cells else f"{title}: none", bold=True)
+    by_column = list(zip(columns, *cells, strict=True))
+    widths = [max(map(cell_len, column)) for column in by_column]
+    least = [max(_narrowest(head, 0), *map(_narrowest, column), 0) for head, *column in by_column]
+    room = _width() - GAP * (len(columns) - 1)
+    if sum(least) > room:
+        if len(columns) == 2 and not any(" " in row[0] for row in cells):
+            print_record("", [(name, value or "-") for name, value in cells])
+            return
+        for row in cells:
+            print_record("\n".join(_wrap_text(row[0], _width())), list(zip(columns[1:], row[1:], strict=True)))
+        return
+    while sum(widths) > room:
+        widths[max((width, n) for n, width in enumerate(widths) if width > least[n])[1]] -= 1
+    sides = [">" if all(map(FIGURE.match, column[1:])) else "<" for column in by_column]
+    for row in [list(columns), ["-" * width for width in widths], *cells] if cells else []:
+        for parts in zip_longest(*map(_wrap_text, row, widths), fillvalue=""):
+            typer.echo((" " * GAP).join(map(_place_text, parts, widths, sides)).rstrip())
 
-    table = Table()
-    for n, column in enumerate(columns):
-        table.add_column(column, justify="left" if n == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))  # a cell may hold [brackets]
-    console = Console()
-    if not console.is_terminal:  # an id stays whole in a file
-        console.width = WIDEST
-        console.width = max(console.measure(table).maximum, 1)
-    console.print(title if table.row_count else f"{title}: none", style="italic", soft_wrap=True)
-    if table.row_count:
-        console.print(table)
+
+def print_record(title: str, fields: Sequence[tuple[str, str]]) -> None:
+    """Print a title, if any, and its fields, each on a line; empty ones are left out."""
+    typer.echo(title, nl=bool(title))
+    label = min(max((cell_len(name) for name, _ in fields), default=0), _width() // 2) + GAP
+    for name, value in fields:
+        lines = [""] * (cell_len(name) + GAP > label) + _wrap_text(value, max(_width() - GAP - label, UNWRAPPED))
+        for head, line in zip_longest([name], lines, fillvalue="") if value else ():
+            typer.echo(f"{'':{GAP}}{_place_text(head, label)}{line}".rstrip())
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+def _place_text(text: str, width: int, side: str = "<") -> str:
+    return f"{text:{side}{max(width + len(text) - cell_len(text), 0)}}"
+
+
+def _narrowest(cell: str, unwrapped: int = UNWRAPPED) -> int:
+    """Return to how few columns a cell may be wrapped."""
+    return max(*map(cell_len, PART.findall(cell)), 0 if "[" in cell else min(cell_len(cell), unwrapped), 0)
+
+
+def _wrap_text(text: str, width: int) -> list[str]:
+    """Return the lines of a text, none wider than `width` unless one part is."""
+    lines = [""]
+    for part in PART.findall(text):
+        longer = f"{lines[-1]} {part}".strip()
+        lines[-1:] = [longer] if not lines[-1] or cell_len(longer) <= width else [lines[-1], part]
+    return lines
+
+
+def print_metrics(title: str, sides: Mapping[str, Mapping[str, Any]], lead: int = -1, timed: bool = True) -> None:
+    """Print the metrics of several sides beside each other.
+
+    The rows are those of the leading side; unless `timed`, seconds are left out: they are of answers of the record.
+    """
+    from optimize.evaluation.evaluate import tabulate_metrics
+
+    rows = [[name, *cells, n] for name, cells, n in tabulate_metrics([*sides.values()], lead, timed=timed)]
+    print_table(title, ["metric", *sides, "n"], rows)
 
 
 def print_comparison(found: Comparison, line: str = "") -> None:
@@ -102,15 +148,15 @@ def print_comparison(found: Comparison, line: str = "") -> None:
     from optimize.evaluation.stats import format_interval, format_p
 
     typer.echo(line or found.text())
-    others = []
+    others, guards = [], []
     for name, test in found.others.items():
-        p, verdict = format_p(test.p).removeprefix("= "), judge_difference(name, test).replace("_", " ")
-        others.append([name, f"{test.difference:+.4g}", format_interval(test.ci), p, test.n, verdict])
-    print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "verdict"), others)
-    guards = []
+        is_b = judge_difference(name, test).replace("no_detectable_difference", "none detectable")
+        figures = [f"{test.difference:+.4g}", format_interval(test.ci), format_p(test.p).removeprefix("= "), test.n]
+        others.append([name, *figures, is_b])
+    print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "difference"), others)
     for guard in found.guardrails:
-        figures = [f"{value:+.3g}" if guard.n else None for value in (guard.worse, guard.limit)]
-        guards.append([guard.margin, *figures, guard.state.replace("_", " ")])
+        limits = [f"{value:+.3g}" if guard.n else None for value in (guard.worse, guard.limit)]
+        guards.append([guard.margin, *limits, guard.state.replace("_", " ")])
     print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
     if found.by_tag:
         tags = [[tag, f"{i.value:+.3f}", format_interval((i.low, i.high)), i.n] for tag, i in found.by_tag.items()]
@@ -118,34 +164,6 @@ def print_comparison(found: Comparison, line: str = "") -> None:
         typer.echo(SUBGROUPS)
     flipped = [[one["id"], one["a"], one["b"], one.get("question", "")] for one in found.flipped]
     print_table(f"{count_noun(len(flipped), 'answer')} changed", ("id", "A", "B", "question"), flipped)
-
-
-@contextmanager
-def show_progress(label: str, quiet: bool = False, patient: bool = False) -> Iterator[Advance]:
-    """Show a bar on stderr, where it is a terminal and not `quiet`.
-
-    Advancing it is where Ctrl-C stops the work at the latest; of what is `patient`, where the first one does.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    rate = TextColumn("{task.fields[rate]}")
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn()
-    bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
-
-    def advance(done: int, of: int) -> None:
-        check()
-        speed = bar.tasks[0].speed
-        bar.update(task, completed=done, total=of, rate=f"{speed:.0f}/s" if speed else "")
-
-    def announce() -> None:
-        if patient:
-            say(STOPPING)
-
-    with interruptible(first=announce, patient=patient) as check, bar:
-        task = bar.add_task(label, total=None, rate="")
-        yield advance
 
 
 def count_noun(n: int, noun: str) -> str:
@@ -159,95 +177,95 @@ def tell_looks(looks: int, of: str) -> str:
 
 
 @contextmanager
-def show_compile(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
-    """Show stage, trial, best so far, calls and seconds left on stderr.
+def show_work(
+    label: str, quiet: bool, stopping: str = "", left: Callable[[], str] | None = None, patient: bool = False
+) -> Iterator[Callable[..., None]]:
+    """Show on stderr how far work is: in a terminal a bar, else a line every EVERY seconds.
 
-    As lines where there is no terminal.
-
-    Ctrl-C stops the compile in order; a second one ends the process at once, with what `left` says.
+    Yields what is called with a label, how much is done and of how much, further figures as texts, and `once`, a line
+    that a log has once. It is where Ctrl-C stops the work at the latest. `stopping` is shown at the first Ctrl-C; where
+    `left` is given, the second one ends the process at once, with what it returns.
     """
     from rich.console import Console, Group
     from rich.live import Live as Screen
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.text import Text
 
     console = Console(stderr=True)
-    lines = _Lines()
-    on_screen = console.is_terminal and not quiet
-    view: Any = ""
-    stage = ""
-    stopping = False
+    on_screen = console.is_terminal and not console.is_dumb_terminal and not quiet
+    count = TextColumn("{task.fields[count]}")
+    bar = Progress(TextColumn("{task.description}"), BarColumn(30), count, TimeElapsedColumn(), TimeRemainingColumn())
+    bar.add_task(label, total=None, count="")
+    (task,) = bar.tasks
+    below: list[str] = []
+    notices: list[str] = []
+    over = Event()
 
-    def seen() -> Any:
-        return Group(view, STOPPING_CALLS) if stopping else view
-
-    def show(live: Live) -> None:
-        nonlocal view, stage
+    def tell(label: str, done: int, of: int, *figures: str, once: str = "") -> None:
         check()
-        if on_screen:
-            view = _view(live)
-            if stage != (stage := live.stage):  # one that is over in no time is shown, too
-                screen.refresh()
-        elif not quiet:
-            lines(live)
+        if label != task.description:
+            task.total = None
+        count = f"{done} of {of}" if of else f"{done} done" if done else ""
+        bar.update(task.id, description=label, completed=done, total=of or None, count=count)
+        below[:] = figures
+        if once and once not in notices:
+            announce(once)
 
-    def stop() -> None:
-        nonlocal stopping
-        stopping = True
-        if not on_screen:  # else the view has it the next time that it is drawn
-            say(STOPPING_CALLS)
+    def announce(line: str) -> None:
+        notices.append(line)  # the view has it the next time that it is drawn
+        if line and not on_screen and (line == stopping or not quiet):
+            say(line)
+
+    def go_on() -> None:
+        while not over.wait(EVERY):
+            seconds = int(task.elapsed or 0)
+            told = filter(None, [task.fields["count"], *below, f"{seconds // 60}:{seconds % 60:02}"])
+            say(f"{task.description}: {', '.join(told)}")
 
     def end() -> None:
-        leave(f"{SHOW_CURSOR if on_screen else ''}{left()}")
+        if left is not None:
+            leave(f"{SHOW_CURSOR if on_screen else ''}{left()}")
 
-    screen = Screen(console=console, get_renderable=seen, refresh_per_second=4, transient=True)
-    with interruptible(stop, end) as check, screen if on_screen else nullcontext():
-        yield show
+    def view() -> Group:
+        return Group(bar, *map(Text, (*below, *notices)))
+
+    lines = Thread(target=go_on, daemon=True)
+    screen = Screen(console=console, get_renderable=view, refresh_per_second=4, transient=True)
+    with interruptible(lambda: announce(stopping), end, patient) as check, screen if on_screen else nullcontext():
+        if not (quiet or on_screen):
+            lines.start()
+        try:
+            yield tell
+        finally:
+            over.set()
+            if lines.is_alive():
+                lines.join()
 
 
-class _Lines:
-    """The same view as lines, for a log.
+@contextmanager
+def show_progress(label: str, quiet: bool = False, patient: bool = False) -> Iterator[Advance]:
+    """Show how far something is on stderr, unless `quiet`.
 
-    One line for each stage, ten while a search goes on, and how far a stage is every EVERY seconds.
+    Of what is `patient` the first Ctrl-C stops the work where it is advanced, of all else at once.
     """
-
-    def __init__(self) -> None:
-        self._told: tuple[str, int] = ("", 0)
-        self._line = self._expected = ""
-        self._at = 0.0
-
-    def __call__(self, live: Live) -> None:
-        if self._expected != live.expected:
-            self._expected = live.expected
-            typer.echo(f"expected: {live.expected}", err=True)
-        tenth = 10 * live.done // live.of if live.of and live.stage == SEARCHING else 0
-        new, now = live.stage != self._told[0], time.monotonic()
-        if (live.stage, tenth) == self._told and now - self._at < EVERY:
-            return
-        line = live.stage if new or not live.done else f"{live.stage}: {_done(live)}{_best(live)}"
-        self._told = (live.stage, tenth)
-        if line != self._line:
-            self._line, self._at = line, now
-            typer.echo(line, err=True)
+    with show_work(label, quiet, STOPPING if patient else "", patient=patient) as tell:
+        yield partial(tell, label)
 
 
-def _done(live: Live) -> str:
-    return f"{live.done}/{live.of}" if live.of else f"{live.done} done"
+@contextmanager
+def show_compile(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
+    """Show a compile's stage, trial, best so far and calls on stderr.
 
+    Ctrl-C stops the compile in order; a second one ends the process at once, with what `left` says.
+    """
+    with show_work("starting", quiet, STOPPING_CALLS, left) as tell:
 
-def _best(live: Live) -> str:
-    return f", {BEST} {live.best:.3f}" if live.stage == SEARCHING and live.best is not None else ""
+        def show(live: Live) -> None:
+            known = {"best so far": live.best, "as it was": live.baseline}  # may be more than the best utility there is
+            worth = ", ".join(f"{name} {x:.3f}" for name, x in known.items() if x is not None)
+            figures = [f"{worth} (utility + routing credit)"] if worth else []
+            figures += [count_noun(live.calls, "model call")] if live.calls else []
+            once = f"expected: {live.expected}" if live.expected else ""
+            tell(live.stage, live.done, live.of, *figures, once=once)
 
-
-def _view(live: Live) -> Any:
-    from rich.table import Table
-
-    view = Table.grid(padding=(0, 2))
-    left = live.seconds_left
-    view.add_row("stage", live.stage)
-    view.add_row("done", _done(live) if live.of or live.done else "")
-    view.add_row(f"as it was, at most ({WORTH})", "" if live.baseline is None else f"{live.baseline:.3f}")
-    view.add_row(BEST, "" if live.best is None else f"{live.best:.3f}")
-    view.add_row("model calls", f"{live.calls}")
-    if live.expected:
-        view.add_row("expected", live.expected)
-    view.add_row("seconds left", "" if left is None else f"{left:.0f}")
-    return view
+        yield show

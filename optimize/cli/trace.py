@@ -18,7 +18,7 @@ def run_show(
     where: Where = ".",
     json: Json = False,
 ) -> None:
-    """Show one question's path, and each step's scores, tokens and milliseconds."""
+    """Show the path of one question, with its steps. Each has scores and tokens."""
     from optimize.report.monitoring import find_trace, open_log
 
     entry = find_trace(open_log(where), trace_id)
@@ -42,7 +42,7 @@ def run_stats(
     review: Annotated[bool, Option("--review", help="List the answers that a person should look at.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the monitoring figures of every trace kept, or the queue for review."""
+    """Show the monitoring figures of all traces. --review has what to look at."""
     from optimize.report.monitoring import open_log, read_queue, summarise_traces
 
     log = open_log(where)

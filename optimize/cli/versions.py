@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from optimize.registry.diff import Difference, Edit
     from optimize.registry.retention import Retention
     from optimize.registry.versions import Listed
+    from program.serve.reference import Manifest
 
 HEADLINE = ("utility", "correct", "wrong")
+FIGURES = (*HEADLINE, "outcome_accuracy", "routing_accuracy", "retrieval_recall", "fact_recall", "model_calls", "usd")
+MOST_MOVED = 10  # settings that are shown; --all has all
 SHOWN = 5  # demonstrations of a predictor that are shown; --json has all
 CONTEXT = 40
-LONGEST = 72  # characters of a field that are shown; --json has all
+LONGEST = 72  # characters of a field that --all shows; --json has all
 MARKS = {"same": "", "out": "-", "in": "+"}
 Ref = Annotated[str, Argument(help="name@v7, name@production, name@latest, name, or a folder.")]
 Reason = Annotated[str, Option(help="Why, for the history.")]
@@ -33,7 +36,7 @@ def run_ls(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """List the versions, oldest first; what cannot be read is named as broken."""
+    """List the versions, oldest first. What cannot be read is named as broken."""
     from optimize.registry import versions as registry
 
     found = registry.list_versions(name, artifacts)
@@ -46,19 +49,70 @@ def run_ls(
     show.print_result([v.as_dict() for v in found], json, tell)
 
 
-def run_show(ref: Ref, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json: show.Json = False) -> None:
-    """Show one version's manifest, after checking every byte of it."""
+def run_show(
+    ref: Ref,
+    all_: Annotated[bool, Option("--all", help="Every field of the manifest.")] = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
+) -> None:
+    """Show what one version is, after checking every byte of it."""
     from optimize.registry.diff import flatten
     from program.serve.manifest import open_version
 
     found = open_version(ref, artifacts)
     fields = {**found.fields, "digest": found.digest}
-    rows = [(name, _shorten(str(value))) for name, value in sorted(flatten(fields).items())]
-    show.print_result(fields, json, lambda: show.print_table(found.label, ("field", "value"), rows))
+    rows = [(name, _shorten(value)) for name, value in sorted(flatten(fields).items())] if all_ else []
+    tell = lambda: show.print_table(found.label, ("field", "value"), rows) if all_ else _print_version(found)  # noqa: E731
+    show.print_result(fields, json, tell)
 
 
-def _shorten(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text)} in all)"
+def _shorten(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    whole = f"{len(value)} in all" if isinstance(value, list) else f"{len(text)} characters"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} ... ({whole})"
+
+
+def _print_version(found: Manifest) -> None:
+    """Print on one screen what a version is, what it scored, and what sets it apart."""
+    from optimize.labelled.split import SPLITS
+    from optimize.registry import versions as registry
+    from optimize.registry.diff import POINT, trace_origin
+
+    root = found.path.parents[2] if found.version else None
+    lineage, moved, demonstrations = trace_origin(found, root)
+    scores, data = found.section("scores"), found.section("data")
+    listed = registry.list_versions(found.name, root) if found.version else []
+    tables: dict[str, Mapping[str, Any]] = {
+        "questions": {name: data[name].get("n") for name in SPLITS if name in data},
+        **{name: found.section(name) for name in ("optimizer", "cost", "knowledge", "models")},
+        "demonstrations": demonstrations,
+    }
+    fields = {
+        "sealed": found.created_at,
+        "lineage": " > ".join(lineage),
+        "aliases": ", ".join(alias for one in listed if one.version == found.version for alias in one.aliases),
+    }
+    for name, table in tables.items():
+        told = [f"{key} {value}" for key, value in table.items() if value not in ("", None)]
+        fields[name] = ", ".join(one for one in told if " sha256:" not in one)
+    show.print_record(f"{found.label}\n{'':{show.GAP}}{found.digest}", list(fields.items()))
+    sides = {"plain RAG": scores.get("plain"), "this version": scores}
+    known_sides = {
+        name: {key: side[key] for key in FIGURES if "ci" in side.get(key, ())} for name, side in sides.items() if side
+    }
+    if any(known_sides.values()):
+        show.print_metrics("on test: percent or mean [95 % interval by topic]", known_sides)
+    if moved:
+        rows = [[name, *map(_format_value, change.values())] for name, change in moved.items()]
+        title = f"{show.count_noun(len(moved), 'setting')} of {POINT} moved"
+        show.print_table(title, ("name", found.parent or "", found.label), rows[:MOST_MOVED])
+        if len(moved) > MOST_MOVED:
+            typer.echo(f"... and {len(moved) - MOST_MOVED} more: ragc diff {found.parent} {found.label}")
+    typer.echo(f"Every field: ragc show {found} --all")
+
+
+def _format_value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def run_verify(
@@ -69,7 +123,7 @@ def run_verify(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Check that all bytes are as sealed and the version loads; 4 if not."""
+    """Check that a version is as sealed, and loads. Exit code 4 if not."""
     from optimize.programs.examples import import_function
     from optimize.registry import versions as registry
 
@@ -131,7 +185,7 @@ def run_diff(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Show what changed from A to B: wording, demonstrations, settings, scores."""
+    """Show what changed from A to B. Wording, settings and scores are compared."""
     from optimize.registry.diff import diff_versions
 
     found = diff_versions(a, b, point, artifacts)
@@ -143,7 +197,7 @@ def run_log(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Draw which version was compiled from which, and list the moves of the aliases."""
+    """Draw the lineage of versions, and list the moves of aliases."""
     from optimize.registry.aliases import read_history
     from optimize.registry.versions import list_versions, order_lineage
 
@@ -239,7 +293,7 @@ def _print_difference(found: Difference) -> None:
                 typer.echo(f"  {mark} ... and {len(shown) - SHOWN} more")
     titles = {"settings": f"thresholds and knobs ({found.point})", "env": "packages"}
     for title, changed in found.changes.items():
-        rows = [[name, *(f"{x:g}" if isinstance(x, float) else x for x in c.values())] for name, c in changed.items()]
+        rows = [[name, *map(_format_value, change.values())] for name, change in changed.items()]
         if rows:
             show.print_table(titles.get(title, title), ("name", "A", "B"), rows)
     if found.scores:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import orjson
@@ -78,11 +77,8 @@ def evaluate_replayed(
     if not held:
         what = f"{file} holds the replies of another program, or to other questions."
         raise DataError(what, "Record them anew: ragc eval REF --record FILE")
-    return _evaluate(programs, [partial(_recall, answers, n) for n in range(len(programs))], held, project)
-
-
-def _recall(answers: Mapping[str, Sequence[Answer]], n: int, asked: Sequence[str]) -> list[Answer]:
-    return [answers[question][n] for question in asked]
+    recall = [lambda asked, n=n: [answers[text][n] for text in asked] for n in range(len(programs))]
+    return _evaluate(programs, recall, held, project)
 
 
 def _evaluate(

@@ -73,12 +73,6 @@ class Live:
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)  # that each stage took which is over
 
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds to the end of the stage at the pace so far."""
-        gone = time.monotonic() - self.started
-        return gone / self.done * (self.of - self.done) if self.done and self.of else None
-
 
 Watch = Callable[[Live], None]
 
@@ -206,11 +200,15 @@ class Search:
 
     def knob_importances(self) -> dict[str, float]:
         """Return each knob's share of the spread in utility; none for few trials."""
-        if sum(frozen.state == TrialState.COMPLETE for frozen in self.study.trials()) < IMPORTANT_FROM:
+        complete = [frozen for frozen in self.study.trials() if frozen.state == TrialState.COMPLETE]
+        if len(complete) < IMPORTANT_FROM:
             return {}
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        utility = optuna.create_study(direction="maximize")  # of one objective: for several, Optuna warns of the target
+        for one in complete:
+            known = {"params": one.params, "distributions": one.distributions}
+            utility.add_trial(optuna.create_trial(value=one.values[0], **known))
         found: dict[str, float] = optuna.importance.get_param_importances(
-            self.study.optuna, evaluator=evaluator, target=lambda frozen: -frozen.values[0]
+            utility, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
         )
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,17 +70,19 @@ class Evaluation:
 
 
 def tabulate_metrics(
-    sides: Sequence[Evaluation], lead: int = -1, digits: int = 2
+    sides: Sequence[Mapping[str, Any]], lead: int = -1, digits: int = 2, timed: bool = True
 ) -> Iterator[tuple[str, list[str], int]]:
     """Yield each metric that the leading side has, every side's estimate, and the leading side's questions.
 
+    Unless `timed`, seconds are left out, as they are of answers of the record.
     An estimate is `91.2 [88.0, 94.1]` in percent for a share, else has `digits`: `1.25 [1.10, 1.40]`; a dash for none.
     """
-    every = [side.metrics() for side in sides]
-    for name, leading in every[lead].items():
+    for name, leading in sides[lead].items():
+        if not timed and name.startswith("seconds"):
+            continue
         scale, form = (100, ".1f") if name in PROPORTIONS else (1, f".{digits}f")
         cells = []
-        for measure in (figures.get(name) for figures in every):
+        for measure in (figures.get(name) for figures in sides):
             ends = [scale * end for end in measure["ci"]] if measure else []
             cells.append(format_estimate(scale * measure["value"], ends, form) if measure else "-")
         yield name, cells, leading["n"]

@@ -12,8 +12,10 @@ from typing import Any, Literal
 import orjson
 
 from optimize.evaluation.comparison import Comparison, compare_versions
+from optimize.registry.versions import read_ancestors
 from program.errors import DataError, VersionError
 from program.serve.manifest import open_version, refuse_unreadable
+from program.serve.reference import Manifest
 
 Edit = tuple[Literal["same", "out", "in"], str]
 """A run of words, and whether both hold it, only the first (out) or only the second (in)."""
@@ -53,6 +55,23 @@ class Difference:
         return {**shape, "same_program": self.same_program, **self.changes, "scores": scores}
 
 
+@refuse_unreadable("The version")
+def trace_origin(
+    sealed: Manifest, root: Path | str | None = None
+) -> tuple[list[str], dict[str, Change], dict[str, int]]:
+    """Return a version's lineage, what moved, and its demonstrations.
+
+    The lineage begins with the oldest. What moved are settings that are not as in the version it was compiled from,
+    where that is here. Demonstrations are counted by predictor.
+    """
+    family = read_ancestors(str(sealed), root)
+    lineage = [*filter(None, [family[-1].parent]), *(one.full_label for one in reversed(family))]
+    states = [_read_state(one) for one in family[:2]]
+    after, *before = (_read_settings(one, state, POINT) for one, state in zip(family, states, strict=False))
+    demos = {name: n for name, part in states[0].items() if (n := len(_index_demonstrations(part)))}
+    return lineage, _compare_values(before[0], after) if before else {}, demos
+
+
 @refuse_unreadable("One of the versions")
 def diff_versions(a: str, b: str, point: str = POINT, root: Path | str | None = None) -> Difference:
     """Compare version B with version A.
@@ -61,12 +80,11 @@ def diff_versions(a: str, b: str, point: str = POINT, root: Path | str | None = 
     neither has that operating point.
     """
     sealed = [open_version(ref, root) for ref in (a, b)]
-    points = [dict(one.section("points").get(point) or {}) for one in sealed]
-    if not any(points):
+    if not any(one.section("points").get(point) for one in sealed):
         known = ", ".join(sorted({name for one in sealed for name in one.section("points")}))
         raise VersionError(f"Neither has an operating point {point!r}.", f"Use one of: {known or 'none'}.")
-    states = [orjson.loads((one.path / STATE).read_bytes()) if STATE in one.files else {} for one in sealed]
-    settings = [one | _find_layouts(state) for one, state in zip(points, states, strict=True)]
+    states = [_read_state(one) for one in sealed]
+    settings = [_read_settings(one, state, point) for one, state in zip(sealed, states, strict=True)]
     scores, unscored = None, ""
     try:
         scores = compare_versions(a, b, root=root)
@@ -113,10 +131,14 @@ def _find_texts(state: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _find_layouts(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of the prompts' layouts by name."""
+def _read_state(sealed: Manifest) -> dict[str, Any]:
+    return dict(orjson.loads((sealed.path / STATE).read_bytes())) if STATE in sealed.files else {}
+
+
+def _read_settings(sealed: Manifest, state: Mapping[str, Any], point: str) -> dict[str, Any]:
+    """Return the thresholds and knobs of an operating point, and the parts of the prompts' layouts, by name."""
     laid = {name: part["layout"] for name, part in state.items() if isinstance(part, Mapping) and "layout" in part}
-    return flatten(laid)
+    return {**(sealed.section("points").get(point) or {}), **flatten(laid)}
 
 
 def _compare_demonstrations(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

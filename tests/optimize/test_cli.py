@@ -274,11 +274,11 @@ def test_a_project_that_is_not_in_order_is_not_compiled_and_nothing_is_half_writ
     assert not (own_shop / "artifacts").exists()
 
 
-@pytest.mark.parametrize("printed_by_rich", [False, True])
-def test_output_that_nobody_reads_to_its_end_is_no_verdict(compiled, printed_by_rich):
+@pytest.mark.parametrize("printed_by_a_table", [False, True])
+def test_output_that_nobody_reads_to_its_end_is_no_verdict(compiled, printed_by_a_table):
     unread, written = os.pipe()
     os.close(unread)
-    verb = ["ls", "--artifacts", str(compiled / "artifacts")] if printed_by_rich else ["--help"]
+    verb = ["ls", "--artifacts", str(compiled / "artifacts")] if printed_by_a_table else ["--help"]
     with os.fdopen(written, "wb") as output:
         done = subprocess.run([*RAGC, *verb], stdout=output, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (141, b"")
@@ -357,29 +357,7 @@ def test_doctor_tries_the_models_that_embed_and_rerank(own_shop):
     assert len(failed) == 2 and "nobody/knows-this-model" in failed[0] and "knows-that-one" in failed[1]
 
 
-STAGES = ["indexing the knowledge", "checking the labels", "searching"]
 COUNTED = ("making demonstrations", "choosing candidates", "sweeping one knob at a time", "choosing on dev")
-
-
-def compiled(folder, stderr):
-    command = [sys.executable, "-m", "optimize.cli.main", "compile", str(folder), "--trials", "4"]
-    screen = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=stderr, check=False, env=screen)
-    assert done.returncode in (0, 3)  # better, or no detectable difference
-
-
-def test_without_a_terminal_each_stage_is_a_line_and_the_search_tells_how_far_it_is(own_shop, tmp_path):
-    with (tmp_path / "log").open("w+") as log:
-        compiled(own_shop, log.fileno())
-        log.seek(0)
-        lines = log.read().splitlines()
-    assert [line for stage in STAGES for line in lines if line == stage] == STAGES
-    told = r"searching: \d+/\d+, best so far \(utility \+ routing credit\) -?\d\.\d{3}"
-    searching = [line for line in lines if re.fullmatch(told, line)]
-    done, of = map(int, searching[-1].split(",")[0].removeprefix("searching: ").split("/"))
-    assert done == of and len(searching) <= 11
-    assert len(lines) == len(set(lines))
-    assert "\x1b" not in "".join(lines)
 
 
 def test_each_stage_tells_how_far_it_is_and_never_goes_back(own_shop):
@@ -387,7 +365,7 @@ def test_each_stage_tells_how_far_it_is_and_never_goes_back(own_shop):
 
     def watch(live):
         counts.setdefault(live.stage, []).append((live.done, live.of))
-        assert live.stage != "choosing on dev" or live.seconds_left is None  # nobody knows how many there will be
+        assert live.stage != "choosing on dev" or not live.of  # nobody knows how many there will be
 
     compile_(own_shop, trials=4, watch=watch)
     for stage in COUNTED:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optimize.evaluation.grades import METRICS
 from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version
 from optimize.registry.diff import diff_versions, word_edits
@@ -55,8 +56,29 @@ def ragc(tmp_path):
 
 def test_a_version_is_shown_in_short_lines(tmp_path, ragc):
     publish(tmp_path, data={"test": {"questions": [f"{n:016x}" for n in range(300)]}})
-    lines = ragc("show", "helpdesk@v1").output.splitlines()
+    lines = ragc("show", "helpdesk@v1", "--all").output.splitlines()
     assert max(map(len, lines)) < 140 and any("data.test.questions" in line for line in lines)
+    assert "(300 in all)" in " ".join(lines), "questions are counted, not characters"
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_a_version_is_shown_on_one_screen(two, ragc, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    knobs = {f"judge.relevance:base_{n:02}": n / 7 for n in range(40)}
+    figures = {name: {"value": 0.25, "ci": [0.2, 0.31], "n": 308} for name in ("utility", *METRICS)}
+    demos = [{"question": f"{n}?", "relevant": True} for n in range(7)]
+    publish(two, state(demos=demos), parent="helpdesk@v2", points={"balanced": knobs},
+            scores=figures | {"plain": figures},
+            optimizer={"name": "ragc", "seed": 0, "trials": 262})  # fmt: skip
+    promote_version("helpdesk@v3", "production", root=two)
+    shown = ragc("show", "helpdesk@v3").stdout
+    words = " ".join(shown.split())
+    assert len(shown.splitlines()) <= 40 and max(map(len, shown.splitlines())) <= int(columns)
+    lineage = [one.full_label for one in (reference.resolve(f"helpdesk@v{n}", two) for n in (1, 2, 3))]
+    assert f"lineage {' > '.join(lineage)} aliases production" in words
+    assert "judge.relevance 7" in words and "name ragc, seed 0, trials 262" in words
+    assert "correct 25.0 [20.0, 31.0] 25.0 [20.0, 31.0] 308" in words
+    assert "42 settings of balanced moved" in words and "... and 32 more: ragc diff helpdesk@v2 helpdesk@v3" in words
 
 
 def test_a_difference_tells_wording_demonstrations_settings_and_scores(two, ragc):

@@ -1,0 +1,155 @@
+"""What a person sees: tables, progress, questions that begin with a dash, and no warning that is not theirs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import redirect_stdout
+from io import StringIO
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from optimize.cli import show
+from program.serve.reference import find_versions
+from tests.optimize.conftest import invoke
+
+RAGC = [sys.executable, "-m", "optimize.cli.main"]
+WREN = "How many watts does the Wren draw?"
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Progress without waiting for it."""
+    monkeypatch.setattr(show, "EVERY", 0.002)
+
+
+def run(*arguments, **environment):
+    command = [*RAGC, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize("verb", ["index", "ask", "eval", "search", "eval-search", "doctor", "compile"])
+def test_work_is_told_on_stderr_without_a_terminal_and_never_beside_json(own_shop, soon, capfd, verb):
+    words = verb.split()
+    asked = [WREN] if verb in ("ask", "search") else ["--trials", "1"] if verb == "compile" else []
+    told = invoke(*words, own_shop, *asked)
+    lines = re.findall(r"^[a-z ]+: (?:.*, )?\d+:\d\d$", capfd.readouterr().err, re.MULTILINE)
+    assert told.exit_code in (0, 3) and lines
+    assert not set(lines) & set(told.stdout.splitlines())
+    json.loads(invoke(*words, own_shop, *asked, "--json").stdout)
+    assert re.findall(r"\d:\d\d", capfd.readouterr().err) == []
+
+
+def test_a_line_of_progress_has_what_how_many_of_how_many_and_how_long(soon, capfd):
+    with show.show_progress("indexing") as advance:
+        advance(3, 10)
+        time.sleep(0.1)
+    lines = capfd.readouterr().err.splitlines()
+    assert "indexing: 3 of 10, 0:00" in lines
+
+
+def test_a_compile_tells_what_it_is_about_to_cost_once_and_then_how_far_it_is(soon, capfd):
+    class Live:
+        stage, done, of, baseline, best, calls, expected = "searching", 3, 10, 1.061, 1.1, 8, "40 calls, $0.10"
+
+    with show.show_compile(False, str) as tell:
+        for _ in range(2):
+            tell(Live)
+            time.sleep(0.05)
+    first, *lines = capfd.readouterr().err.splitlines()
+    assert first == "expected: 40 calls, $0.10" and first not in lines
+    figures = "best so far 1.100, as it was 1.061 (utility + routing credit), 8 model calls"
+    assert set(lines) == {f"searching: 3 of 10, {figures}, 0:00"}
+
+
+def test_work_of_under_five_seconds_is_not_told(own_shop):
+    done = run("index", own_shop)
+    assert (done.returncode, done.stderr) == (0, "") and show.EVERY == 5
+
+
+cells = st.text(st.sampled_from("ab7-[], \n漢") | st.characters(categories=("L", "N")), max_size=60)
+tables = st.integers(1, 5).flatmap(
+    lambda n: st.tuples(st.lists(cells, min_size=n, max_size=n), st.lists(st.lists(cells, min_size=n, max_size=n)))
+)
+
+
+@given(tables, st.integers(10, 200))
+@example((["version", "scores"], [["bikes@v1-99990f95", "utility 0.1"]]), 12)
+def test_no_word_of_a_table_is_broken_and_no_line_wider_than_the_terminal_unless_one_word_is(table, width):
+    columns, rows = table
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as out:
+        patch.setenv("COLUMNS", str(width))
+        show.print_table("title", columns, rows)
+    printed = out.getvalue().split("\n")
+    words = [word for line in printed for word in line.split()]
+    assert {word for row in rows for cell in row for word in cell.split()} <= {*words}
+    indent = 2 * show.GAP + max(map(cell_len, [*columns, *(row[0] for row in rows)]))  # of a block
+    longest = max(map(cell_len, [*show.PART.findall(out.getvalue()), *columns]))
+    allowed = max(width, min(indent, 2 * show.GAP + width // 2) + max(show.UNWRAPPED, longest))
+    assert all(cell_len(line) <= allowed for line in printed)
+
+
+@pytest.mark.parametrize("columns", ["20", "60", "80", "120", "200"])
+def test_versions_and_times_are_whole_in_a_pipe_of_any_width(compiled, columns):
+    versions = [f"shop@{version}" for version in find_versions(compiled / "artifacts", "shop")]
+    words = run("ls", "--artifacts", compiled / "artifacts", COLUMNS=columns).stdout.split()
+    assert set(versions) <= set(words)
+    assert sum(bool(re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}\+00:00", word)) for word in words) == len(versions)
+
+
+def test_the_trace_that_ask_names_can_be_shown_and_is_whole_among_those_to_review(own_shop):
+    asked = invoke("ask", own_shop, "How heavy is the Xyzzy?")
+    (trace,) = re.findall(r"trace ([0-9a-f]{16})", asked.stderr)
+    assert invoke("trace", "show", trace[:8], own_shop).stdout.startswith("How heavy is the Xyzzy?")
+
+
+TEXTS = [
+    "-5 degrees?",
+    "-5°?",
+    "--5",
+    "-k is what?",
+    "--json or YAML?",
+    "- what?",
+    "-?",
+    "--",
+    "-1 or --stream, -k 3?",
+    "-\tx",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_question_that_begins_with_a_dash_is_a_question(own_shop, text):
+    given = [text] if text != "--" else ["--", "--json is what?"]
+    for verb, options in (("ask", ["--point", "balanced"]), ("search", ["-k", "1"]), ("search", ["-k1"])):
+        options = [*options, "--json"] if verb == "search" else ["--json"]
+        for arguments in ([own_shop, *options, *given], [*options, own_shop, *given]):
+            told = invoke(verb, *arguments)
+            assert told.exit_code == 0, told.output
+            assert len(json.loads(told.stdout)) == 1 or verb == "ask"
+    if text != "--":
+        assert invoke("search", own_shop, text, "-k", "1", "--json").exit_code == 0
+
+
+@pytest.mark.parametrize("option", ["--strem", "-x", "-bicycle", "--point-of=sale"])
+def test_an_option_that_there_is_not_is_still_named(own_shop, option):
+    told = invoke("ask", own_shop, "What?", option)
+    assert told.exit_code == 2 and "No such option" in told.output
+
+
+def test_an_answer_to_a_question_with_a_dash_is_about_it(own_shop):
+    assert "-5 degrees" in invoke("ask", own_shop, "-5 degrees?").stdout
+
+
+def test_no_warning_of_another_package_reaches_whoever_compiles_asks_or_indexes(own_shop):
+    for verb in (["index", own_shop], ["compile", own_shop, "--trials", "20"], ["ask", own_shop, WREN]):
+        done = subprocess.run(
+            [sys.executable, "-W", "default", *RAGC[1:], *map(str, verb)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode in (0, 3) and "Warning" not in done.stderr, done.stderr
+    journal = next((own_shop / ".ragc" / "studies").glob("*.journal")).read_text()
+    assert journal.count('"state":1') >= 20 or journal.count('"state": 1') >= 20, "so many that importances are told"
