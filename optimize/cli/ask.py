@@ -86,6 +86,8 @@ def _answer_question(
     rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False
 ) -> int:
     """Print the answer, and return the exit code: that of a failure where there is none."""
+    from program.loop.grounding import LINKS_REMOVED
+
     if stream and not json:
         import asyncio
 
@@ -106,6 +108,8 @@ def _answer_question(
     typer.echo(f"  {' | '.join(status)}", err=True)
     if told := "; ".join(answer.degraded):
         typer.echo(f"  {told} (ragc doctor PROJECT says what is amiss)", err=True)
+    if removed := next((note for note in answer.trace.path if note.startswith(LINKS_REMOVED)), ""):
+        typer.echo(f"  {removed} ([answer] links in ragc.toml names the hosts whose addresses stay)", err=True)
     if trace:
         typer.echo(f"  path: {answer.trace}")
         for step in answer.trace.steps:

@@ -29,6 +29,9 @@ about = "what this knowledge base holds"
 asks = ["A question it answers?"]
 not = []                       # boundary cases: "invoices and refunds: billing"
 
+[answer]
+links = []                     # hosts whose web addresses an answer may show, as "help.example.com"; others are removed
+
 [labelled]
 path = "labelled.jsonl"        # one JSON object a line: docs/your-own.md says how
 """

@@ -10,7 +10,7 @@ from typing import Any
 from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decisions import read_chances
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
-from program.models.language.fence import find_addresses, remove_links
+from program.models.language.fence import find_addresses, list_hosts, remove_links
 from program.models.text import (
     Claim,
     MarkNumbering,
@@ -33,6 +33,8 @@ NOTHING_STATED = "no passage states what was written about it"
 NOTE = "(another source says otherwise; the {} one is followed)"
 """What an answer adds, after its sentences, on a passage that was overruled."""
 BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
+LINKS_REMOVED = "links removed: "
+"""How the path begins that names the hosts whose addresses an answer does not show."""
 UNSURE = "(not certain)"  # what an answer begins with whose confidence is under the version's bound
 GRAM, ECHOED = 4, 0.6  # words of a stretch, and the share of an echo's that stand in its prompt and in no passage
 _ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
@@ -221,7 +223,10 @@ def make_answer(
     Its marks point into `passages`; they are numbered in order of use.
     """
     known = known_addresses(passages, state.program.runtime.links)
-    text, cited = cite_passages(remove_links(text, known, [one.text for one in passages]), passages)
+    shown = remove_links(text, known, [one.text for one in passages])
+    if removed := [host for host in list_hosts(text) if host not in list_hosts(shown)]:
+        state.path.append(f"{LINKS_REMOVED}{', '.join(removed)}")
+    text, cited = cite_passages(shown, passages)
     if outcome is Outcome.ANSWERED and confidence < state.tuning.unsure_below:
         text = f"{UNSURE} {text}"
     return Answer(

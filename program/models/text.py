@@ -39,6 +39,7 @@ _MONTH = re.compile(
     re.I,
 )
 _ORDINAL = re.compile(r"(?<!\w)\d{1,2}\.$")
+_ABBREVIATION = re.compile(r"(?<![\w.])[B-DF-HJ-NP-TV-Z][b-df-hj-np-tv-xz]{1,3}\.$")  # St, Mt: no vowel
 _SHORT_WORD = re.compile(r"(?<![\w.])(?:[^\W\d_]\.?){1,4}\.$")
 MARK = re.compile(r"\[(\d{1,3})\]")
 """A citation mark, with the number of a passage."""
@@ -289,7 +290,7 @@ def _sentence_places(text: str) -> tuple[tuple[int, int], ...]:
 
 def _goes_on(before: str, after: str) -> bool:
     """Tell whether two texts are one sentence that was cut behind a number or an abbreviation."""
-    if _ORDINAL.search(before) and _MONTH.match(after):
+    if (_ORDINAL.search(before) and _MONTH.match(after)) or _ABBREVIATION.search(before):
         return True
     if _SHORT_WORD.search(before) and (after[0].isdigit() or after[0].islower()):
         return True

@@ -47,7 +47,9 @@ def split_front_matter(text: str) -> tuple[Metadata, str, int]:
     lines = text.split("\n")
     last = next((n for n, line in enumerate(lines[1:], 1) if _FENCE.match(line)), 0)
     if not last or not _FENCE.match(lines[0]):
-        return Metadata(), text, 1
+        open_ended = len(lines) > 1 and _FENCE.match(lines[0]) and _ENTRY.match(lines[1])
+        flaw = Flaw("the front matter has no end and was read as text", "Write --- on a line of its own under it.", 1)
+        return Metadata(flaws=(flaw,) if open_ended else ()), text, 1
     head, body, first_line = lines[1:last], "\n".join(lines[last + 1 :]), last + 2
     try:
         fields = yaml.load("\n".join(head), Loader=yaml.BaseLoader) or {}  # values as written, dates included

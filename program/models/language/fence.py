@@ -129,6 +129,11 @@ def _mark_removed(match: re.Match[str]) -> str:
     return REMOVED + end if bool(before) == bool(after) else f"{before}{REMOVED}{end}{after}"
 
 
+def list_hosts(text: str) -> list[str]:
+    """Return the hosts of the web addresses that a text states, each once."""
+    return sorted({match[1].lower() for address in find_addresses([text]) if (match := _HOST.match(address))})
+
+
 def find_addresses(texts: Iterable[str], hosts: Collection[str] | None = None) -> set[str]:
     """Return the web addresses that texts state, of the given `hosts` alone if any."""
     stated = {match[0].rstrip(".,;:!?") for text in texts for match in _BARE.finditer(text)}

@@ -6,6 +6,7 @@ import re
 import zipfile
 from html import escape
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -272,3 +273,109 @@ def test_what_stands_in_a_word_file_is_its_text_in_order(document):
     document = [block for block in document if block[0] in ("paragraph", "list", "table")]
     if document:
         check(document, passages_of("a.docx", as_word(document)), linked=False)
+
+
+LAMP = "20<sup>99</sup> euros, 10<sup>3</sup> l, 1<sup>st</sup>, H<sub>2</sub>O, x<sub>max</sub>"
+SHOWN = [
+    ("a.html", f"<p>{LAMP}</p>", "20^99 euros, 10^3 l, 1st, H2O, x_max"),
+    ("a.md", LAMP, "20^99 euros, 10^3 l, 1st, H2O, x_max"),
+    ("a.html", '<p>It costs 45<sup><a href="#fn1">1</a></sup> euros.</p>', "It costs 45 euros."),
+    (
+        "a.html",
+        "<p>Was <s>12</s> now 15. <math><msup><mn>10</mn><mn>3</mn></msup></math></p>",
+        "Was ~~12~~ now 15. 10^3",
+    ),
+    ("a.html", "<p>For <q>guests</q>\n&amp; friends&nbsp;only: 3&thinsp;000</p>", "For “guests” & friends only: 3 000"),
+    (
+        "a.html",
+        '<p>See <a href="https://a.example/b">the map</a> or <a href="b.html">the list</a>.</p>',
+        "See the map (https://a.example/b) or the list.",
+    ),
+    (
+        "a.md",
+        "See [the map][m] or <https://a.example/c>.\n\n[m]: https://a.example/b",
+        "See the map (https://a.example/b) or https://a.example/c.",
+    ),
+    (
+        "a.md",
+        "![a](data:image/png;base64,AAAA) The <b>key</b> &amp; lock&#33;<br>Set `__APP_HOME__`.",
+        "a The key & lock!\nSet __APP_HOME__.",
+    ),
+    (
+        "a.md",
+        "- Adults\n  - Day 9 EUR\n    1. in summer\n- Children\n\n  until six",
+        "- Adults\n- Adults: Day 9 EUR\n1. Adults: Day 9 EUR: in summer\n- Children\n\nuntil six",
+    ),
+    ("a.html", "<dl><dt>Day<dd>9 EUR<dd>or 90 SEK<dt>Week</dl>", "- Day: 9 EUR\n- Day: or 90 SEK\n- Week"),
+    ("a.md", "```sh\n# stop it\ncat a | wc -l\n```", "```sh\n# stop it\ncat a | wc -l\n```"),
+    (
+        "a.html",
+        "<table><tr><th>Zone<th>Ticket<th>Fare<tr><td rowspan=2>A<td>Single<td>3<tr><td>Day<td>8</table>",
+        "Zone: A; Ticket: Single; Fare: 3\nZone: A; Ticket: Day; Fare: 8",
+    ),
+    (
+        "a.html",
+        "<table><tr><th><th colspan=2>Price<tr><th><th>2025<th>2026<tr><td>Day<td>8<td>9</table>",
+        "Day; Price 2025: 8; Price 2026: 9",
+    ),
+    (
+        "a.html",
+        "<table><tr><td><b>Item</b><td><b>Cost</b><tr><td colspan=2>Small ones<tr><td>Bolt<td>1<br>2</table>",
+        "Small ones\nItem: Bolt; Cost: 1, 2",
+    ),
+    ("a.html", "<table><tr><th>Name<td>Bo<tr><th>Age<td>4</table>", "Name: Bo\nAge: 4"),
+    ("a.html", "<table><tr><td>a<td>b<td>c<tr><td>d</table>", "a; b; c\nd"),
+    ("a.html", "<table><caption>Fares</caption><tr><th>Day<th>Note<tr><td>8<td></table>", "Fares\nDay: 8; Note: -"),
+    ("a.html", "<ul><li>Fares<table><tr><th>Day<tr><td>8</table></ul>", "- Fares\n\nDay: 8"),
+    ("a.md", "| only |\n|---|\n| one |\n| two |", "only: one\nonly: two"),
+    ("a.html", "<html><title>T</title><form><p>Parking costs 3 euros.</p></form></html>", "Parking costs 3 euros."),
+    (
+        "a.html",
+        "<main><p>Heat it slowly, as it says here.</p><aside>Never above 60 degrees</aside></main>",
+        "Heat it slowly, as it says here.\n\nNever above 60 degrees",
+    ),
+    (
+        "a.html",
+        "<nav>Home</nav><p>Open.</p><p hidden>no</p><div style='display: none'>no</div><template>no</template>",
+        "Open.",
+    ),
+    ("a.html", "<h2>Closed on Sunday</h2>", "Closed on Sunday"),
+    (
+        "a.txt",
+        "The gate is in\nthe north.\n\nA long line that somebody's editor had to wrap because\nthe window was narrow.",
+        "The gate is in\nthe north.\n\nA long line that somebody's editor had to wrap because the window was narrow.",
+    ),
+    (
+        "a.txt",
+        "Use List<String> and *.conf, __init__, arr[10], `x`.",
+        "Use List<String> and *.conf, __init__, arr[10], `x`.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "text"), SHOWN, ids=range(len(SHOWN)))
+def test_a_passage_is_what_a_browser_shows(name, content, text):
+    assert "\n\n".join(passage.text for passage in passages_of(name, content)) == text
+
+
+WHOLE = """We are closed on 24. December and 1. January.|Add approx. 5 kg of salt.|Ask Dr. Smith at St. Mary Rd. 5 in Leith.
+See fig. 3, p. 12 and vol. 2 of it.|Max. 10 people, min. 3 nights, incl. VAT.|Tel. 020 123 or ext. 12 before 5 p.m. on Monday.
+It weighs ca. 3 kg.|Version 2.3 of 3. March fits e.g. children.|It is at No. 5 of Downing St. in London."""
+
+
+@pytest.mark.parametrize("sentence", [one for line in WHOLE.splitlines() for one in line.split("|")])
+def test_no_sentence_ends_behind_a_number_or_an_abbreviation(sentence):
+    pieces = [piece.text for piece in split_pieces(f"{sentence} The next one follows it.")]
+    assert pieces == [sentence, "The next one follows it."]
+
+
+def test_a_page_says_how_much_of_it_was_left_out():
+    _, flaws = parse_file("x/a.html", b"<nav>Home Shop</nav><main>All is well here.</main><footer>Imprint</footer>")
+    assert [(flaw.what, flaw.lost) for flaw in flaws] == [
+        ("3 words were left out as page furniture: <nav>, <footer>", False)
+    ]
+
+
+def test_front_matter_without_an_end_is_told_and_read_as_text():
+    document, flaws = parse_file("x/a.md", b"---\ntitle: Prices\n\nIt costs 5.\n")
+    assert "no end" in flaws[0].what and "It costs 5." in document.passages[0].text
