@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 import orjson
 
@@ -31,6 +33,7 @@ from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, de
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
 from program.storage import DiskCache, digest_code
 
+Result = TypeVar("Result")
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
 MAX_BYTES = 200_000_000  # of the file of candidate lists; one takes 10 to 20 kB
@@ -143,34 +146,23 @@ class Library:
         found: list[Passage] = []
         errors: dict[str, KnowledgeError] = {}
         search = partial(self._find_candidates, query, depth=depth, filters=filters, graph=graph)
-        with self._begin_searches(search, names) as begun:
-            for name in names:
-                try:
-                    found.extend(begun[name].result(current_spending().patience) if name in begun else search(name))
-                except TimeoutError:
-                    mend = "Look whether it works, or raise max_seconds under [budget] in ragc.toml."
-                    errors[name] = KnowledgeError(f"{name} did not answer in time.", mend)
-                except KnowledgeError as error:
-                    errors[name] = error
+        timed = current_spending().patience is not None and len(names) > 1
+        away = [name for name in names if timed and not self.searches_here([name])]
+        begun = {name: begin_in_thread(partial(search, name)) for name in away}
+        for name in names:
+            try:
+                found.extend(begun[name].result(current_spending().patience) if name in begun else search(name))
+            except TimeoutError:
+                mend = "Look whether it works, or raise max_seconds under [budget] in ragc.toml."
+                errors[name] = KnowledgeError(f"{name} did not answer in time.", mend)
+            except KnowledgeError as error:
+                errors[name] = error
         if failed is not None:
             for name, problem in errors.items():
                 failed(name, problem)
         if errors and errors.keys() >= {*names}:
             raise errors[names[0]]
         return drop_repeats(found)
-
-    @contextmanager
-    def _begin_searches(
-        self, search: Callable[[str], Sequence[Passage]], names: Sequence[str]
-    ) -> Iterator[dict[str, Future[Sequence[Passage]]]]:
-        """Begin together, where a question has a deadline, the searches that may hang; late ones are left alone."""
-        timed = current_spending().patience is not None and len(names) > 1
-        away = [name for name in names if timed and not self.searches_here([name])]
-        threads = ThreadPoolExecutor(max(len(away), 1))
-        try:
-            yield {name: threads.submit(search, name) for name in away}
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
 
     async def acandidates(
         self,
@@ -243,6 +235,21 @@ class Library:
         return [
             known[rows[one[0]]].rescored(*one[1:]) if isinstance(one, list) else decode_passage(one) for one in packed
         ]
+
+
+def begin_in_thread(work: Callable[[], Result]) -> Future[Result]:
+    """Return what work comes to in a thread of its own, which no process waits for."""
+    done: Future[Result] = Future()
+    context = contextvars.copy_context()
+
+    def body() -> None:
+        try:
+            done.set_result(context.run(work))
+        except BaseException as error:
+            done.set_exception(error)
+
+    Thread(target=body, daemon=True).start()
+    return done
 
 
 def open_bases(

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from itertools import groupby
-from threading import Thread
 from typing import Any
 
 import dspy
@@ -22,6 +20,7 @@ from dspy.utils.lazy_import import require
 
 from program.answer import Answer
 from program.errors import ModelError
+from program.knowledge.library import begin_in_thread
 from program.loop.decisions import (
     RunnableProgram,
     Search,
@@ -277,17 +276,7 @@ def _run_within(seconds: float, work: Callable[[], Any]) -> Any:
     """Return what work returns in that time; what hangs is left to its own: `TimeoutError`."""
     if seconds <= 0:
         raise TimeoutError
-    done: Future[Any] = Future()
-    context = contextvars.copy_context()
-
-    def body() -> None:
-        try:
-            done.set_result(context.run(work))
-        except BaseException as error:
-            done.set_exception(error)
-
-    Thread(target=body, daemon=True).start()
-    return done.result(seconds)
+    return begin_in_thread(work).result(seconds)
 
 
 def _first_of(error: BaseException) -> BaseException:

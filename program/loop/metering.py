@@ -30,7 +30,6 @@ from program.loop.decisions import (
 )
 from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed
 from program.loop.steps import steps
-from program.models.language.fence import remove_links
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.passage import Passage
 
@@ -250,7 +249,7 @@ class Driver:
         unsupported = abstains or answer.stopped_by is StoppedBy.FALLBACK
         if unsupported and answer.sources and self._missed.keys() >= {*answer.sources}:
             failed = {"outcome": Outcome.FAILED, "stopped_by": StoppedBy.FALLBACK, "confidence": 0.0, "citations": ()}
-            return Answer(answer, text=remove_links(self._missed[answer.sources[0]]), **failed)
+            return Answer(answer, text=self._missed[answer.sources[0]], **failed)
         told = " ".join(f"N{self._degraded[source][1:]}." for source in self._missed)
         return Answer(answer, text=f"{answer.text} {told}") if abstains and told else answer
 

@@ -26,6 +26,7 @@ MOST_LOOK_UPS = 4
 MEND = "Ask again, or look at what ragc doctor PROJECT finds amiss."
 ALL = "all"
 DIRECT = "direct"
+_NO_TAGS = str.maketrans("<>", "()")
 _YEAR = re.compile(r"\b(20\d\d)\b")
 UNJUDGED = Verdict(True, 1.0, 0)
 
@@ -66,7 +67,8 @@ class StepFailed(Exception):
     def __init__(self, name: str, why: str, mend: str = "") -> None:
         super().__init__(f"{name}: {why}")
         what = "The search" if name == "search" else f"The step {name}"
-        self.text = f"{what} failed: {why.rstrip('.')}. {mend or MEND}"
+        plain = " ".join(why.split()).rstrip(".").replace("](", "] (").translate(_NO_TAGS)  # a server may have a say
+        self.text = f"{what} failed: {plain}. {mend or MEND}"
         """The failure as the answer says it."""
 
 

@@ -67,7 +67,7 @@ def steps(
         except StepFailed as failure:
             path.append(f"failed: {failure}")
             text = failure.text
-    return make_answer(state, text, Outcome.FAILED, 0.0, stopped_by=StoppedBy.FALLBACK)
+    return Answer(make_answer(state, "", Outcome.FAILED, 0.0, stopped_by=StoppedBy.FALLBACK), text=text)
 
 
 def _answer_in_rounds(state: State) -> Steps:
