@@ -159,6 +159,7 @@ def run_eval(
             found, looks = evaluate_version(target, *task, split, artifacts, advance)
         _print_evaluation(f"{target} on {split}", target, split, [found], looks, json)
         return
+    from optimize.compiler.recorded import evaluate_recording, evaluate_replayed
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
@@ -176,12 +177,8 @@ def run_eval(
     with show.show_progress("asking", json) as advance:
         programs = [rag, rag.plain()]
         if record is not None:
-            from optimize.compiler.recorded import evaluate_recording
-
             sides = evaluate_recording(programs, asked, project, record, max_calls, advance)
         elif replay is not None:
-            from optimize.compiler.recorded import evaluate_replayed
-
             sides = evaluate_replayed(programs, asked, project, replay, advance)
         else:
             sides = [evaluate(one, asked, project.settings.utility, advance) for one in programs]

@@ -83,7 +83,8 @@ def tabulate_metrics(
         scale, form = (100, ".1f") if name in PROPORTIONS else (1, f".{digits}f")
         cells = []
         for measure in (figures.get(name) for figures in sides):
-            ends = [scale * end for end in measure["ci"]] if measure else []
+            low, high = measure["ci"] if measure else (None, None)  # None is an infinite end, as it is sealed
+            ends = (-math.inf if low is None else scale * low, math.inf if high is None else scale * high)
             cells.append(format_estimate(scale * measure["value"], ends, form) if measure else "-")
         yield name, cells, leading["n"]
 

@@ -135,7 +135,12 @@ def test_every_verb_prints_one_json_document_or_something_for_people(ragc, two):
     assert [c["ok"] for c in told("verify --all")] == [True] * 4
     promoted = ragc(*gated.split()).stdout
     assert "v1-" in promoted and "(better: utility +0.500" in promoted
-    for line, shown in (("ls", "utility"), ("show helpdesk", "content_digest"), ("verify helpdesk", "sound")):
+    for line, shown in (
+        ("ls", "utility"),
+        ("show helpdesk", "sha256:"),
+        ("show helpdesk --all", "content_digest"),
+        ("verify helpdesk", "sound"),
+    ):
         assert shown in ragc(*line.split()).stdout
 
 

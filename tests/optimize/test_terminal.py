@@ -1,10 +1,15 @@
 """What a person sees: tables, progress, questions that begin with a dash, and no warning that is not theirs."""
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 import time
 from contextlib import redirect_stdout
 from io import StringIO
@@ -15,6 +20,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from optimize.cli import show
+from optimize.compiler.search import IMPORTANT_FROM
+from optimize.compiler.study import open_study
+from program.knowledge.project import Project
 from program.serve.reference import find_versions
 from tests.optimize.conftest import invoke
 
@@ -145,11 +153,39 @@ def test_an_answer_to_a_question_with_a_dash_is_about_it(own_shop):
     assert "-5 degrees" in invoke("ask", own_shop, "-5 degrees?").stdout
 
 
+def run_loudly(*verb):
+    command = [sys.executable, "-W", "default", *RAGC[1:], *map(str, verb)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 3) and "Warning" not in done.stderr, done.stderr
+
+
 def test_no_warning_of_another_package_reaches_whoever_compiles_asks_or_indexes(own_shop):
     for verb in (["index", own_shop], ["compile", own_shop, "--trials", "20"], ["ask", own_shop, WREN]):
-        done = subprocess.run(
-            [sys.executable, "-W", "default", *RAGC[1:], *map(str, verb)], capture_output=True, text=True, check=False
-        )
-        assert done.returncode in (0, 3) and "Warning" not in done.stderr, done.stderr
-    journal = next((own_shop / ".ragc" / "studies").glob("*.journal")).read_text()
-    assert journal.count('"state":1') >= 20 or journal.count('"state": 1') >= 20, "so many that importances are told"
+        run_loudly(*verb)
+    complete = [trial for trial in open_study(Project.open(own_shop)).trials() if trial.state.name == "COMPLETE"]
+    assert len(complete) >= IMPORTANT_FROM
+
+
+@pytest.mark.slow
+def test_no_warning_of_another_package_reaches_whoever_compiles_with_a_language_model(paid_shop):
+    for verb in (["compile", paid_shop, "--trials", "1", "--max-calls", "40"], ["ask", paid_shop, WREN]):
+        run_loudly(*verb)
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals here")
+@pytest.mark.parametrize("columns", [50, 90, 160])
+def test_a_table_is_as_wide_as_the_terminal_at_most(compiled, columns):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    bare = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [*RAGC, "ls", "--artifacts", str(compiled / "artifacts")]
+    with subprocess.Popen(command, stdout=slave, stderr=slave, env=bare) as process:
+        os.close(slave)
+        shown = b""
+        with contextlib.suppress(OSError):  # the terminal is closed at the end
+            while part := os.read(master, 65536):
+                shown += part
+    os.close(master)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", shown.decode()).splitlines()
+    assert process.returncode == 0 and max(map(len, lines)) <= columns
+    assert (len(lines) == 5) == (columns == 160), "a line each, or a block"

@@ -66,6 +66,7 @@ def test_a_version_is_shown_on_one_screen(two, ragc, columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     knobs = {f"judge.relevance:base_{n:02}": n / 7 for n in range(40)}
     figures = {name: {"value": 0.25, "ci": [0.2, 0.31], "n": 308} for name in ("utility", *METRICS)}
+    figures["wrong"]["ci"] = [None, None]  # as infinite ends are sealed
     demos = [{"question": f"{n}?", "relevant": True} for n in range(7)]
     publish(two, state(demos=demos), parent="helpdesk@v2", points={"balanced": knobs},
             scores=figures | {"plain": figures},

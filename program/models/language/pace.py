@@ -48,7 +48,7 @@ def measure_pace(model: Any, cap: Cap | None = None) -> Pace:
         if model.supports_decision_requests:
             model(state={"instructions": "Decide.", "inputs": {"text": PROBE}}, questions=READY)
         else:
-            model(messages=[{"role": "user", "content": PROBE}])
+            model(PROBE)
     return Pace(round(time.perf_counter() - began, 2), spent.tokens_in, spent.tokens_out)
 
 
