@@ -83,16 +83,16 @@ def run_ask(
 def _answer_question(
     rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False
 ) -> None:
-    if stream and not json:
+    if json:
+        show.print_json(rag(question).as_dict(), compact=compact)
+        return
+    if stream:
         import asyncio
 
         answer = asyncio.run(_stream_answer(rag, question))
     else:
-        with show.show_progress("answering", json):
+        with show.show_progress("answering"):
             answer = rag(question)
-        if json:
-            show.print_json(answer.as_dict(), compact=compact)
-            return
         typer.echo(answer.text)
     for citation in answer.citations:
         typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
