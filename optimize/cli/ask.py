@@ -88,16 +88,17 @@ def _answer_question(
     """Print the answer, and return the exit code: that of a failure where there is none."""
     from program.loop.grounding import LINKS_REMOVED
 
-    if stream and not json:
+    if json:
+        answer = rag(question)
+        show.print_json(answer.as_dict(), compact=compact)
+        return FAILED * (answer.outcome == "failed")
+    if stream:
         import asyncio
 
         answer = asyncio.run(_stream_answer(rag, question))
     else:
-        with show.show_progress("answering", json):
+        with show.show_progress("answering"):
             answer = rag(question)
-        if json:
-            show.print_json(answer.as_dict(), compact=compact)
-            return FAILED * (answer.outcome == "failed")
         typer.echo(answer.text)
     for citation in answer.citations:
         typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
