@@ -200,7 +200,7 @@ class _Reading:
     def _add_values(self, column: Column, values: Sequence[str], sql: str = "{}") -> bool:
         kept = [*dict.fromkeys(values)]
         listed = ", ".join(_literal(value if sql == "{}" else value.lower()) for value in kept)
-        shown = {" ".join(token.stem for token in _split(value)): value for value in reversed(kept)}
+        shown = {_drop_accents(value).casefold(): value for value in reversed(kept)}
         return self._add(column, f"is {' or '.join(reversed(shown.values()))}", f"{sql} IN ({listed})")
 
     def _quote(self, name: str) -> str:

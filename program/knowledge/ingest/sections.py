@@ -18,13 +18,16 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from semantic_text_splitter import TextSplitter
 
-from program.knowledge.ingest.convert import UnreadableFile, convert_docx, convert_html, read_pdf
+from program.knowledge.ingest.convert import UnreadableFile, convert_docx, convert_html
+from program.knowledge.ingest.csv_rows import SUFFIXES
+from program.knowledge.ingest.decode import decode_text
 from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_matter
+from program.knowledge.ingest.pdf import read_pdf
 from program.knowledge.ingest.records import read_rows
 from program.passage import Flaw, Passage
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
 
-READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")  # endings of the files that are read
+READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", *SUFFIXES, ".jsonl")  # endings of the files that are read
 TOP = "top"  # the anchor of text above the first heading
 DEEPEST = 3  # headings below ### stay in the text of their section
 TABLE = 8  # times a passage's size above which even a table is cut, between rows
@@ -72,15 +75,16 @@ def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: 
     """Return a file's document, by the ending of `path`. Raises `UnreadableFile`."""
     suffix = Path(path).suffix.lower()
     try:
-        if suffix in (".jsonl", ".csv"):
-            return _parse_records(path, _decode_text(content), suffix)
+        if suffix in (".jsonl", *SUFFIXES):
+            return _parse_records(path, content, suffix)
         about, heading, parts, links = _read_parts(path, content, suffix, limit, megabytes)
         return _make_document(path, heading, parts, about, links), list(about.flaws)
     except UnreadableFile:
         raise
     except Exception as error:  # whatever a parser makes of a broken file, the file alone is lost
         reason = " ".join(str(error).split())[:120].rstrip(".")
-        raise UnreadableFile(f"no readable {suffix} file ({type(error).__name__}: {reason})") from error
+        why = f"no readable {suffix} file ({type(error).__name__}: {reason})"
+        raise UnreadableFile(why, "Open it in the program it is from, and save it anew.") from error
 
 
 def split_markdown(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) -> tuple[str, list[TextSection]]:
@@ -153,33 +157,36 @@ def _read_parts(
 ) -> tuple[Metadata, str, list[TextSection], list[str]]:
     """Return what a file says of itself, its # heading, its sections, and a link to each."""
     if suffix == ".pdf":
-        title, pages = read_pdf(content)
+        title, pages, flaws = read_pdf(content)
         cut = [(page, part) for page in pages for part in split_paragraphs(page.text, 1, limit)[1]]
         slugs = [f"page-{page.number}{part.slug.removeprefix(TOP)}" for page, part in cut]
         parts = [
             replace(part, slug=slug, headings=page.bookmarks) for (page, part), slug in zip(cut, slugs, strict=True)
         ]
-        return Metadata(title=title), "", parts, [f"{path}#page={page.number}" for page, _ in cut]
+        return Metadata(title=title, flaws=tuple(flaws)), "", parts, [f"{path}#page={page.number}" for page, _ in cut]
     if suffix in (".docx", ".html", ".htm"):
         page = convert_docx(content, int(megabytes * 1e6)) if suffix == ".docx" else convert_html(content)
         heading, parts = split_markdown(page.markdown, 1, limit)
         # The document's own heading names it better than the head, which often adds the site's name.
         about = replace(page.about, title=heading or page.about.title)
         return about, heading, parts, [page.link or path] * len(parts)
-    about, body, first_line = split_front_matter(_decode_text(content))
+    text, doubts = decode_text(content)
+    about, body, first_line = split_front_matter(text)
+    about = replace(about, flaws=(*doubts, *about.flaws))
     heading, parts = (split_markdown if suffix == ".md" else split_paragraphs)(body, first_line, limit)
     return about, heading, parts, [f"{path}:{part.first}-{part.last}" for part in parts]
 
 
-def _parse_records(path: str, text: str, suffix: str) -> Parsed:
-    rows, flaws = read_rows(text, suffix)
-    title, dated = _title_from_name(path), parse_day(Path(path).name)
+def _parse_records(path: str, content: bytes, suffix: str) -> Parsed:
+    text, doubts = decode_text(content)
+    above, rows, flaws = read_rows(text, suffix)
+    title, dated = above or _title_from_name(path), parse_day(Path(path).name)
     passages = []
     for row in rows:
         about = replace(row.metadata, as_of=row.metadata.as_of or dated)
         link = f"{path}:{row.first}-{row.last}"
         passages.append(_make_passage(f"{path}#{row.key}", about.title or title, row.text, about, link))
-    return Document(path, title, dated, (), tuple(passages)), flaws
+    return Document(path, title, dated, (), tuple(passages)), [*doubts, *flaws]
 
 
 def _make_document(
@@ -200,16 +207,6 @@ def _make_passage(id_: str, title: str, text: str, about: Metadata, link: str) -
     id_, title, text = (written.encode("utf-8", "replace").decode() for written in (id_, title, text))
     as_of, attributes = about.as_of, about.attributes
     return Passage(id_, "", title, text, as_of=as_of, authority=about.authority, link=link, attributes=attributes)
-
-
-def _decode_text(content: bytes) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableFile(f"not UTF-8 text (byte {error.start})") from error
-    if "\0" in text:
-        raise UnreadableFile("binary")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _title_from_name(path: str) -> str:
