@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -68,8 +69,8 @@ def _make_table(name: str, found: CsvTable, connection: Connection, templates: T
         found.rows = [row for row in found.rows if len(row.cells) == width]
         what = f"the rows with more cells than the header are left out of the table: {len(longer)}"
         flaws.append(Flaw(what, "Put a cell that holds the separator in quotes.", longer[0]))
-    every = [cell for row in found.rows for cell in row.cells]
-    mark = find_decimal_mark(every) or ("," if found.separator == ";" else ".")
+    every = (read_amount(cell) for row in found.rows for cell in row.cells)
+    mark = cache(lambda: find_decimal_mark(every) or ("," if found.separator == ";" else "."))
     table = Table(name, MetaData())
     cells: dict[str, Sequence[int | float | str | None]] = {}
     for at, column in enumerate(_name_columns(found.header)):
@@ -90,15 +91,17 @@ def _make_table(name: str, found: CsvTable, connection: Connection, templates: T
 
 
 def _read_numbers(
-    name: str, found: CsvTable, at: int, mark: str, flaws: list[Flaw]
+    name: str, found: CsvTable, at: int, mark: Callable[[], str], flaws: list[Flaw]
 ) -> tuple[list[int | float | None], str]:
     """Return a column's numbers and their template, empty for a column of text; what is odd is noted."""
     filled = {row.first: row.cells[at] for row in found.rows if row.cells[at].lower() not in MISSING}
-    mark = find_decimal_mark([*filled.values()]) or mark
-    amounts = {line: amount for line, cell in filled.items() if (amount := read_amount(cell, mark))}
+    amounts = {line: amount for line, cell in filled.items() if (amount := read_amount(cell))}
+    if doubtful := [line for line, amount in amounts.items() if amount.doubtful]:
+        own = find_decimal_mark(amounts.values()) or mark()
+        amounts |= {line: amount for line in doubtful if (amount := read_amount(filled[line], own))}
     odd = [line for line in filled if line not in amounts]
     units = {amount.unit: amount.template for amount in reversed(amounts.values()) if amount.unit}
-    if not amounts or len(odd) > MOST_ODD * len(filled):
+    if not amounts or 2 * len(odd) > len(filled):
         return [], ""
 
     def note(what: str, mend: str, line: int) -> None:
@@ -109,13 +112,14 @@ def _read_numbers(
         return [], ""
     odds = "1 cell that is no number" if len(odd) == 1 else f"{len(odd)} cells that are no numbers"
     codes = not units and any(c.isdigit() for line in odd for c in filled[line])
+    is_text = codes or len(odd) > MOST_ODD * len(filled)
     if odd:
-        read = "is read as text" if codes else "has no number there"
+        read = "is read as text" if is_text else "has no number there"
         note(f"{odds} ({filled[odd[0]]!r} the first), and {read}", "Write numbers there, or leave them empty.", odd[0])
-    if codes:
+    if is_text:
         return [], ""
     first, amount = next(iter(amounts.items()))
-    if found.separator == ";" and all(one.doubtful for one in amounts.values()):
+    if found.separator == ";" and len(doubtful) == len(amounts):
         note(f"{filled[first]!r}, which was read as {amount.value}", "Write one of them with two decimals.", first)
     template = next(iter(units.values()), "{}") + (f" (without {odds})" if odd else "")
     return [amounts[row.first].value if row.first in amounts else None for row in found.rows], template

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from program.knowledge.project import Project
     from program.loop.rag import AgenticRAG
     from program.models.catalog import Models
-    from program.passage import ReadReport
     from program.serve.factory import Factory
     from program.serve.follow import Followed
     from program.serve.reference import Manifest
@@ -117,19 +116,11 @@ def open_latest(project: str | Path, *, point: str | None = None, progress: Adva
     return open_program(opened, progress=progress)
 
 
-def _warn_unread(project: Project, read: ReadReport) -> None:
-    if unread := read.tell_unread():
-        here = project.folder.is_relative_to(Path.cwd())
-        _log.warning(
-            "%s: ragc index %s", unread, shlex.quote(os.path.relpath(project.folder) if here else str(project.folder))
-        )
-
-
 def open_program(project: Project | str | Path, *, progress: Advance | None = None, version: str = "") -> AgenticRAG:
     """Open a project's program as it is before any compile, indexed and ready.
 
-    A log warning says how many files were not read. Raises `SettingsError` or `KnowledgeError` when the project is not
-    in order, `BudgetError` when it caps the money of a question and names a model whose price is not known.
+    Raises `SettingsError` or `KnowledgeError` when the project is not in order, `BudgetError` when it caps the money of
+    a question and names a model whose price is not known.
     """
     from program.knowledge.project import Project
     from program.loop.policy import PRESETS
@@ -145,7 +136,6 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     caps = settings.budget
     models = open_models(settings.models, settings.provider)
     library = open_library(opened, models, progress)
-    _warn_unread(opened, library.read)
     texts = {passage.id: passage.text for passage in library.passages()} if settings.trace.texts else None
     observers: list[Observer] = [SpanLog(None if texts is None else lambda id_: texts.get(id_, "")).emit_spans]
     if settings.trace.enabled:
@@ -162,7 +152,10 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
-    """Open a project's sources, what changed indexed first. Raises `KnowledgeError`."""
+    """Open a project's sources, what changed indexed first. Raises `KnowledgeError`.
+
+    A log warning says how many of its files were not read.
+    """
     from program.knowledge.index.build import INDEX, update_index
     from program.knowledge.ingest.folder import list_bases
     from program.knowledge.library import open_bases, open_sources
@@ -177,6 +170,10 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     read = update_index(project, progress)
     library = open_bases(project, documents, project.private / INDEX, embedder, extra)
     library.read += read
+    if unread := library.read.tell_unread():
+        near = project.folder.is_relative_to(Path.cwd())
+        folder = os.path.relpath(project.folder) if near else str(project.folder)
+        _log.warning("%s: ragc index %s", unread, shlex.quote(folder))
     library.remember_in(project.private)
     return library
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 MISSING = frozenset({"", "-", "--", "–", "—", "n/a", "n.a.", "na", "nan", "null", "none", "?"})
 """What stands for a missing value, in lower case."""
 MOST_DIGITS = 18  # a longer run of digits is an identifier
+LONGEST = 40  # characters of an amount, its unit with it
+_DIGIT, _INTEGER = re.compile(r"(?a)\d"), re.compile(r"(?a)-?(?:0|[1-9]\d{0,17})")
 _CODES = """AED AUD BGN BRL CAD CHF CNY CZK DKK EUR GBP HKD HUF IDR ILS INR ISK JPY KRW MXN MYR NOK NZD PHP PLN RON
     RUB SAR SEK SGD THB TRY TWD UAH USD VND ZAR"""
 _SIGNS = {"$": "USD", "US$": "USD", "€": "EUR", "£": "GBP"}  # ¥, kr and the like are of several countries
@@ -39,7 +41,9 @@ def read_amount(text: str, mark: str = ".") -> Amount | None:
 
     None for any other text, and for identifiers: a leading zero, or more than 18 digits.
     """
-    match = _AMOUNT.fullmatch(" ".join(text.split()))
+    if _INTEGER.fullmatch(text):
+        return Amount(int(text), "", "", False, "{}")
+    match = _AMOUNT.fullmatch(" ".join(text.split())) if len(text) <= LONGEST and _DIGIT.search(text) else None
     if (
         match is None
         or (match["before"].strip() and match["after"].strip())
@@ -64,7 +68,7 @@ def read_amount(text: str, mark: str = ".") -> Amount | None:
     return Amount(value, _SIGNS.get(unit, unit.upper()), "" if doubtful else shown, doubtful, template)
 
 
-def find_decimal_mark(cells: Sequence[str]) -> str:
-    """Return the decimal mark that cells show; empty where none does, or they differ."""
-    shown = {found.mark for cell in cells if (found := read_amount(cell)) and found.mark}
+def find_decimal_mark(amounts: Iterable[Amount | None]) -> str:
+    """Return the decimal mark that amounts show; empty where none does, or they differ."""
+    shown = {one.mark for one in amounts if one and one.mark}
     return shown.pop() if len(shown) == 1 else ""

@@ -275,6 +275,7 @@ ODD = {
         3,
     ),
     "item,price\nnut,$3\nbolt,5 EUR\n": ("the column price holds amounts in EUR, USD, and is read as text", 2),
+    "item,price\nnut,3\nbolt,soon\n": ("1 cell that is no number ('soon' the first), and is read as text", 3),
     "item,size\nnut,3\nbolt,4\npin,12b\n": ("the column size holds 1 cell that is no number", 4),
     "item;weight\nnut;1.250\n": ("the column weight holds '1.250', which was read as 1250", 2),
 }
