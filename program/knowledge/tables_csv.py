@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from program.errors import KnowledgeError
 from program.knowledge.ingest.amounts import MISSING, find_decimal_mark, read_amount
 from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.csv_rows import SUFFIXES, CsvTable, read_csv_file
+from program.knowledge.ingest.csv_rows import LONGER, SUFFIXES, CsvTable, read_csv_file
 from program.knowledge.ingest.folder import make_unread, refuse_kind
 from program.passage import Flaw, ReadReport
 
@@ -50,8 +50,8 @@ def load_folder(folder: Path, connection: Connection, base: str) -> tuple[ReadRe
             continue
         try:
             table = read_csv_file(file)
-            odd = [*table.flaws, *_make_table(name, table, connection, templates)]
-            flaws += [replace(flaw, path=path) for flaw in odd]
+            _make_table(name, table, connection, templates)
+            flaws += [replace(flaw, path=path) for flaw in table.flaws]
         except UnreadableFile as error:
             flaws.append(make_unread(path, error.what, error.mend))
         except (SQLAlchemyError, OSError, csv.Error) as error:
@@ -60,22 +60,21 @@ def load_folder(folder: Path, connection: Connection, base: str) -> tuple[ReadRe
     return ReadReport(len(files), tuple(flaws)), templates
 
 
-def _make_table(name: str, found: CsvTable, connection: Connection, templates: Templates) -> list[Flaw]:
-    """Make a table of the rows that fit the header, and return what is odd about its columns."""
-    flaws: list[Flaw] = []
-    if not (width := len(found.header)):
+def _make_table(name: str, found: CsvTable, connection: Connection, templates: Templates) -> None:
+    """Make a table of the rows that fit the header; what is odd about its columns is noted."""
+    if not found.header:
         raise UnreadableFile("it is empty", "Write a header and rows, or remove it.")
-    if longer := [row.first for row in found.rows if len(row.cells) > width]:
-        found.rows = [row for row in found.rows if len(row.cells) == width]
-        what = f"the rows with more cells than the header are left out of the table: {len(longer)}"
-        flaws.append(Flaw(what, "Put a cell that holds the separator in quotes.", longer[0]))
+    found.rows = [row for row in found.rows if len(row.cells) == len(found.header)]
+    found.flaws = [
+        replace(one, what=f"{one.what}; left out", lost=True) if LONGER in one.what else one for one in found.flaws
+    ]
     every = (read_amount(cell) for row in found.rows for cell in row.cells)
     mark = cache(lambda: find_decimal_mark(every) or ("," if found.separator == ";" else "."))
     table = Table(name, MetaData())
     cells: dict[str, Sequence[int | float | str | None]] = {}
     for at, column in enumerate(_name_columns(found.header)):
         written = [row.cells[at] or None for row in found.rows]
-        values, template = _read_numbers(column, found, at, mark, flaws)
+        values, template = _read_numbers(column, found, at, mark)
         whole = all(value is None or isinstance(value, int) for value in values)
         table.append_column(Column(column, (Integer() if whole else Float()) if template else Text()))
         cells[column] = values if template else written
@@ -87,12 +86,9 @@ def _make_table(name: str, found: CsvTable, connection: Connection, templates: T
     if found.rows:
         rows = zip(*cells.values(), strict=True)
         connection.execute(table.insert(), [dict(zip(cells, row, strict=True)) for row in rows])
-    return flaws
 
 
-def _read_numbers(
-    name: str, found: CsvTable, at: int, mark: Callable[[], str], flaws: list[Flaw]
-) -> tuple[list[int | float | None], str]:
+def _read_numbers(name: str, found: CsvTable, at: int, mark: Callable[[], str]) -> tuple[list[int | float | None], str]:
     """Return a column's numbers and their template, empty for a column of text; what is odd is noted."""
     filled = {row.first: row.cells[at] for row in found.rows if row.cells[at].lower() not in MISSING}
     amounts = {line: amount for line, cell in filled.items() if (amount := read_amount(cell))}
@@ -103,24 +99,24 @@ def _read_numbers(
     units = {amount.unit: amount.template for amount in reversed(amounts.values()) if amount.unit}
     if not amounts or 2 * len(odd) > len(filled):
         return [], ""
-
-    def note(what: str, mend: str, line: int) -> None:
-        flaws.append(Flaw(f"the column {name} holds {what}", mend, line, lost=False))
-
+    holds = f"the column {name} holds"
     if len(units) > 1:
-        note(f"amounts in {', '.join(units)}, and is read as text", "Give each unit its own column.", min(amounts))
+        what = f"{holds} amounts in {', '.join(units)}, and is read as text"
+        found.note(what, min(amounts), "Give each unit its own column.")
         return [], ""
     odds = "1 cell that is no number" if len(odd) == 1 else f"{len(odd)} cells that are no numbers"
     codes = not units and any(c.isdigit() for line in odd for c in filled[line])
     is_text = codes or len(odd) > MOST_ODD * len(filled)
     if odd:
         read = "is read as text" if is_text else "has no number there"
-        note(f"{odds} ({filled[odd[0]]!r} the first), and {read}", "Write numbers there, or leave them empty.", odd[0])
+        what = f"{holds} {odds} ({filled[odd[0]]!r} the first), and {read}"
+        found.note(what, odd[0], "Write numbers there, or leave them empty.")
     if is_text:
         return [], ""
     first, amount = next(iter(amounts.items()))
     if found.separator == ";" and len(doubtful) == len(amounts):
-        note(f"{filled[first]!r}, which was read as {amount.value}", "Write one of them with two decimals.", first)
+        what = f"{holds} {filled[first]!r}, which was read as {amount.value}"
+        found.note(what, first, "Write one of them with two decimals.")
     template = next(iter(units.values()), "{}") + (f" (without {odds})" if odd else "")
     return [amounts[row.first].value if row.first in amounts else None for row in found.rows], template
 

@@ -19,6 +19,7 @@ SUFFIXES = (".csv", ".tsv")
 SEPARATORS = ",;\t|"
 SAMPLE = 200  # records by which the separator is told
 MAX_CELL = 16 * 1024 * 1024  # characters; csv's own 131,072 is below a long page
+LONGER = "with more cells than the header"
 MOST_TITLES = 5  # lines above a header
 _NONE = "\x1f"  # the separator of a file that has only one column
 _EXCEL = re.compile(r'"?sep=(.)"?\s*')  # the first line by which Excel is told the separator
@@ -84,7 +85,7 @@ def read_csv(text: str) -> CsvTable:
             row.cells.pop()
     table.note_rows("with a quote that is not closed, or not doubled inside a cell", broken, "Close it, or double it.")
     longer = [row.first for row in table.rows if len(row.cells) > width]
-    table.note_rows("with more cells than the header", longer, "Put a cell that holds the separator in quotes.")
+    table.note_rows(LONGER, longer, "Put a cell that holds the separator in quotes.")
     shorter = [row.first for row in table.rows if len(row.cells) < width]
     table.note_rows("with fewer cells than the header", shorter, "Give every row as many cells as the header.")
     for row in table.rows:
