@@ -105,12 +105,10 @@ def _check_files(project: Project) -> Iterator[SetupFinding]:
 
     try:
         read = read_corpus(project).read
+        yield SetupFinding(True, f"files of knowledge: {read.files}")
+        yield from (SetupFinding(False, str(replace(one, mend="")), one.mend, not one.lost) for one in read.flaws)
     except RagcError as error:
         yield SetupFinding(False, error.what, error.mend)
-        return
-    yield SetupFinding(True, f"files of knowledge: {read.files}")
-    for flaw in read.flaws:
-        yield SetupFinding(False, str(replace(flaw, mend="")), flaw.mend, not flaw.lost)
 
 
 def _check_model(role: str, name: str, provider: ProviderSettings, project: Project) -> SetupFinding:

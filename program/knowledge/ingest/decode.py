@@ -14,7 +14,7 @@ _MARKS = (  # that of UTF-32 begins with that of UTF-16
     *((mark, "utf-32") for mark in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)),
     *((mark, "utf-16") for mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)),
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_FOREIGN = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\ufffd]")  # what is in no Windows-1252 text
 
 
 def decode_text(content: bytes) -> tuple[str, list[Flaw]]:
@@ -29,26 +29,13 @@ def decode_text(content: bytes) -> tuple[str, list[Flaw]]:
     except UnicodeDecodeError as error:
         if encoding != "utf-8-sig":
             raise UnreadableFile(f"broken {encoding.upper()} text", _MEND) from error
-        text = _decode_western(content, error.start)
+        text = content.decode("cp1252", "replace")
+        letters = [c for c in text if c.isalpha()]
+        if _FOREIGN.search(text) or sum(c > "\x7f" for c in letters) > max(MOST_ACCENTED * len(letters), 1):
+            raise UnreadableFile(f"neither UTF-8 (byte {error.start}) nor Windows-1252 text", _MEND) from error
         line = content.count(b"\n", 0, error.start) + 1
         what = "is not UTF-8, and was read as Windows-1252"
         flaws.append(Flaw(what, f"{_MEND[:-1]} if letters look wrong.", line, lost=False))
     if "\0" in text:
         raise UnreadableFile("binary, or UTF-16 without its mark", _MEND)
     return text.replace("\r\n", "\n").replace("\r", "\n"), flaws
-
-
-def _decode_western(content: bytes, bad: int) -> str:
-    """Return bytes as Windows-1252, where they look like text in a Western language."""
-    try:
-        text = content.decode("cp1252")
-    except UnicodeDecodeError:
-        text = ""
-    letters = [c for c in text if c.isalpha() or not c.isascii()]
-    if (
-        not text
-        or _CONTROL.search(text)
-        or sum(not c.isascii() for c in letters) > max(MOST_ACCENTED * len(letters), 1)
-    ):
-        raise UnreadableFile(f"neither UTF-8 (byte {bad}) nor Windows-1252 text", _MEND)
-    return text

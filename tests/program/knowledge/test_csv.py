@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from program.knowledge.ingest.amounts import read_amount
 from program.knowledge.ingest.csv_rows import SEPARATORS, read_csv, read_csv_file
 from program.knowledge.ingest.folder import BaseSpec, read_base
+from program.knowledge.ingest.metadata import NO_ATTRIBUTES
 from program.knowledge.ingest.records import format_row
 from program.knowledge.ingest.sections import parse_file
 
@@ -49,8 +50,8 @@ def test_a_table_reads_back_cell_for_cell_whatever_wrote_it(tmp_path_factory, ro
     stream = io.StringIO()
     csv.writer(stream, delimiter=separator, quoting=quoting, lineterminator=ends).writerows(rows)
     content = encoded(stream.getvalue(), encoding)
-    letters = [c for c in stream.getvalue() if c.isalpha() or not c.isascii()]
-    assume(encoding != "cp1252" or sum(not c.isascii() for c in letters) <= 0.3 * len(letters))
+    written = [c for c in stream.getvalue() if c.isalpha()]
+    assume(encoding != "cp1252" or sum(c > "\x7f" for c in written) <= 0.3 * len(written))
     file = tmp_path_factory.mktemp("t") / "t.csv"
     file.write_bytes(content)
     table = read_csv_file(file)
@@ -74,6 +75,7 @@ def test_every_cell_of_an_odd_file_is_in_a_passage_or_in_a_flaw(rows, separator,
     text = stream.getvalue() if quoted else "\n".join(separator.join(row) for row in rows)
     table = read_csv(text)
     assert table.header or not table.rows
+    assume(NO_ATTRIBUTES.isdisjoint(table.header))  # their cells are the passage's own title, id, date and text
     if not any("header again" in flaw.what for flaw in table.flaws):
         read = [table.title, *table.header, *(cell for row in table.rows for cell in row.cells)]
         assert not letters(text) - letters(*read)
