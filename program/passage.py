@@ -28,10 +28,31 @@ class Flaw:
     """Whether something that was written is not used; False for a doubt."""
     path: str = ""
     """`<base>/<file>`."""
+    unread: bool = False
+    """Whether the file as a whole was not read."""
 
     def __str__(self) -> str:
         where = f"{self.path} line {self.line}" if self.line else self.path
         return f"{where}: {self.what}. {self.mend}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReport:
+    """What was read of the files of knowledge bases."""
+
+    files: int = 0
+    """The files that there are."""
+    flaws: tuple[Flaw, ...] = ()
+    """What of them was not read, or is probably not meant."""
+
+    def __add__(self, other: ReadReport) -> ReadReport:
+        return ReadReport(self.files + other.files, self.flaws + other.flaws)
+
+    def tell_unread(self) -> str:
+        """Return `1 of 2 files was not read`, or an empty string when all were."""
+        unread = sum(flaw.unread for flaw in self.flaws)
+        files = "1 file" if self.files == 1 else f"{self.files} files"
+        return f"{unread} of {files} {'was' if unread == 1 else 'were'} not read" if unread else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,8 @@ def run_import(
 def _print_imported(report: ImportReport, folder: Path) -> None:
     questions, passages = count_noun(report.questions, "question"), count_noun(report.passages, "passage")
     typer.echo(f"{questions} and {passages} of {report.format} into {folder}")
+    for flaw in report.flaws:
+        typer.echo(f"  {flaw}", err=True)
     if report.unchecked:
         answers = count_noun(report.unchecked, "answer")
         typer.echo(f"  in no evidence word for word, and so no facts: {answers}", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Container
@@ -93,6 +94,11 @@ def _take_options(
     ] = False,
 ) -> None:
     """Take what stands before a verb: `--version` prints the version and ends."""
+    told: dict[str, logging.LogRecord] = {}
+    log = logging.StreamHandler()  # a warning of the packages is printed on stderr, once a command
+    log.addFilter(lambda record: told.setdefault(record.getMessage(), record) is record)
+    for name in ("program", "optimize"):
+        logging.getLogger(name).handlers = [log]
 
 
 def main() -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,9 @@ from optimize.cli.show import Json, ProjectFolder, count_noun, print_result, pri
 
 if TYPE_CHECKING:
     from program.knowledge.index.build import IndexReport
+    from program.passage import ReadReport
 
+PRINTED = 20  # flaws that are printed at most
 TOML = """name = "{name}"
 artifacts = "artifacts"
 
@@ -24,7 +27,7 @@ embed = "local/minilm"
 
 [knowledge.docs]               # one table for each knowledge base; its text is what the router goes by
 kind = "documents"             # documents | graph | tables | web | http
-path = "knowledge/docs"        # .md .txt .html .pdf .docx .csv .jsonl, folders too
+path = "knowledge/docs"        # .md .txt .html .pdf .docx .csv .tsv .jsonl, folders too
 about = "what this knowledge base holds"
 asks = ["A question it answers?"]
 not = []                       # boundary cases: "invoices and refunds: billing"
@@ -78,6 +81,7 @@ def run_index(
     engine: Annotated[str, Option(help="Where texts are embedded: local, or ray (the extra `ray`).")] = "local",
     workers: Annotated[int, Option(min=0, help="Ray workers; 0: one a processor.")] = 0,
     list_: Annotated[bool, Option("--list", help="Only print the ids that `evidence` may name.")] = False,
+    flaws: Annotated[bool, Option("--list-flaws", help="Only print what of the files was not read.")] = False,
     json: Json = False,
 ) -> None:
     """Index what changed; safe to interrupt."""
@@ -93,21 +97,33 @@ def run_index(
         lines = "\n".join(f"{id_}\t{title}" for id_, title in titles.items())
         print_result([{"id": id_, "title": title} for id_, title in titles.items()], json, lambda: typer.echo(lines))
         return
+    if flaws:
+        read = read_corpus(project).read
+        print_result(list(read.flaws), json, lambda: _print_flaws(read, None))
+        return
     with show_progress("indexing", json) as advance:
         report = index_project(project, advance, engine=engine, workers=workers)
-    print_result(report, json, lambda: _print_indexed(report))
+    read = read_corpus(project).read
+    print_result({**asdict(report), "flaws": list(read.flaws)}, json, lambda: _print_indexed(report, read))
 
 
-def _print_indexed(report: IndexReport) -> None:
+def _print_indexed(report: IndexReport, read: ReadReport) -> None:
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
     passages, documents = count_noun(report.passages, "passage"), count_noun(report.documents, "document")
     typer.echo(f"{passages} of {documents} in {report.seconds:.1f} s: {state}")
-    if report.skipped:
-        typer.echo(f"{len(report.skipped)} skipped:", err=True)
-    for skipped in report.skipped:
-        typer.echo(f"  skipped {skipped.path}: {skipped.reason}", err=True)
-    for warning in report.warnings:
-        typer.echo(f"  {warning}", err=True)
+    _print_flaws(read, PRINTED)
+
+
+def _print_flaws(read: ReadReport, most: int | None) -> None:
+    """Print what was not read: on stdout where all of it was asked for, else at most so much on stderr."""
+    if unread := read.tell_unread():
+        typer.echo(f"{unread}:", err=most is not None)
+    for flaw in read.flaws[:most]:
+        typer.echo(f"  {flaw}", err=most is not None)
+    if most is None and not read.flaws:
+        typer.echo(f"{count_noun(read.files, 'file')} read whole")
+    elif most is not None and len(read.flaws) > most:
+        typer.echo(f"  {len(read.flaws) - most} more: ragc index --list-flaws PROJECT", err=True)
 
 
 def run_doctor(
@@ -119,8 +135,8 @@ def run_doctor(
 
     with show_progress("trying what is configured", json):
         findings = examine_setup(folder)
-    rows = [["ok" if f.good else "PROBLEM", f.what, f.mend] for f in findings]
-    amiss = not all(finding.good for finding in findings)
+    rows = [["ok" if f.good else "warning" if f.warning else "PROBLEM", f.what, f.mend] for f in findings]
+    amiss = not all(finding.good or finding.warning for finding in findings)
     print_result(findings, json, lambda: print_table("ragc doctor", ["", "what", "remedy"], rows), int(amiss))
 
 

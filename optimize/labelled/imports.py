@@ -8,8 +8,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,10 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.facts import states
 from optimize.labelled.split import link_components
 from program.errors import DataError
+from program.knowledge.ingest.convert import UnreadableFile
+from program.knowledge.ingest.csv_rows import SUFFIXES, read_csv_file
 from program.knowledge.project import Project
+from program.passage import Flaw
 from program.serve.reference import name_from
 from program.settings import BASE_NAME, FILE, MAX_MEGABYTES
 from program.storage import write_whole
@@ -40,6 +42,7 @@ class ImportReport:
     passages: int = 0  # passages written
     unchecked: int = 0  # answers that no passage states, so that no fact was made of them
     files: list[str] = field(default_factory=list)  # the files that were written
+    flaws: list[Flaw] = field(default_factory=list)  # what of the set was not read, or is probably not meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class _Item:
 class _Passages:
     def __init__(self) -> None:
         self.texts: dict[str, tuple[str, str]] = {}
+        self.flaws: list[Flaw] = []
         self._keys: dict[tuple[str, str], str] = {}
 
     def add(self, title: str, text: str, key: str = "") -> str:
@@ -86,13 +90,16 @@ def import_set(folder: Path, source: Path, format: str = "", base: str = "", lim
         raise DataError(f"{report.base!r} is no name for a knowledge base.", "Use lower-case letters, digits and _.")
     passages = _Passages()
     try:
-        items = list(islice(FORMATS[format](source, passages), limit))
+        items = list(FORMATS[format](source, passages))[:limit]
+    except UnreadableFile as error:
+        raise DataError(f"{source} was not read: {error.what}.", error.mend) from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError, RecursionError) as error:
         others = ", ".join(each for each in FORMATS if each != format)
         raise DataError(
             f"{source} cannot be read as {format}: {type(error).__name__}: {str(error)[:120]}.",
             f"Look whether it is whole{' and the right file' if named else ''}, or name another --format: {others}.",
         ) from error
+    report.flaws = passages.flaws
     if not items:
         raise DataError(f"{source} holds no questions.", "Look whether it is the whole set, with its labels.")
     _add_to_project(folder, source, items, passages, report)
@@ -181,7 +188,7 @@ def _name_topics(items: Sequence[_Item], base: str) -> dict[str, str]:
 def _detect_format(source: Path) -> str:
     if source.is_dir() and (source / "corpus.jsonl").is_file():
         return "beir"
-    if source.suffix.lower() == ".csv":
+    if source.suffix.lower() in SUFFIXES:
         return "csv"
     if source.is_file():
         with source.open(encoding="utf-8", errors="replace") as file:
@@ -253,20 +260,28 @@ def _read_squad(source: Path, passages: _Passages) -> Iterator[_Item]:
 
 
 def _read_csv(source: Path, passages: _Passages) -> Iterator[_Item]:
-    """Read a table of question, id, answer, title, context, topic, outcome."""
-    with source.open(encoding="utf-8-sig", newline="") as file:
-        for number, raw in enumerate(csv.DictReader(file), 1):
-            row = {str(key).strip().lower(): str(value or "").strip() for key, value in raw.items()}
-            if "question" not in row:
-                raise ValueError(f"its first line names no column `question`, but {', '.join(row)}")
-            answered = row.get("outcome", "answered") in ("", "answered")
-            context = row.get("context") or row.get("text") or ""
-            key = passages.add(row.get("title", ""), context) if context else ""
-            answer, topic = row.get("answer", ""), row.get("topic", "")
-            if row["question"] and (key or answer or not answered):
-                id_ = row.get("id") or f"{source.stem}-{number}"
-                evidence = (key,) if key and answered else ()
-                yield _Item(id_, row["question"], (answer,), evidence, answered, topic=topic)
+    """Read a table of question, id, answer, title, context, topic, outcome; what it lacks is noted."""
+    table = read_csv_file(source)
+    names = [name.lower() for name in table.header]
+    if "question" not in names:
+        raise ValueError(f"its first line names no column `question`, but {', '.join(filter(None, table.header))}")
+    unasked, useless, unfounded = list[int](), list[int](), list[int]()
+    for number, record in enumerate(table.rows, 1):
+        row = dict(zip(reversed(names), reversed(record.cells[: len(names)]), strict=True))  # of two names the first
+        answered = row.get("outcome", "") in ("", "answered")
+        context, answer = row.get("context") or row.get("text") or "", row.get("answer", "")
+        if not row["question"] or (answered and not (context or answer)):
+            (useless if row["question"] else unasked).append(record.first)
+            continue
+        key = passages.add(row.get("title", ""), context) if context else ""
+        if answered and not context:
+            unfounded.append(record.first)
+        id_, evidence = row.get("id") or f"{source.stem}-{number}", (key,) if key and answered else ()
+        yield _Item(id_, row["question"], (answer,), evidence, answered, topic=row.get("topic", ""))
+    table.note_rows("without a question; left out", unasked, "Fill the column `question`.")
+    table.note_rows("with neither context nor answer; left out", useless, "Fill the column `context` or `answer`.")
+    table.note_rows("without a context, so that the answer has no evidence", unfounded, "Fill the column `context`.")
+    passages.flaws = [replace(flaw, path=source.name) for flaw in table.flaws]
 
 
 FORMATS: dict[str, Callable[[Path, _Passages], Iterator[_Item]]] = {

@@ -13,7 +13,7 @@ from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import is_bare_numeral, normalise_text, spans_boundary, split_pieces, states
 from program.errors import KnowledgeError, RagcError
 from program.knowledge.project import Project
-from program.passage import Flaw, Passage, SourceCard
+from program.passage import Flaw, Passage, ReadReport, SourceCard
 from program.settings import TablesSettings
 
 if TYPE_CHECKING:
@@ -61,19 +61,23 @@ class Corpus:
 
     passages: dict[str, Passage]  # the passages by id
     tables: ProjectTables  # the tables of all bases
-    flaws: tuple[Flaw, ...] = ()  # what is wrong with the files
+    read: ReadReport  # what was read of the files
+
+    @property
+    def flaws(self) -> tuple[Flaw, ...]:
+        """What is wrong with the files."""
+        return self.read.flaws
 
 
 def read_corpus(project: Project) -> Corpus:
     """Read the passages and tables of every base, or raise `KnowledgeError`."""
-    from program.knowledge.ingest.folder import link_superseded, list_bases, read_base
+    from program.knowledge.index.build import read_files
 
-    whole = link_superseded([read_base(spec) for spec in list_bases(project)])
+    whole = read_files(project)
     settings = project.settings.knowledge.items()
     tables = [_open_tables(project, name, base) for name, base in settings if isinstance(base, TablesSettings)]
-    unread = [Flaw(f"was not read: {one.reason.rstrip('.')}", path=one.path) for one in whole.skipped]
-    passages = {passage.id: passage for passage in whole.passages}
-    return Corpus(passages, ProjectTables(tables), (*unread, *whole.flaws))
+    read = sum((table.read for table in tables), whole.report)
+    return Corpus({passage.id: passage for passage in whole.passages}, ProjectTables(tables), read)
 
 
 def _open_tables(project: Project, name: str, base: TablesSettings) -> TableSource:

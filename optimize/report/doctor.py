@@ -30,6 +30,7 @@ class SetupFinding:
     good: bool  # whether nothing has to be done
     what: str
     mend: str = ""  # the remedy; empty where nothing has to be done
+    warning: bool = False  # whether it may well stay as it is
 
 
 def examine_setup(folder: Path | None) -> list[SetupFinding]:
@@ -67,6 +68,7 @@ def _check_project(folder: Path) -> Iterator[SetupFinding]:
     yield SetupFinding(True, f"{folder / 'ragc.toml'} is valid")
     for name, base in project.settings.knowledge.items():
         yield _check_knowledge(project, name, base)
+    yield from _check_files(project)
     models, provider = project.settings.models, project.settings.provider
     named = {role: list_names(getattr(models, role)) for role in ROLES}
     named["fallback"] = list_names(provider.fallback) if isinstance(provider.fallback, str) else ()
@@ -95,6 +97,18 @@ def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> Se
     if not isinstance(place, Path):
         return SetupFinding(True, f"knowledge base {name}: a database")
     return SetupFinding(place.exists(), f"knowledge base {name}: {place}", f"Put its files into {place}.")
+
+
+def _check_files(project: Project) -> Iterator[SetupFinding]:
+    """Yield what of the files of the knowledge is not read, or is probably not meant."""
+    from optimize.labelled.rules import read_corpus
+
+    try:
+        read = read_corpus(project).read
+        yield SetupFinding(True, f"files of knowledge: {read.files}")
+        yield from (SetupFinding(False, str(replace(one, mend="")), one.mend, not one.lost) for one in read.flaws)
+    except RagcError as error:
+        yield SetupFinding(False, error.what, error.mend)
 
 
 def _check_model(role: str, name: str, provider: ProviderSettings, project: Project) -> SetupFinding:

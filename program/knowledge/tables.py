@@ -21,11 +21,11 @@ from sqlglot import exp
 
 from program.errors import KnowledgeError
 from program.knowledge.sql_gate import check_sql
-from program.knowledge.tables_csv import load_folder
+from program.knowledge.tables_csv import WRITTEN, Templates, load_folder
 from program.models.embedded.encoder import Embedder
 from program.models.table_rows import SHOWN_ROWS, RowQuery, RowReader
 from program.models.table_schema import Schema, read_schema
-from program.passage import COMPUTED, NO_FILTERS, SELECTED, Filters, Passage, Source, SourceCard
+from program.passage import COMPUTED, NO_FILTERS, SELECTED, Filters, Passage, ReadReport, Source, SourceCard
 
 SECONDS = 2.0
 SHOWN_WRITTEN = 40
@@ -57,12 +57,14 @@ class TableSource(Source):
         self._shown = self._url.render_as_string(hide_password=True) if self._url else str(place)
         # An in-memory database lives in one connection, which threads must take in turn.
         self._turn = nullcontext() if self._url else threading.Lock()
-        self._engine = _open_database(self._url) if self._url else _open_folder(self._file)
+        self.read, self._templates = ReadReport(), Templates()
+        """What was read of the files of a folder; how its amounts are shown."""
+        self._engine = _open_database(self._url) if self._url else self._load_folder(card.name)
         self.loaded = "" if self._url else self.digest
         """Identifies the rows of CSV files, which were read just now; empty for a database, whose rows may change."""
         with self._connected() as connection:
-            self.schema: Schema = read_schema(connection)
-        if not self.schema.tables:
+            self.schema: Schema = _hide_written(read_schema(connection))
+        if not self.schema.tables and self._url:
             raise KnowledgeError(f"The database of {card.name} has no table.", "Correct its url in ragc.toml.")
         self._reader = RowReader(self.schema, embedder, lambda sql: self.rows(sql)[1])
         self.columns = {table.name: [column.name for column in table.columns] for table in self.schema.tables}
@@ -130,7 +132,8 @@ class TableSource(Source):
         if value is None and (asked.operation or not rows):
             return None
         subject = asked.table.replace("_", " ").capitalize()
-        said = [f"{subject}{asked.where}: {asked.computed} {show_value(value)}."] if asked.operation else []
+        figure = self._templates.get((asked.table, asked.measure), "{}").format(show_value(value))
+        said = [f"{subject}{asked.where}: {asked.computed} {figure}."] if asked.operation else []
         lines, shown = [*said, *_format_rows(names, rows)], f"{asked.computed}{asked.where}"
         return self._make_passage([asked.table], shown, lines, asked.confidence, method, asked.sql)
 
@@ -146,13 +149,22 @@ class TableSource(Source):
         tables = [name for name in self.columns if name.lower() in read]
         some = f" (the first {SHOWN_WRITTEN} of {len(rows)} rows)" if len(rows) > SHOWN_WRITTEN else ""
         lines = _format_rows(names, rows, SHOWN_WRITTEN)
-        return self._make_passage(tables, ", ".join(names) + some, lines, 1.0, "sql", " ".join(sql.split()))
+        shown = ", ".join(name for name in names if not name.endswith(WRITTEN))
+        return self._make_passage(tables, shown + some, lines, 1.0, "sql", " ".join(sql.split()))
 
     def _make_passage(
         self, tables: Sequence[str], shown: str, lines: Sequence[str], score: float, method: str, sql: str
     ) -> Passage:
         title = f"{' and '.join(tables)} > {shown}"
         return Passage(f"{self.name}/{tables[0]}", self.name, title, "\n".join(lines), score, method, reason=sql)
+
+    def _load_folder(self, base: str) -> Engine:
+        engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+        with engine.begin() as connection:
+            self.read, self._templates = load_folder(self._file, connection, base)
+        with engine.connect() as connection:
+            connection.execute(text("PRAGMA query_only = ON"))
+        return engine
 
     @contextmanager
     def _connected(self, seconds: float | None = None) -> Iterator[Connection]:
@@ -186,19 +198,10 @@ def _limit_time(connection: Connection, seconds: float | None) -> Iterator[None]
         driver.set_progress_handler(None, 0)
 
 
-def _open_folder(folder: Path) -> Engine:
-    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
-    try:
-        with engine.begin() as connection:
-            load_folder(folder, connection)
-        with engine.connect() as connection:
-            connection.execute(text("PRAGMA query_only = ON"))
-    except SQLAlchemyError as error:
-        raise KnowledgeError(
-            f"The CSV files in {folder} make no tables: {_first_line(error)}.",
-            "Give the files and their columns plain names.",
-        ) from error
-    return engine
+def _hide_written(schema: Schema) -> Schema:
+    """Return a schema without the columns that hold amounts as they are written."""
+    plain = {t.name: tuple(column for column in t.columns if not column.name.endswith(WRITTEN)) for t in schema.tables}
+    return replace(schema, tables=tuple(replace(table, columns=plain[table.name]) for table in schema.tables))
 
 
 def _parse_url(place: str) -> URL:
@@ -242,9 +245,13 @@ def show_value(value: Any) -> str:
 
 
 def _format_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int = SHOWN_ROWS) -> list[str]:
-    """Return an item of `column: value` for each row that is shown."""
-    pairs = ([(name, value) for name, value in zip(names, row, strict=True) if value is not None] for row in rows)
-    return ["* " + ", ".join(f"{name}: {show_value(value)}" for name, value in row) for row in [*pairs][:most]]
+    """Return an item of `column: value` for each row that is shown, amounts as they are written."""
+    lines = []
+    for row in rows[:most]:
+        values = dict(zip(names, row, strict=True))
+        shown = [(name, values.get(name + WRITTEN) or value) for name, value in values.items() if WRITTEN not in name]
+        lines.append("* " + ", ".join(f"{name}: {show_value(value)}" for name, value in shown if value is not None))
+    return lines
 
 
 def _first_line(error: Exception) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class _Token:
     def __init__(self, match: re.Match[str]) -> None:
         self.text, self.start, self.low = match.group(), match.start(), match.group().casefold()
         self.number = self.low[0].isdigit()
-        self.stem = self.low.replace(",", "") if self.number else stem_word(self.low)
+        self.stem = self.low.replace(",", "") if self.number else stem_word(_drop_accents(self.low))
         before = match.string[: self.start].rstrip(" \"'“(")
         self.capital = self.text[0].isupper() and bool(before) and before[-1] not in ".?!:;-\n"
         self.telling = self.number or (self.low not in UNTELLING and len(self.low) > 1)
@@ -92,7 +93,11 @@ def _split(text: str) -> list[_Token]:
 
 
 def _name_stems(*named: Column | TableSchema) -> set[str]:
-    return {stem_word(word) for one in named for word in one.words}
+    return {stem_word(_drop_accents(word)) for one in named for word in one.words}
+
+
+def _drop_accents(word: str) -> str:
+    return "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
 
 
 class RowReader:
@@ -192,7 +197,8 @@ class _Reading:
     def _add_values(self, column: Column, values: Sequence[str], sql: str = "{}") -> bool:
         kept = [*dict.fromkeys(values)]
         listed = ", ".join(_literal(value if sql == "{}" else value.lower()) for value in kept)
-        return self._add(column, f"is {' or '.join(kept)}", f"{sql} IN ({listed})")
+        shown = {_drop_accents(value).casefold(): value for value in reversed(kept)}
+        return self._add(column, f"is {' or '.join(reversed(shown.values()))}", f"{sql} IN ({listed})")
 
     def _quote(self, name: str) -> str:
         return str(exp.to_identifier(name, quoted=True).sql(dialect=self.reader.dialect))
@@ -221,8 +227,8 @@ class _Reading:
             for at in range(len(stems) - length + 1):
                 hits = self.words.cells.get(stems[at : at + length])
                 if hits and self._use(self.tokens[at].start, self.tokens[at + length - 1].start + 1):
-                    column, value = max(hits, key=lambda hit: not _name_stems(hit[0]).isdisjoint(stems))
-                    found[column].append(value)
+                    column, _ = max(hits, key=lambda hit: not _name_stems(hit[0]).isdisjoint(stems))
+                    found[column] += [value for other, value in hits if other == column]
         for column, values in found.items():
             self._add_values(column, values)
 
@@ -233,7 +239,8 @@ class _Reading:
         if not hits and len(token.low) >= LONG:
             near = difflib.get_close_matches(token.stem, [stems[0] for stems in cells if len(stems) == 1], 1, ALIKE)
             hits = [hit for stem in near for hit in cells[stem,]]
-        return len(hits) == 1 and self._add_values(hits[0][0], [hits[0][1]])
+        alike = {(column, tuple(one.stem for one in _split(value))) for column, value in hits}
+        return len(alike) == 1 and self._add_values(hits[0][0], [value for _, value in hits])
 
     def _find_bounds(self) -> None:
         column = self._choose_measure([self.question], 0.0)

@@ -86,9 +86,9 @@ class Piece(NamedTuple):
 
 @lru_cache(maxsize=PIECES_KEPT)
 def split_pieces(text: str) -> tuple[Piece, ...]:
-    """Return what can be quoted of a passage: its sentences, the cells of its rows and its lines of code, in order.
+    """Return what can be quoted of a passage, in order.
 
-    A line is a paragraph, an item of a list behind `- `, a row `header: value; header: value`, or code between fences.
+    It is its sentences, the cells of its rows and its lines of code. A line is a paragraph, an item of a list behind `- `, a row `header: value; header: value`, or code between fences.
     Headings are left out.
     """
     return tuple(

@@ -152,7 +152,10 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
 
 
 def open_library(project: Project, models: Models | None = None, progress: Advance | None = None) -> Library:
-    """Open a project's sources, what changed indexed first. Raises `KnowledgeError`."""
+    """Open a project's sources, what changed indexed first. Raises `KnowledgeError`.
+
+    A log warning says how many of its files were not read.
+    """
     from program.knowledge.index.build import INDEX, update_index
     from program.knowledge.ingest.folder import list_bases
     from program.knowledge.library import open_bases, open_sources
@@ -164,8 +167,13 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     embedder.remember_in(project.private)
     models.reader.remember_in(project.private)
     documents, extra = list_bases(project), open_sources(project, embedder)
-    update_index(project, progress)
+    read = update_index(project, progress)
     library = open_bases(project, documents, project.private / INDEX, embedder, extra)
+    library.read += read
+    if unread := library.read.tell_unread():
+        near = project.folder.is_relative_to(Path.cwd())
+        folder = os.path.relpath(project.folder) if near else str(project.folder)
+        _log.warning("%s: ragc index %s", unread, shlex.quote(folder))
     library.remember_in(project.private)
     return library
 

@@ -291,17 +291,6 @@ def test_what_the_system_refuses_is_bad_input_and_no_fault_of_ragc(ragc, tmp_pat
     assert "exists" in err and "fault" not in err
 
 
-def test_index_names_and_counts_what_it_skipped(own_shop):
-    (own_shop / "knowledge/product/manual.pdf").write_bytes(b"%PDF-1.7 broken")
-    (own_shop / "knowledge/product/logo.png").write_bytes(b"\x89PNG")
-    told = invoke("index", own_shop)
-    assert told.exit_code == 0
-    assert "2 skipped:" in told.stderr and "skipped product/manual.pdf: no readable .pdf file" in told.stderr
-    report = invoke_json("index", own_shop)
-    assert [skipped["path"] for skipped in report["skipped"]] == ["product/logo.png", "product/manual.pdf"]
-    assert report["unchanged"]
-
-
 def test_search_tells_which_source_it_had_to_do_without(own_shop):
     add_toml(own_shop, '[knowledge.stock]\nkind = "http"\nurl = "http://127.0.0.1:9/{query}"\ntext = "/t"')
     told = invoke("search", own_shop, "How often is the kettle descaled?", "--json")

@@ -1,5 +1,6 @@
 """Each public layout becomes a knowledge base and labelled questions that the check lets pass."""
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,38 @@ def test_a_limit_takes_the_first_questions_and_a_large_corpus_is_not_skipped(imp
     assert Project.open(tmp_path / "project").settings.knowledge["hotpotqa"].max_megabytes == 1
 
 
+ROWS = [
+    ["Question", "Answer", "Context"],
+    ["Where is the Wren made?", "Oslo", "The Wren, a kettle, is made in Oslo; by hand."],
+    ["", "Rome", "The Kite is made in Rome."],
+    ["What does the Kite cost?", "", ""],
+    ["Who made the Merle?", "Ann", ""],
+    ["Wo ist das Café?", "Malmö", "Das Café ist in Malmö."],
+]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_a_table_of_questions_is_read_as_tables_are_and_rows_left_out_are_counted(tmp_path, separator, encoding):
+    source = tmp_path / "faq.csv"
+    with source.open("w", encoding=encoding, newline="") as file:
+        csv.writer(file, delimiter=separator).writerows(ROWS)
+    report = import_set(tmp_path / "project", source, base="faq")
+    found = checked(tmp_path / "project")
+    assert {name: question.answer for name, question in found.items()} == {
+        "faq-1": "Oslo",
+        "faq-4": "Ann",
+        "faq-5": "Malmö",
+    }
+    assert (report.questions, report.passages, found["faq-5"].facts) == (3, 2, ("Malmö",))
+    assert [(flaw.what, flaw.line, flaw.path) for flaw in report.flaws if "Windows" not in flaw.what] == [
+        ("1 row without a question; left out", 3, "faq.csv"),
+        ("1 row with neither context nor answer; left out", 4, "faq.csv"),
+        ("1 row without a context, so that the answer has no evidence", 5, "faq.csv"),
+    ]
+    assert all(flaw.mend for flaw in report.flaws)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "more", "complaint"),
     [
@@ -98,6 +131,7 @@ def test_a_limit_takes_the_first_questions_and_a_large_corpus_is_not_skipped(imp
         ("a.csv", "question,answer\nWho?,Ann\n", {}, "brings no passages"),
         ("a.csv", "name\nAnn\n", {}, "names no column `question`, but name"),
         ("a.csv", (SETS / "faq.csv").read_text(), {"base": "../up"}, "no name for a knowledge base"),
+        ("a.csv", "\0\0", {}, "was not read: binary"),
         ("", "", {}, "nothing at"),
     ],
 )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index import store
@@ -26,8 +27,9 @@ from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords, weigh_texts
 from program.knowledge.index.store import MEND, Index, place_index
 from program.knowledge.ingest.folder import (
+    PARSER_VERSION,
     BaseSpec,
-    SkippedFile,
+    FolderContents,
     fingerprint_files,
     link_superseded,
     list_bases,
@@ -35,7 +37,7 @@ from program.knowledge.ingest.folder import (
 )
 from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
-from program.passage import Passage, embedding_text, keyword_text
+from program.passage import Flaw, Passage, ReadReport, embedding_text, keyword_text
 from program.settings import Settings
 from program.storage import ASIDE, DiskCache, write_whole
 
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from program.knowledge.index.qdrant import QdrantVectors
 
 INDEX = "index"  # the folder of the index in a project's private folder
-FINGERPRINT = "seen"  # the file that says what the documents looked like when they were indexed
+SEEN = "seen"  # the file that says what the documents looked like when they were indexed, and what was not read
 PARSED = "parsed.sqlite"
 ENGINES = ("local", "ray")
 CHUNK = 128  # texts embedded between two reports of progress
@@ -52,6 +54,7 @@ SERVER_ABOVE = 200_000
 
 Advance = Callable[[int, int], None]  # called with the texts embedded so far and in all
 _LOG = logging.getLogger(__name__)
+_SEEN = TypeAdapter(tuple[str, ReadReport])  # a fingerprint of the files, and what was read of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,7 @@ class IndexReport:
     embedded: int  # texts that were embedded now
     reused: int  # passages whose vectors came from the last index
     unchanged: bool  # whether the index was up to date
-    skipped: tuple[SkippedFile, ...] = ()  # files that were not read
-    warnings: tuple[str, ...] = ()  # what is wrong with the files that were read
+    flaws: tuple[Flaw, ...] = ()  # what of the files was not read, or is probably not meant
     seconds: float = 0.0  # time that it took
 
 
@@ -103,29 +105,36 @@ def index_project(
     spread = nullcontext() if engine == "local" else embed_over_ray(partial(Embedder, embedder.name), workers)
     with spread as fan:
         report = build_index(bases, place, embedder, progress, IndexSettings.from_project(project.settings), fan)
-    write_whole(place / FINGERPRINT, seen.encode())
+    unread = sum(flaw.unread for flaw in report.flaws)
+    write_whole(place / SEEN, _SEEN.dump_json((seen, ReadReport(report.documents + unread, report.flaws))))
     return report
 
 
-def update_index(project: Project, progress: Advance | None = None) -> None:
+def update_index(project: Project, progress: Advance | None = None) -> ReadReport:
     """Index a project that was never indexed, or that changed since it was.
 
-    Where the index cannot be written, a log warning says that answers are of the old one. Raises as `index_project`.
+    What was read of its files is returned. Where the index cannot be written, a log warning says that answers are of
+    the old one. Raises as `index_project`.
     """
     place, bases = project.private / INDEX, list_bases(project)
     if not bases:
-        return
-    try:
-        seen = (place / FINGERPRINT).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        seen = ""
+        return ReadReport()
+    seen, read = _read_seen(place)
     indexed = (place / store.CURRENT).is_file()
     if indexed and seen == _fingerprint_project(project, bases):
-        return
+        return read
     if indexed and not os.access(place, os.W_OK):
         _LOG.warning("%s may have changed since it was indexed, and %s cannot be written.", project.folder, place)
-        return
+        return read
     index_project(project, progress)
+    return _read_seen(place)[1]
+
+
+def read_files(project: Project) -> FolderContents:
+    """Return the documents of a project's bases, parsed where the cache lacks them."""
+    file = project.private / INDEX / PARSED
+    cache = DiskCache(file) if file.is_file() else None
+    return link_superseded([read_base(base, cache) for base in list_bases(project)])
 
 
 def build_index(
@@ -177,8 +186,7 @@ def build_index(
             embedded=embedded,
             reused=reused,
             unchanged=previous == name and held,
-            skipped=tuple(contents.skipped),
-            warnings=tuple(map(str, contents.flaws)),
+            flaws=tuple(contents.flaws),
             seconds=time.monotonic() - began,
         )
 
@@ -209,7 +217,14 @@ def open_index(folder: str | Path, embedder: Embedder, settings: IndexSettings =
 
 def _fingerprint_project(project: Project, bases: Sequence[BaseSpec]) -> str:
     keyword = project.settings.keyword
-    return fingerprint_files(bases, repr((store.FORMAT, keyword.stem, keyword.stop_words)))
+    return fingerprint_files(bases, repr((store.FORMAT, PARSER_VERSION, keyword.stem, keyword.stop_words)))
+
+
+def _read_seen(place: Path) -> tuple[str, ReadReport]:
+    try:
+        return _SEEN.validate_json((place / SEEN).read_bytes())
+    except (OSError, ValidationError):
+        return "", ReadReport()
 
 
 @contextmanager

@@ -12,11 +12,13 @@ What a browser hides is left out, and so is the mark of a footnote.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import groupby, pairwise, takewhile
 
 from bs4.element import NavigableString, Tag
+
+from program.models.text import BULLET
 
 LINES = "data-lines-of-source"
 """The attribute that holds the first line of an element in its file, from 0, and the line behind its last."""
@@ -25,6 +27,7 @@ PLACE = "lines-of-source"
 INNER_HEADING = 4  # the level of a heading inside a list, a quotation or a cell, which begins no section
 MOST_SPANNED = 1000  # columns or rows of one cell, as in a browser
 ITEM_ENDS = ".:;,!?"
+NARROW = 50  # characters of a line that no column was too narrow for
 _HIDDEN = frozenset("head title script style noscript template iframe object svg audio video canvas input rp".split())
 _LISTS = frozenset(("ul", "ol", "menu", "dl"))
 _BLOCK = frozenset(
@@ -90,6 +93,25 @@ def fence_code(code: str, language: str = "") -> str:
     """Return code between fences that no line of its own ends."""
     fence = max(["```", *(f"{run}`" for run in re.findall(r"^ {0,3}(`{3,})", code, re.MULTILINE))], key=len)
     return f"{fence}{language}\n{code}\n{fence}"
+
+
+def unwrap_lines(lines: Sequence[str]) -> str:
+    """Return a paragraph without the line ends that its width made.
+
+    There the next word had no room.
+    """
+    width = max(NARROW, *map(len, lines))
+    text = lines[0].rstrip()
+    for before, line in pairwise(lines):
+        wrapped = len(before.rstrip()) + 1 + len(line.split()[0]) > width and not BULLET.match(line)
+        text += f" {line.strip()}" if wrapped else f"\n{line.rstrip()}"
+    return text
+
+
+def unwrap_text(text: str) -> str:
+    """Return a text whose paragraphs are unwrapped."""
+    runs = (list(run) for written, run in groupby(text.split("\n"), lambda line: bool(line.strip())) if written)
+    return "\n\n".join(map(unwrap_lines, runs))
 
 
 def is_hidden(tag: Tag) -> bool:
@@ -312,19 +334,15 @@ def _read_table(table: Tag, header_row: bool) -> Iterator[tuple[str, tuple[int, 
         named = [(headers[at], cell.text or "-" * (at in blank)) for at, cell in enumerate(cells)]
         if len(cells) > 1 and all(cell is cells[0] for cell in cells):  # a heading among the rows
             named = [("", cells[0].text)]
-        yield format_cells(named, side=bool(cells) and cells[0].heads), _lines_of(tag)
+        elif len(cells) > 1 and cells[0].heads and not any(headers):  # a header beside its values
+            named = [(cells[0].text, format_row(named[1:]))]
+        yield format_row(named), _lines_of(tag)
 
 
-def format_cells(cells: Sequence[tuple[str, str]], side: bool = False) -> str:
-    """Return a row, pairs of a header and a value, as one line.
-
-    With `side` its first cell is the header of the others.
-    """
-    first, *rest = [(header, value) for header, value in cells if value] or [("", "")]
-    values = [f"{header}: {value}" if header else value for header, value in (first, *rest)]
-    if side and rest and not any(header for header, _ in (first, *rest)):
-        return f"{values[0]}: {'; '.join(values[1:])}"
-    return "; ".join(values)
+def format_row(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return a row of a table, headers and values, as one line `header: value; header: value`."""
+    one_line = ((" ".join(key.split()), " ".join(value.split())) for key, value in pairs)
+    return "; ".join(f"{key}: {value}" if key else value for key, value in one_line if value)
 
 
 def _lay_out(rows: Sequence[Tag]) -> list[list[_Cell]]:

@@ -1,12 +1,10 @@
-"""Markdown, HTML and Word files as blocks of plain text, each through a tree of HTML; and PDF files as pages."""
+"""Markdown, HTML and Word files as blocks of plain text, each through a tree of HTML."""
 
 from __future__ import annotations
 
 import io
-import logging
 import re
 import zipfile
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,21 +18,19 @@ from program.passage import Flaw
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
-    from pypdf import PdfReader
 
 _FURNITURE = ("nav", "header", "footer", "aside", "form")  # of the site, where `_is_furniture` says so
 _MAIN = ("main", "article", "[role=main]", "body")
 _DATES = ("article:modified_time", "article:published_time", "date", "dc.date", "dcterms.modified", "last-modified")
 _MAIN_SHARE = 0.3  # of a page's text that its <main> or <article> must hold to stand for it
 _WRAPPER = 0.5  # of a page's text from which on a form is the page
-_HYPHEN = re.compile(r"(?<=[^\W\d_])-\n(?=[a-z])")  # a word that a PDF's line parts
 _UNPACKED = 20  # times its own size that a Word file may unpack to
 _RAW_HTML = ("html_block", "html_inline")
 _MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 class UnreadableFile(RagcError):
-    """A file that cannot be read; `what` is the reason, without the file's name."""
+    """A file that cannot be read; `what` is the reason, without the file's name and a stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +40,6 @@ class Page:
     blocks: list[Block]
     about: Metadata
     link: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PdfPage:
-    """A page's text under a chain of bookmarks; numbers count from 1."""
-
-    number: int
-    bookmarks: tuple[str, ...]
-    text: str
 
 
 def read_markdown(text: str) -> list[Block]:
@@ -101,35 +88,14 @@ def convert_docx(content: bytes, max_bytes: int) -> Page:
             size = sum(part.file_size for part in parts.infolist())
             core = parts.read("docProps/core.xml") if "docProps/core.xml" in parts.namelist() else b""
     except zipfile.BadZipFile as error:
-        raise UnreadableFile("no Word document (.docx), or an encrypted one") from error
+        raise UnreadableFile("no Word document (.docx), or an encrypted one", "Save it anew as .docx.") from error
     if size > max(max_bytes, _UNPACKED * len(content)):
-        raise UnreadableFile(f"it unpacks to {size / 1e6:.0f} MB")
+        raise UnreadableFile(f"it unpacks to {size / 1e6:.0f} MB", "Cut it up, or raise max_megabytes.")
     pictures: Any = mammoth.images.img_element(lambda _: {})
     html = mammoth.convert_to_html(io.BytesIO(content), convert_image=pictures).value
     title = re.search(rb"<dc:title>([^<]*)</dc:title>", core)
     about = read_fields({"title": title[1].decode("utf-8", "replace") if title else ""})
     return Page(read_blocks(_parse_html(html), header_row=True), about)
-
-
-def read_pdf(content: bytes) -> tuple[str, list[PdfPage]]:
-    """Return a PDF's title and pages. Raises `UnreadableFile` without readable text."""
-    from pypdf import PdfReader
-
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what is wrong with a file is told once, by its name
-    reader = PdfReader(io.BytesIO(content))
-    if reader.is_encrypted and not reader.decrypt(""):
-        raise UnreadableFile("it is encrypted; save it without a password")
-    title = str((reader.metadata and reader.metadata.title) or "")
-    bookmarks = _read_bookmarks(reader)
-    pages: list[PdfPage] = []
-    above: tuple[str, ...] = ()
-    for number, page in enumerate(reader.pages, 1):
-        above = bookmarks.get(number, above)
-        lines = "\n".join(line.strip() for line in page.extract_text().split("\n"))
-        pages.append(PdfPage(number, above, _HYPHEN.sub("", lines).strip()))
-    if pages and not any(page.text for page in pages):
-        raise UnreadableFile("it holds no text, only pictures of it; run it through OCR first")
-    return " ".join(title.split()), pages
 
 
 def _parse_html(content: bytes | str, raw: bool = True) -> BeautifulSoup:
@@ -160,25 +126,3 @@ def _read_head(soup: BeautifulSoup) -> Metadata:
     as_of = next((found.isoformat() for text in written if (found := parse_day(text))), "")
     title = named.get("og:title") or (soup.title.get_text() if soup.title else "")
     return read_fields({"title": title, "as_of": as_of})
-
-
-def _read_bookmarks(reader: PdfReader) -> dict[int, tuple[str, ...]]:
-    """Return the chain of bookmarks at each page that one of them leads to."""
-    found: dict[int, tuple[str, ...]] = {}
-
-    def walk_outline(items: Sequence[Any], above: tuple[str, ...]) -> None:
-        last = above
-        for item in items:
-            if isinstance(item, list):
-                walk_outline(item, last)
-                continue
-            last = (*above, " ".join(str(item.title).split()))
-            page = reader.get_destination_page_number(item)
-            if page is not None and page >= 0:
-                found.setdefault(page + 1, last)
-
-    try:
-        walk_outline(reader.outline, ())
-    except Exception:  # bookmarks are a nicety: a PDF whose outline is broken still has its text
-        return {}
-    return found

@@ -21,7 +21,7 @@ from program.errors import KnowledgeError
 from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.sections import READ, Document, Parsed, parse_file
 from program.knowledge.project import Project
-from program.passage import Flaw, Passage, SourceCard
+from program.passage import Flaw, Passage, ReadReport, SourceCard
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES, DocumentsSettings, WebSettings
 from program.storage import DiskCache
 
@@ -29,8 +29,13 @@ KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
 """The kinds that are folders of files, each with the `method` of its passages."""
 PARSER_VERSION = 6  # raised when the same bytes give other passages
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_CACHED = TypeAdapter[Parsed | str](Parsed | str)  # what the cache holds of a file: why it cannot be read, too
-_MAX_NAMED = 3  # files that were skipped, named where nothing was read
+_CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too
+_MAX_NAMED = 3  # files that were not read, named where nothing was
+_REMEDIES = {
+    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods"), "Save each sheet as .csv."),
+    **dict.fromkeys((".pptx", ".ppt", ".odp", ".doc", ".odt", ".rtf"), "Save it as .pdf or .docx."),
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".tif", ".tiff", ".webp"), "Save the text in it as .txt."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +60,22 @@ class BaseSpec:
         return SourceCard(self.name, self.kind, self.about, tuple(self.asks), tuple(self.not_))
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedFile:
-    """A file that was not read: its path `<base>/<file>`, and why."""
-
-    path: str
-    reason: str
-
-
 @dataclass(slots=True)
 class FolderContents:
-    """The documents of bases in order of path, skipped files, flaws of the others."""
+    """The documents of bases in order of path, and what of the folders was not read."""
 
     documents: list[Document] = field(default_factory=list)
-    skipped: list[SkippedFile] = field(default_factory=list)
     flaws: list[Flaw] = field(default_factory=list)
 
     @property
     def passages(self) -> list[Passage]:
         """Every passage of every document, in order."""
         return [p for document in self.documents for p in document.passages]
+
+    @property
+    def report(self) -> ReadReport:
+        """The number of files, and the flaws."""
+        return ReadReport(len(self.documents) + sum(flaw.unread for flaw in self.flaws), tuple(self.flaws))
 
 
 def list_bases(project: Project) -> list[BaseSpec]:
@@ -100,13 +101,13 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
     """
     contents, place = FolderContents(), Path(base.path)
     fresh: dict[str, bytes] = {}
-    for file, relative in _list_files(base, contents.skipped):
+    for file, relative in _list_files(base, contents.flaws):
         path = f"{base.name}/{relative}".encode(errors="backslashreplace").decode()
-        try:
-            document, flaws = _read_document(base, file, path, cache, fresh)
-        except UnreadableFile as error:
-            contents.skipped.append(SkippedFile(path, error.what))
+        read = _read_document(base, file, path, cache, fresh)
+        if isinstance(read, Flaw):
+            contents.flaws.append(read)
             continue
+        document, flaws = read
         passages = tuple(replace(p, source=base.name, method=KINDS[base.kind]) for p in document.passages)
         contents.documents.append(replace(document, passages=passages))
         empty = [] if passages else [Flaw("holds no text", lost=False)]
@@ -120,11 +121,11 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
         )
     _drop_repeated_ids(contents)
     if not contents.passages:
-        left_out = [f"{one.path}: {one.reason.rstrip('.')}" for one in contents.skipped[:_MAX_NAMED]]
-        left_out += [f"{more} more"] if (more := len(contents.skipped) - _MAX_NAMED) > 0 else []
-        skipped = f" (skipped: {'; '.join(left_out)})" if left_out else ""
+        unread = [f"{flaw.path} {flaw.what}" for flaw in contents.flaws if flaw.unread]
+        unread[_MAX_NAMED:] = [f"{len(unread) - _MAX_NAMED} more"] * (len(unread) > _MAX_NAMED)
+        why = f" ({'; '.join(unread)})" if unread else ""
         raise KnowledgeError(
-            f"The knowledge base {base.name!r} holds no text: {place}{skipped}.",
+            f"The knowledge base {base.name!r} holds no text: {place}{why}.",
             f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{base.name}] in ragc.toml.",
         )
     return contents
@@ -139,7 +140,6 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
     whole = FolderContents()
     for base in bases:
         whole.documents += base.documents
-        whole.skipped += base.skipped
         whole.flaws += base.flaws
     passages = {d.path: [p.id for p in d.passages] for d in whole.documents}
     for passage in whole.passages:
@@ -180,7 +180,7 @@ def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
     return digest.hexdigest()
 
 
-def _list_files(base: BaseSpec, skipped: list[SkippedFile]) -> Iterator[tuple[Path, str]]:
+def _list_files(base: BaseSpec, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
     """Yield files with their relative posix path, sorted by it on every machine."""
     path = Path(base.path)
     if path.is_file():
@@ -193,7 +193,8 @@ def _list_files(base: BaseSpec, skipped: list[SkippedFile]) -> Iterator[tuple[Pa
         )
 
     def skip_entry(entry: Path, reason: str) -> None:
-        skipped.append(SkippedFile(f"{base.name}/{entry.relative_to(path).as_posix()}", reason))
+        name = f"{base.name}/{entry.relative_to(path).as_posix()}"
+        flaws.append(make_unread(name, reason, "Move what it holds into the folder."))
 
     def skip_folder(folder: Path, reason: str | None) -> None:
         skip_entry(folder, f"a folder that is not looked into: {reason}")
@@ -213,37 +214,51 @@ def _list_files(base: BaseSpec, skipped: list[SkippedFile]) -> Iterator[tuple[Pa
     yield from sorted(pairs, key=lambda pair: (pair[1], str(pair[0])))
 
 
-def _read_document(base: BaseSpec, file: Path, path: str, cache: DiskCache | None, fresh: dict[str, bytes]) -> Parsed:
-    """Return a file's document and flaws; what the cache lacks is added to `fresh`."""
-    content = _read_bytes(file, base.max_megabytes)
+def make_unread(path: str, reason: str, mend: str, lost: bool = True) -> Flaw:
+    """Return the flaw of a file that is not read."""
+    return Flaw(f"was not read: {reason.rstrip('.')}", mend, path=path, unread=True, lost=lost)
+
+
+def refuse_kind(path: str, kinds: Sequence[str]) -> Flaw:
+    """Return the flaw of an entry whose ending is none of those that are read."""
+    mend = _REMEDIES.get(Path(path).suffix.lower(), "Save it as one of them.")
+    return make_unread(path, f"only {', '.join(kinds)} files are read", mend, lost=False)
+
+
+def _read_document(
+    base: BaseSpec, file: Path, path: str, cache: DiskCache | None, fresh: dict[str, bytes]
+) -> Parsed | Flaw:
+    """Return a file's document and flaws, or why it is not read; what the cache lacks is added to `fresh`."""
+    if file.suffix.lower() not in READ:
+        return refuse_kind(path, READ)
+    try:
+        content = _read_bytes(file, base.max_megabytes)
+    except UnreadableFile as error:
+        return make_unread(path, error.what, error.mend)
     key = f"{PARSER_VERSION} {base.chunk_tokens} {base.max_megabytes} {hashlib.sha256(content).hexdigest()} {path}"
     kept = cache.get([key]) if cache else {}
+    with suppress(KeyError, ValidationError):  # not kept, or damaged
+        return _CACHED.validate_json(kept[key])
     try:
-        parsed: Parsed | str = _CACHED.validate_json(kept[key])
-    except (KeyError, ValidationError):  # not kept, or damaged
-        try:
-            parsed = parse_file(path, content, base.chunk_tokens, base.max_megabytes)
-        except UnreadableFile as error:
-            parsed = error.what
-        fresh[key] = orjson.dumps(parsed)
-    if isinstance(parsed, str):
-        raise UnreadableFile(parsed)
+        parsed: Parsed | Flaw = parse_file(path, content, base.chunk_tokens, base.max_megabytes)
+    except UnreadableFile as error:
+        parsed = make_unread(path, error.what, error.mend)
+    fresh[key] = orjson.dumps(parsed)
     return parsed
 
 
 def _read_bytes(file: Path, megabytes: float) -> bytes:
     """Return the bytes of a file, or raise `UnreadableFile`."""
-    if file.suffix.lower() not in READ:
-        raise UnreadableFile(f"only {', '.join(READ)} files are read")
     try:
         status = file.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise UnreadableFile("not a regular file")
+            raise UnreadableFile("not a regular file", "Put a file in its place.")
         if status.st_size > megabytes * 1e6:
-            raise UnreadableFile(f"it has {status.st_size / 1e6:.1f} MB, and max_megabytes is {megabytes:g}")
+            why = f"it has {status.st_size / 1e6:.1f} MB, and max_megabytes is {megabytes:g}"
+            raise UnreadableFile(why, "Cut it up, or raise max_megabytes.")
         return file.read_bytes()
     except OSError as error:
-        raise UnreadableFile(f"cannot be read: {error.strerror}") from error
+        raise UnreadableFile(f"{error.strerror}", "Mend access to it.") from error
 
 
 def _drop_repeated_ids(contents: FolderContents) -> None:

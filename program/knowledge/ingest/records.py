@@ -1,19 +1,21 @@
-"""Rows of a .csv or .jsonl file, each the content of one passage."""
+"""Rows of a table or .jsonl file, each the content of one passage."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
+from program.knowledge.ingest.blocks import format_row, unwrap_text
+from program.knowledge.ingest.csv_rows import read_csv
 from program.knowledge.ingest.metadata import Metadata, read_fields
 from program.passage import Flaw
 
 TEXT_KEYS = ("text", "contents", "content", "body")
 ID_KEYS = ("_id", "id")
-MAX_CELL = 16 * 1024 * 1024  # characters; csv's own 131,072 is below a long page
+DATED = ("as_of", "authority")
+NAMED = (*ID_KEYS, *DATED, "title")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +29,26 @@ class Row:
     metadata: Metadata
 
 
-def read_rows(text: str, suffix: str) -> tuple[list[Row], list[Flaw]]:
-    """Return the rows of a .jsonl or .csv file, and what is wrong with it."""
+def read_rows(text: str, suffix: str) -> tuple[str, list[Row], list[Flaw]]:
+    """Return the title, the rows and the flaws of a .jsonl file or a table."""
     rows: list[Row] = []
-    flaws: list[Flaw] = []
-    found = _read_jsonl(text, flaws) if suffix == ".jsonl" else _read_csv(text, flaws)
-    for fields, first, last in found:
+    title, flaws, found = ("", *_read_jsonl(text)) if suffix == ".jsonl" else _read_table(text)
+    for pairs, first, last in found:
+        fields = dict(reversed(pairs))  # of two with one name the first
         metadata = read_fields(fields)
         flaws.extend(replace(flaw, line=first) for flaw in metadata.flaws)
-        if shown := _text_of(fields):
+        if shown := _text_of(pairs, metadata.attributes):
             key = next((" ".join(str(fields[k]).split()) for k in ID_KEYS if str(fields.get(k, "")).strip()), "")
             rows.append(Row(key or f"row-{len(rows) + 1}", shown, first, last, metadata))
-    return rows, flaws
+    return title, rows, flaws
 
 
-Fields = tuple[dict[str, object], int, int]
+Record = tuple[list[tuple[str, object]], int, int]  # names and values, first line and last
 
 
-def _read_jsonl(text: str, flaws: list[Flaw]) -> Iterator[Fields]:
+def _read_jsonl(text: str) -> tuple[list[Flaw], list[Record]]:
     bad: list[int] = []
+    records: list[Record] = []
     for line, raw in enumerate(text.split("\n"), 1):
         if not raw.strip():
             continue
@@ -54,37 +57,26 @@ def _read_jsonl(text: str, flaws: list[Flaw]) -> Iterator[Fields]:
         except (ValueError, RecursionError):
             fields = None
         if isinstance(fields, dict):
-            yield fields, line, line
+            records.append((list(fields.items()), line, line))
         else:
             bad.append(line)
-    if bad:
-        what = "1 line is no JSON object" if len(bad) == 1 else f"{len(bad)} lines are no JSON objects"
-        flaws.append(Flaw(f"{what}; left out", "Write one object a line.", bad[0]))
+    what = "1 line is no JSON object" if len(bad) == 1 else f"{len(bad)} lines are no JSON objects"
+    return [Flaw(f"{what}; left out", "Write one object a line.", bad[0])] if bad else [], records
 
 
-def _read_csv(text: str, flaws: list[Flaw]) -> Iterator[Fields]:
-    """Yield rows under the header, which tells the separator (, or ; or tab)."""
-    separator = max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    csv.field_size_limit(MAX_CELL)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        start = reader.line_num + 1
-        for cells in reader:
-            fields: dict[str, object] = dict(zip(header, cells, strict=False))
-            if len(cells) > len(header):
-                fields[""] = separator.join(cells[len(header) :])
-            if any(cell.strip() for cell in cells):
-                yield fields, start, reader.line_num
-            start = reader.line_num + 1
-    except csv.Error as error:
-        flaws.append(Flaw(f"reading stopped here: {error}", "Mend the row.", reader.line_num))
+def _read_table(text: str) -> tuple[str, list[Flaw], list[Record]]:
+    table = read_csv(text)
+    pairs = (list[tuple[str, object]](zip_longest(table.header, row.cells, fillvalue="")) for row in table.rows)
+    return table.title, table.flaws, [(one, row.first, row.last) for one, row in zip(pairs, table.rows, strict=True)]
 
 
-def _text_of(fields: Mapping[str, object]) -> str:
-    """Return a record's text, else its fields a line each."""
-    if text := next((str(fields[k]) for k in TEXT_KEYS if str(fields.get(k) or "").strip()), ""):
-        return text.strip()
-    told = {key: value for key, value in fields.items() if value is not None and key not in ("as_of", "authority")}
-    shown = {k: v.strip() if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in told.items()}
-    return "\n".join(f"{key}: {text}" if key else text for key, text in shown.items() if text)
+def _text_of(pairs: Iterable[tuple[str, object]], attributes: Mapping[str, str]) -> str:
+    """Return a record's text, and behind it the fields that are not kept elsewhere; else every field."""
+    told = [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False), v) for k, v in pairs if v is not None]
+    text = next((v.strip() for name in TEXT_KEYS for k, v, _ in told if k == name and v.strip()), "")
+    if not text:
+        return format_row((k, v) for k, v, _ in told if k not in DATED)
+    kept = {(k, v) for k, v in attributes.items()} | {(k, text) for k in TEXT_KEYS}
+    rest = [(k, v) for k, v, raw in told if k not in NAMED and not isinstance(raw, dict | list)]
+    beside = format_row((k, v) for k, v in rest if (k, v.strip()) not in kept)
+    return "\n".join(filter(None, [unwrap_text(text), beside]))

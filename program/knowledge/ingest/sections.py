@@ -8,25 +8,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 
 from semantic_text_splitter import TextSplitter
 
-from program.knowledge.ingest.blocks import Block
-from program.knowledge.ingest.convert import UnreadableFile, convert_docx, convert_html, read_markdown, read_pdf
+from program.knowledge.ingest.blocks import Block, unwrap_lines
+from program.knowledge.ingest.convert import UnreadableFile, convert_docx, convert_html, read_markdown
+from program.knowledge.ingest.csv_rows import SUFFIXES
+from program.knowledge.ingest.decode import decode_text
 from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_matter
+from program.knowledge.ingest.pdf import read_pdf
 from program.knowledge.ingest.records import read_rows
 from program.models.language.fence import remove_invisible
-from program.models.text import BULLET, split_cells, split_sentences
+from program.models.text import split_cells, split_sentences
 from program.passage import Flaw, Passage
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
 
-READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", ".csv", ".jsonl")  # endings of the files that are read
+READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", *SUFFIXES, ".jsonl")  # endings of the files that are read
 TOP = "top"  # the anchor of text above the first heading
 DEEPEST = 3  # headings below ### stay in the text of their section
 TABLE = 8  # times a passage's size above which even a table is cut, between rows
-NARROW = 50  # characters of a line that no column was too narrow for
 NEXT_LINE, NEXT_BLOCK = "\n", "\n\n"
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
 _TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff]|[a-zA-Z\u00c0-\u024f]{1,7}|\w{1,3}|[^\w\s]")
@@ -61,15 +63,16 @@ def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: 
     """Return a file's document, by the ending of `path`. Raises `UnreadableFile`."""
     suffix = Path(path).suffix.lower()
     try:
-        if suffix in (".jsonl", ".csv"):
-            return _parse_records(path, _decode_text(content), suffix)
+        if suffix in (".jsonl", *SUFFIXES):
+            return _parse_records(path, content, suffix)
         about, heading, parts, links = _read_parts(path, content, suffix, limit, megabytes)
         return _make_document(path, heading, parts, about, links), list(about.flaws)
     except UnreadableFile:
         raise
     except Exception as error:  # whatever a parser makes of a broken file, the file alone is lost
         reason = " ".join(str(error).split())[:120].rstrip(".")
-        raise UnreadableFile(f"no readable {suffix} file ({type(error).__name__}: {reason})") from error
+        why = f"no readable {suffix} file ({type(error).__name__}: {reason})"
+        raise UnreadableFile(why, "Open it in the program it is from, and save it anew.") from error
 
 
 def split_blocks(
@@ -111,19 +114,6 @@ def split_paragraphs(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) 
     return "", list(_cut_section(TOP, (), blocks, first_line, limit))
 
 
-def unwrap_lines(lines: Sequence[str]) -> str:
-    """Return a paragraph without the line ends that its width made.
-
-    There the next word had no room.
-    """
-    width = max(NARROW, *map(len, lines))
-    text = lines[0].rstrip()
-    for before, line in pairwise(lines):
-        wrapped = len(before.rstrip()) + 1 + len(line.split()[0]) > width and not BULLET.match(line)
-        text += f" {line.strip()}" if wrapped else f"\n{line.rstrip()}"
-    return text
-
-
 def make_anchor(heading: str, taken: dict[str, int]) -> str:
     """Return GitHub's anchor for a heading; a repeated one gets -1, -2 and so on.
 
@@ -156,36 +146,39 @@ def _read_parts(
 ) -> tuple[Metadata, str, list[TextSection], list[str]]:
     """Return what a file says of itself, its # heading, its sections, and a link to each."""
     if suffix == ".pdf":
-        title, pages = read_pdf(content)
+        title, pages, flaws = read_pdf(content)
         cut = [(page, part) for page in pages for part in split_paragraphs(page.text, 1, limit)[1]]
         slugs = [f"page-{page.number}{part.slug.removeprefix(TOP)}" for page, part in cut]
         parts = [
             replace(part, slug=slug, headings=page.bookmarks) for (page, part), slug in zip(cut, slugs, strict=True)
         ]
-        return Metadata(title=title), "", parts, [f"{path}#page={page.number}" for page, _ in cut]
+        return Metadata(title=title, flaws=tuple(flaws)), "", parts, [f"{path}#page={page.number}" for page, _ in cut]
     if suffix in (".docx", ".html", ".htm"):
         page = convert_docx(content, int(megabytes * 1e6)) if suffix == ".docx" else convert_html(content)
         heading, parts = split_blocks(page.blocks, 1, limit)
         # The document's own heading names it better than the head, which often adds the site's name.
         about = replace(page.about, title=heading or page.about.title)
         return about, heading, parts, [page.link or path] * len(parts)
-    about, body, first_line = split_front_matter(_decode_text(content))
-    markdown = suffix == ".md"
-    heading, parts = (
-        split_blocks(read_markdown(body), first_line, limit) if markdown else split_paragraphs(body, first_line, limit)
-    )
+    text, doubts = decode_text(content)
+    about, body, first_line = split_front_matter(text)
+    about = replace(about, flaws=(*doubts, *about.flaws))
+    if suffix == ".md":
+        heading, parts = split_blocks(read_markdown(body), first_line, limit)
+    else:
+        heading, parts = split_paragraphs(body, first_line, limit)
     return about, heading, parts, [f"{path}:{part.first}-{part.last}" for part in parts]
 
 
-def _parse_records(path: str, text: str, suffix: str) -> Parsed:
-    rows, flaws = read_rows(text, suffix)
-    title, dated = _title_from_name(path), parse_day(Path(path).name)
+def _parse_records(path: str, content: bytes, suffix: str) -> Parsed:
+    text, doubts = decode_text(content)
+    above, rows, flaws = read_rows(text, suffix)
+    title, dated = above or _title_from_name(path), parse_day(Path(path).name)
     passages = []
     for row in rows:
         about = replace(row.metadata, as_of=row.metadata.as_of or dated)
         link = f"{path}:{row.first}-{row.last}"
         passages.append(_make_passage(f"{path}#{row.key}", about.title or title, row.text, about, link))
-    return Document(path, title, dated, (), tuple(passages)), flaws
+    return Document(path, title, dated, (), tuple(passages)), [*doubts, *flaws]
 
 
 def _make_document(
@@ -206,16 +199,6 @@ def _make_passage(id_: str, title: str, text: str, about: Metadata, link: str) -
     id_, title, text = (written.encode("utf-8", "replace").decode() for written in (id_, title, text))
     as_of, attributes = about.as_of, about.attributes
     return Passage(id_, "", title, text, as_of=as_of, authority=about.authority, link=link, attributes=attributes)
-
-
-def _decode_text(content: bytes) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableFile(f"not UTF-8 text (byte {error.start})") from error
-    if "\0" in text:
-        raise UnreadableFile("binary")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _title_from_name(path: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pypdf import PageObject, PdfWriter
 
 from program.errors import KnowledgeError
 from program.knowledge.ingest.convert import UnreadableFile
@@ -124,7 +125,7 @@ def test_json_lines_are_records_with_their_own_ids(write):
     first = found["x/a.jsonl#d1"]
     assert (first.title, first.text, first.as_of) == ("Cells", "Four AA cells.", date(2026, 1, 2))
     assert (first.authority, first.link) == (AUTHORITY["official"], "x/a.jsonl:1-1")
-    assert found["x/a.jsonl#row-3"].text == 'name: Warden\ndoors: 1\ncolours: ["black"]'
+    assert found["x/a.jsonl#row-3"].text == 'name: Warden; doors: 1; colours: ["black"]'
     assert found["x/a.jsonl#d2"].text == "A lone ? surrogate."
     assert [(f.what.partition(" and the passage")[0], f.line) for f in contents.flaws] == [
         ("2 lines are no JSON objects; left out", 6),
@@ -135,8 +136,8 @@ def test_json_lines_are_records_with_their_own_ids(write):
 def test_csv_rows_are_records_with_their_lines(write):
     found = by_id(read(write("doors.csv", 'name;note\nFront;"two\nlines"\n;\nBack;plain;extra\n')))
     assert {i: (p.title, p.text, p.link) for i, p in found.items()} == {
-        "x/doors.csv#row-1": ("doors", "name: Front\nnote: two\nlines", "x/doors.csv:2-3"),
-        "x/doors.csv#row-2": ("doors", "name: Back\nnote: plain\nextra", "x/doors.csv:5-5"),
+        "x/doors.csv#row-1": ("doors", "name: Front; note: two lines", "x/doors.csv:2-3"),
+        "x/doors.csv#row-2": ("doors", "name: Back; note: plain; extra", "x/doors.csv:5-5"),
     }
 
 
@@ -149,7 +150,7 @@ def test_an_absent_or_empty_folder_is_an_error_that_says_what_to_do(write, tmp_p
         read(tmp_path / "empty")
     for n in range(5):
         (tmp_path / "empty" / f"{n}.docx").write_text("no such thing")
-    with pytest.raises(KnowledgeError, match=r"skipped: x/0\.docx: no Word document.*; x/1\.docx: .*; 2 more\)"):
+    with pytest.raises(KnowledgeError, match=r"\(x/0\.docx was not read: no Word document.*; x/1\.docx .*; 2 more\)"):
         read(tmp_path / "empty")
 
 
@@ -161,10 +162,11 @@ BAD = {
     "scan.pdf": ((FILES / "scan.pdf").read_bytes(), "OCR"),
     "broken.docx": (b"PK\x03\x04 broken", "no Word document"),
     "hollow.docx": (b"PK\x05\x06" + bytes(18), "no readable .docx file"),
-    "image.md": (b"\x89PNG\r\n\x1a\n\x00\x00", "not UTF-8"),
+    "image.md": (b"\x89PNG\r\n\x1a\n\x00\x00", "neither UTF-8 (byte 0) nor Windows-1252"),
     "program.md": (b"\x7fELF\x00\x01", "binary"),
-    "latin.txt": ("café".encode("latin-1"), "not UTF-8 text (byte 3)"),
+    "wide.txt": ("café".encode("utf-16-le"), "neither UTF-8"),
     "photo.jpg": (b"\xff\xd8", ".docx"),
+    "sheet.xlsx": (b"PK", ".csv"),
 }
 
 
@@ -183,12 +185,17 @@ def test_what_cannot_be_read_is_named_with_its_reason_and_the_rest_is_read(write
         file.truncate(200_000_000)
     contents = read(folder)
     assert [p.id for p in contents.passages] == ["x/caf\u00e9.md#a", "x/good.md#good"]
-    assert str(contents.flaws[0]) == "x/blank.md: holds no text." and "is that of" in contents.flaws[1].what
-    reasons = {s.path: s.reason for s in contents.skipped}
+    doubt, repeated = (flaw for flaw in contents.flaws if not flaw.unread)
+    assert str(doubt) == "x/blank.md: holds no text." and "is that of" in repeated.what
+    skipped = [flaw for flaw in contents.flaws if flaw.unread]
+    assert all(flaw.mend for flaw in skipped)
+    assert {flaw.path for flaw in skipped if not flaw.lost} == {"x/photo.jpg", "x/sheet.xlsx"}
+    assert contents.report.tell_unread() == f"{len(skipped)} of {len(skipped) + 4} files were not read"
+    reasons = {flaw.path: f"{flaw.what}. {flaw.mend}" for flaw in skipped}
     assert set(reasons) == {f"x/{name}" for name in (*BAD, "gone.md", "linked", "huge.txt")}
-    assert all(reason in reasons[f"x/{name}"] for name, (_, reason) in BAD.items())
+    assert [name for name, (_, reason) in BAD.items() if reason not in reasons[f"x/{name}"]] == []
     assert "link" in reasons["x/linked"] and "link" in reasons["x/gone.md"]
-    assert reasons["x/huge.txt"] == "it has 200.0 MB, and max_megabytes is 50"
+    assert reasons["x/huge.txt"].startswith("was not read: it has 200.0 MB, and max_megabytes is 50.")
 
 
 def test_a_long_section_is_cut_between_paragraphs_and_list_items_of_a_size_that_is_a_setting(write):
@@ -268,6 +275,24 @@ def test_a_pdf_is_cited_by_page_under_its_bookmarks_with_its_broken_words_joined
             ("x/manual.pdf#page-2", "The manual > Keys", "Keys are kept in the office.", "x/manual.pdf#page=2"),
             ("x/manual.pdf#page-3", "The manual > Keys", lines, "x/manual.pdf#page=3"),
         ]
+
+
+def test_pages_of_a_pdf_without_text_or_that_are_broken_are_counted_and_the_others_read(monkeypatch):
+    writer = PdfWriter(FILES / "manual.pdf")
+    for _ in range(7):
+        writer.add_blank_page(200, 200)
+    stream = io.BytesIO()
+    writer.write(stream)
+    document, flaws = parse_file("x/manual.pdf", stream.getvalue())
+    assert [p.id for p in document.passages] == [f"x/manual.pdf#page-{n}" for n in (1, 2, 3)]
+    assert [flaw.what for flaw in flaws] == ["7 of 10 pages hold no text, page 4 the first"] and "OCR" in flaws[0].mend
+    extract = PageObject.extract_text
+    monkeypatch.setattr(
+        PageObject, "extract_text", lambda page: extract(page) if "Keys" not in extract(page) else 1 / 0
+    )
+    document, flaws = parse_file("x/manual.pdf", stream.getvalue())
+    assert [p.id for p in document.passages] == ["x/manual.pdf#page-1", "x/manual.pdf#page-3"]
+    assert [flaw.what for flaw in flaws] == ["8 of 10 pages hold no text, page 2 the first"]
 
 
 def test_anchors_are_those_of_github():

@@ -1,6 +1,8 @@
 """Questions about databases of several subjects get the values that their statements give; the rest is refused."""
 
+import csv
 import hashlib
+import io
 import json
 import sqlite3
 from dataclasses import replace
@@ -260,32 +262,112 @@ def test_a_statement_that_takes_too_long_is_interrupted(tmp_path, monkeypatch):
     assert source.rows("SELECT COUNT(*) FROM n")[1] == [(2000,)]
 
 
+ODD = {
+    "a,b\n1,2\n3\n": ("1 row with fewer cells than the header", 3),
+    "a,b\n1,2\n3,4,5\n6,7\n8,9\n": ("1 row with more cells than the header; left out", 3),
+    "a,A\n1,2\n": ("2 columns are named 'a'", 1),
+    "a,\n1,2\n": ("column 2 without a name", 1),
+    "1,2\n3,4\n": ("the first line holds no column names but data", 1),
+    "name,n\ncaf\xe9,1\n".encode("latin-1"): ("is not UTF-8, and was read as Windows-1252", 2),
+    'a,b\n"1,2\n': ("1 row with a quote that is not closed", 2),
+    "item,price\nnut,3\nbolt,soon\nscrew,5\nnail,n/a\n": (
+        "the column price holds 1 cell that is no number ('soon' the first), and has no number there",
+        3,
+    ),
+    "item,price\nnut,$3\nbolt,5 EUR\n": ("the column price holds amounts in EUR, USD, and is read as text", 2),
+    "item,price\nnut,3\nbolt,soon\n": ("1 cell that is no number ('soon' the first), and is read as text", 3),
+    "item,size\nnut,3\nbolt,4\npin,12b\n": ("the column size holds 1 cell that is no number", 4),
+    "item;weight\nnut;1.250\n": ("the column weight holds '1.250', which was read as 1250", 2),
+}
+BROKEN = {"": "it is empty", "\n\n": "it is empty", b"PK\0\1": "binary", b"\xff\xfea": "broken UTF-16 text"}
+
+
+@pytest.mark.parametrize("content", ODD)
+def test_what_is_odd_about_a_table_is_told_with_its_line_and_the_table_is_read(write, content):
+    what, line = ODD[content]
+    source = opened(write("t.csv", content))
+    told = [flaw for flaw in source.read.flaws if what in flaw.what]
+    assert [(flaw.line, flaw.path, flaw.unread) for flaw in told] == [(line, "records/t.csv", False)], source.read.flaws
+    assert all(flaw.mend for flaw in told) and len(source.schema.table("t").columns) == 2
+
+
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_broken_table_is_left_out_with_its_reason_and_the_others_answer(write, content):
+    write("broken.csv", content)
+    write("letter.xlsx", b"PK")
+    source = opened(write("races.csv", "race,laps\na,5\nb,9\n"))
+    assert [table.name for table in source.schema.tables] == ["races"]
+    assert [(flaw.path, flaw.unread) for flaw in source.read.flaws] == [
+        ("records/broken.csv", True),
+        ("records/letter.xlsx", True),
+    ]
+    assert BROKEN[content] in source.read.flaws[0].what
+    assert source.read.tell_unread() == "2 of 3 files were not read"
+    assert source.search("How many races are there?", 1)[0].text.startswith("Races: count 2.")
+
+
+def test_a_file_that_makes_no_table_of_its_own_is_left_out(write):
+    for name in ("a-b.csv", "a_b.csv", "sqlite_x.csv"):
+        folder = write(name, "a,b\n1,2\n")
+    source = opened(folder)
+    assert [table.name for table in source.schema.tables] == ["a_b"]
+    assert [(flaw.path, flaw.unread) for flaw in source.read.flaws] == [
+        ("records/a_b.csv", True),
+        ("records/sqlite_x.csv", True),
+    ]
+
+
+def test_a_folder_without_a_csv_file_is_refused(write):
+    with pytest.raises(KnowledgeError, match="holds no CSV file") as refused:
+        opened(write("notes.txt", "a,b\n1,2\n"))
+    assert refused.value.mend
+
+
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("cells", "total", "unit"),
     [
-        ("a,b\n1,2\n3\n", "line 3 has 1 cells"),
-        ("a,A\n1,2\n", "two columns named A"),
-        ("a,\n1,2\n", "without a name"),
-        ("", "is empty"),
-        ("\n\n", "is empty"),
-        ("1,2\n3,4\n", "without a name"),
-        ("name\ncaf\xe9\n".encode("latin-1"), "utf-8"),
-        ('a,b\n"1,2\n', "cannot be read"),
+        (["$10.00", "$1,200.50", "n/a"], 1210.5, "${}"),
+        (["1.200,50 EUR", "EUR 45", "-", "7 €"], 1252.5, "{} EUR"),
+        (["1,200.50", "1,200", "3"], 2403.5, "{}"),
+        (["1.200,50", "1.200", "3"], 2403.5, "{}"),
+        (["12,5", "0,25", ""], 12.75, "{}"),
+        (["1 200,50", "(3,00)", "−1"], 1196.5, "{}"),
+        (["CHF 1’200.50", "10.-"], 1210.5, "CHF {}"),
+        (["5", "soon", "6", "7"], 18, "{} (without 1 cell that is no number)"),
     ],
 )
-def test_a_csv_file_that_is_no_table_is_refused_with_a_remedy(write, content, what):
-    with pytest.raises(KnowledgeError, match=what) as refused:
-        opened(write("t.csv", content))
-    assert refused.value.mend
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_amounts_are_added_up_and_rows_show_them_as_they_are_written(write, cells, total, unit, separator):
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=separator).writerows(
+        [["item", "price"], *((f"item{n}", c) for n, c in enumerate(cells))]
+    )
+    source = opened(write("orders.csv", stream.getvalue()))
+    (found,) = source.search("What is the total price of the orders?", 1)
+    figure, *rows = found.text.splitlines()
+    assert figure == f"Orders: total price {unit.format(show_value(total))}."
+    (every,) = source.search("orders", 1, Filters(sql="SELECT * FROM orders"))
+    assert every.text.splitlines() == [
+        f"* item: item{n}" + f", price: {cell}" * bool(cell) for n, cell in enumerate(cells)
+    ]
+    assert set(rows) <= {*every.text.splitlines()}
+    assert [column.name for column in source.schema.table("orders").columns] == ["item", "price"]
 
 
-@pytest.mark.parametrize("names", [["a-b.csv", "a_b.csv"], ["notes.txt"], ["sqlite_x.csv"]])
-def test_a_folder_without_usable_tables_is_refused(write, names):
-    for name in names:
-        folder = write(name, "a,b\n1,2\n")
-    with pytest.raises(KnowledgeError) as refused:
-        opened(folder)
-    assert refused.value.mend
+SPELLINGS = ["Belgium", "belgium", "BELGIUM", "Bélgium"]
+
+
+@given(st.lists(st.sampled_from([*SPELLINGS, "France"]), min_size=1, max_size=12))
+def test_all_spellings_of_a_cell_count_together(tmp_path_factory, countries):
+    folder = tmp_path_factory.mktemp("orders")
+    rows = "".join(f"{n},{country},{n}\n" for n, country in enumerate(countries, 1))
+    (folder / "orders.csv").write_text(f"id,country,amount\n{rows}France Bay,Norway,0\n", encoding="utf-8")
+    there = [n for n, country in enumerate(countries, 1) if country != "France"]
+    found = opened(folder).search("How many orders went to Belgium?", 1)
+    if there:
+        assert found[0].text.splitlines()[0].endswith(f": count {len(there)}.")
+        (found,) = opened(folder).search("What is the total amount of orders to Belgium?", 1)
+        assert found.text.splitlines()[0].endswith(f": total amount {sum(there)}.")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,190 @@
+"""Tables in text files: separator, title, header and cells are told by content, and nothing is dropped uncounted."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from program.knowledge.ingest.amounts import MISSING, read_amount
+from program.knowledge.ingest.decode import decode_text
+from program.knowledge.ingest.metadata import parse_day
+from program.passage import Flaw
+
+SUFFIXES = (".csv", ".tsv")
+SEPARATORS = ",;\t|"
+SAMPLE = 200  # records by which the separator is told
+MAX_CELL = 16 * 1024 * 1024  # characters; csv's own 131,072 is below a long page
+LONGER = "with more cells than the header"
+MOST_TITLES = 5  # lines above a header
+_NONE = "\x1f"  # the separator of a file that has only one column
+_EXCEL = re.compile(r'"?sep=(.)"?\s*')  # the first line by which Excel is told the separator
+_YEAR = re.compile(r"(?a)(?:1[89]|20)\d\d")
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRow:
+    """One record: cells without space around them, lines counted from 1."""
+
+    cells: list[str]
+    first: int
+    last: int
+
+    @property
+    def filled(self) -> int:
+        """How many cells hold anything."""
+        return sum(map(bool, self.cells))
+
+
+@dataclass(slots=True)
+class CsvTable:
+    """A header, and rows with at least as many cells; a column without a name is ""."""
+
+    header: list[str] = field(default_factory=list)
+    rows: list[CsvRow] = field(default_factory=list)
+    title: str = ""  # what stands above the header
+    separator: str = ","
+    flaws: list[Flaw] = field(default_factory=list)
+
+    def note(self, what: str, line: int, mend: str) -> None:
+        """Note what is odd, though nothing is lost by it."""
+        self.flaws.append(Flaw(what, mend, line, lost=False))
+
+    def note_rows(self, what: str, lines: Sequence[int], mend: str) -> None:
+        """Note what is odd about the rows that begin on these lines, if any."""
+        if lines:
+            self.note(f"1 row {what}" if len(lines) == 1 else f"{len(lines)} rows {what}", lines[0], mend)
+
+
+def read_csv_file(file: Path) -> CsvTable:
+    """Return the table in a file. Raises `UnreadableFile` when it holds no text."""
+    text, flaws = decode_text(file.read_bytes())
+    table = read_csv(text)
+    table.flaws[:0] = flaws
+    return table
+
+
+def read_csv(text: str) -> CsvTable:
+    """Return the table that a text holds, and what is odd about it."""
+    csv.field_size_limit(MAX_CELL)
+    table, lines, broken = CsvTable(), text.split("\n"), list[int]()
+    if told := _EXCEL.fullmatch(lines[0]):
+        lines[0] = ""
+    table.separator = told[1] if told else _tell_separator(lines)
+    table.rows = [row for row in _split_records(lines, table.separator, broken) if row.filled]
+    if not table.rows:
+        return table
+    _take_header(table)
+    width = len(table.header)
+    for row in table.rows:
+        while len(row.cells) > width and not row.cells[-1]:
+            row.cells.pop()
+    table.note_rows("with a quote that is not closed, or not doubled inside a cell", broken, "Close it, or double it.")
+    longer = [row.first for row in table.rows if len(row.cells) > width]
+    table.note_rows(LONGER, longer, "Put a cell that holds the separator in quotes.")
+    shorter = [row.first for row in table.rows if len(row.cells) < width]
+    table.note_rows("with fewer cells than the header", shorter, "Give every row as many cells as the header.")
+    for row in table.rows:
+        row.cells.extend([""] * (width - len(row.cells)))
+    every = [table.header, *(row.cells for row in table.rows)]
+    used = max(n for cells in every for n, cell in enumerate(cells, 1) if cell)
+    for cells in every:
+        del cells[used:]  # columns at the end with neither a name nor a cell
+    return table
+
+
+def _tell_separator(lines: Sequence[str]) -> str:
+    """Return the separator under which most records, but titles, have the same number of cells, more than one."""
+    found = {}
+    for separator in SEPARATORS:
+        sample = [len(row.cells) for row in islice(_split_records(lines, separator, []), SAMPLE) if row.filled]
+        width, records = Counter(sample).most_common(1)[0] if sample else (1, 0)
+        titles = sample.index(width) if sample else 0
+        prose = sum(line.count(f"{separator} ") for line in lines) * 2 > sum(line.count(separator) for line in lines)
+        if width > 1 and (sample[0] > 1 or (titles <= MOST_TITLES and 2 * records > len(sample) and not prose)):
+            found[separator] = records / (len(sample) - titles) - titles / 100, width
+    return max(found, key=found.__getitem__) if found else _NONE
+
+
+def _split_records(lines: Sequence[str], separator: str, broken: list[int]) -> Iterator[CsvRow]:
+    """Yield the records; one whose quote is not closed ends with its line, which is noted."""
+    at = 0
+    while at < len(lines):
+        fed = (f"{lines[n]}\n" for n in range(at, len(lines)))
+        reader = csv.reader(fed, delimiter=separator, skipinitialspace=True, strict=True)
+        start = at
+        try:
+            for cells in reader:
+                yield CsvRow([cell.strip() for cell in cells], start + 1, at + reader.line_num)
+                start = at + reader.line_num
+            return
+        except csv.Error:
+            broken.append(start + 1)
+            *cells, last = next(csv.reader([lines[start]], delimiter=separator, skipinitialspace=True))
+            cells += last.split(separator) if lines[start].count('"') % 2 else [last]  # it has the rest of the line
+            yield CsvRow([cell.strip() for cell in cells], start + 1, start + 1)
+            at = start + 1
+
+
+def _take_header(table: CsvTable) -> None:
+    """Take title and header from the rows, and name what is odd about them."""
+    rows = table.rows
+    width, _ = Counter(len(row.cells) for row in rows).most_common(1)[0]
+    titles: list[str] = []
+    while len(rows) > 1 and len(titles) < MOST_TITLES and _is_title(rows, width):
+        titles.append(f"{table.separator} ".join(filter(None, rows.pop(0).cells)))
+    if titles:
+        table.title = " ".join(" - ".join(titles).split())
+        what = f"{table.title!r} stands above the header and was taken for the title"
+        table.note(what, rows[0].first, "Begin the file with the column names.")
+    line = rows[0].first
+    if _is_data(rows, width):
+        table.header = [""] * width
+        what = "the first line holds no column names but data, and was read as a row"
+        table.note(what, line, "Write the names of the columns above it.")
+        return
+    table.header = rows.pop(0).cells
+    table.header += [""] * (width - len(table.header))
+    same = [row.first for row in rows if row.cells == table.header]
+    table.rows = [row for row in rows if row.cells != table.header]
+    table.note_rows("with the header again; left out", same, "Keep the first.")
+    for name, times in Counter(filter(None, map(str.casefold, table.header))).items():
+        if times > 1:
+            what = f"{times} columns are named {next(one for one in table.header if one.casefold() == name)!r}"
+            table.note(what, line, "Give each column a name of its own.")
+    held = {n for row in rows for n, cell in enumerate(row.cells, 1) if cell}
+    nameless = [n for n, name in enumerate(table.header, 1) if not name and n in held]
+    if nameless:
+        what = f"{'column' if len(nameless) == 1 else 'columns'} {', '.join(map(str, nameless))} without a name"
+        table.note(what, line, "Name every column in the header.")
+
+
+def _is_title(rows: Sequence[CsvRow], width: int) -> bool:
+    """Tell whether the first row is a line above the header, which names every column."""
+    first, second = rows[:2]
+    if width < 2 or first.filled >= min(width, second.filled):
+        return False
+    if len(first.cells) == 1:
+        return True
+    if second.filled < width or any(map(read_amount, second.cells)):
+        return False
+    columns = ([row.cells[at] for row in rows[2:] if at < len(row.cells)] for at in range(width))
+    return first.filled == 1 < width - 1 or any(column and all(map(read_amount, column)) for column in columns)
+
+
+def _is_data(rows: Sequence[CsvRow], width: int) -> bool:
+    """Tell whether the first row is one like the others: numbers, dates or values above their like."""
+    first, others = rows[0], [row for row in rows[1:] if row.cells != rows[0].cells]
+    recurring = 0
+    for at, cell in enumerate(first.cells[:width]):
+        below = [row.cells[at] for row in others if at < len(row.cells) and row.cells[at].lower() not in MISSING]
+        for like in (read_amount, parse_day) if cell and below else ():
+            alike = like(cell) is not None and 2 * sum(like(one) is not None for one in below) > len(below)
+            if alike and (not _YEAR.fullmatch(cell) or all(map(_YEAR.fullmatch, below))):
+                return True
+        recurring += bool(cell) and cell in below
+    return 2 * recurring >= max(first.filled, 2)

@@ -1,0 +1,246 @@
+"""Tables in text files: whatever program wrote them, every cell is in a passage, or a flaw tells of it."""
+
+import csv
+import io
+from collections import Counter
+from decimal import Decimal
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from program.knowledge.ingest.amounts import read_amount
+from program.knowledge.ingest.csv_rows import SEPARATORS, read_csv, read_csv_file
+from program.knowledge.ingest.folder import BaseSpec, read_base
+from program.knowledge.ingest.metadata import NO_ATTRIBUTES
+from program.knowledge.ingest.records import format_row
+from program.knowledge.ingest.sections import parse_file
+
+ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252")
+MARKS = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
+QUOTING = (csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC)
+CELLS = st.text(
+    st.characters(codec="cp1252", exclude_categories=["Cc"]) | st.sampled_from("\n,;\t|\"'. 0159"), max_size=12
+)
+
+
+def encoded(text, encoding):
+    return MARKS.get(encoding, b"") + text.encode(encoding)
+
+
+def told(flaws):
+    return {(flaw.what, flaw.line) for flaw in flaws}
+
+
+@st.composite
+def tables(draw):
+    width = draw(st.integers(2, 6))
+    rows = draw(st.lists(st.lists(CELLS, min_size=width, max_size=width), max_size=8))
+    return [[f"name {n}" for n in range(width)], *rows]
+
+
+@given(
+    tables(),
+    st.sampled_from(SEPARATORS),
+    st.sampled_from(ENCODINGS),
+    st.sampled_from(QUOTING),
+    st.sampled_from(["\r\n", "\n"]),
+)
+def test_a_table_reads_back_cell_for_cell_whatever_wrote_it(tmp_path_factory, rows, separator, encoding, quoting, ends):
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=separator, quoting=quoting, lineterminator=ends).writerows(rows)
+    content = encoded(stream.getvalue(), encoding)
+    written = [c for c in stream.getvalue() if c.isalpha()]
+    assume(encoding != "cp1252" or sum(c > "\x7f" for c in written) <= 0.3 * len(written))
+    file = tmp_path_factory.mktemp("t") / "t.csv"
+    file.write_bytes(content)
+    table = read_csv_file(file)
+    assert [table.header, *(row.cells for row in table.rows)] == [
+        [cell.strip() for cell in row] for row in rows if any(map(str.strip, row))
+    ]
+    assert {flaw.what for flaw in table.flaws} <= {"is not UTF-8, and was read as Windows-1252"}
+
+
+RAGGED = st.lists(st.lists(CELLS, min_size=1, max_size=5), min_size=1, max_size=8)
+
+
+def letters(*texts):
+    return Counter(c for text in texts for c in text if not c.isspace() and c not in f'"{SEPARATORS}')
+
+
+@given(RAGGED, st.sampled_from(SEPARATORS), st.booleans())
+def test_every_cell_of_an_odd_file_is_in_a_passage_or_in_a_flaw(rows, separator, quoted):
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=separator).writerows(rows)
+    text = stream.getvalue() if quoted else "\n".join(separator.join(row) for row in rows)
+    table = read_csv(text)
+    assert table.header or not table.rows
+    assume(NO_ATTRIBUTES.isdisjoint(table.header))  # their cells are the passage's own title, id, date and text
+    if not any("header again" in flaw.what for flaw in table.flaws):
+        read = [table.title, *table.header, *(cell for row in table.rows for cell in row.cells)]
+        assert not letters(text) - letters(*read)
+    document, flaws = parse_file("x/t.csv", text.encode())
+    shown = "\n".join([*(f"{p.title}\n{p.text}" for p in document.passages), *(flaw.what for flaw in flaws)])
+    for row in table.rows:
+        assert all(" ".join(cell.split()) in shown for cell in row.cells)
+        assert all(" ".join(name.split()) in shown for name, cell in zip(table.header, row.cells, strict=False) if cell)
+
+
+SHOP = {
+    "separator ;": ("Item;Price\nBolt;1,50\nNut;2,50\n", ["Item: Bolt; Price: 1,50", "Item: Nut; Price: 2,50"], []),
+    "separator tab": ("Item\tPrice\nBolt\t10\n", ["Item: Bolt; Price: 10"], []),
+    "separator |": ("Item|Price\nBolt|10\n", ["Item: Bolt; Price: 10"], []),
+    "separator named": ("sep=;\nItem;Price\nBolt;10\n", ["Item: Bolt; Price: 10"], []),
+    "space after separators": ('Item, Note\nBolt, "zinc, 5 mm"\n', ["Item: Bolt; Note: zinc, 5 mm"], []),
+    "one column of prose": ("note\nWell, yes\nOh, no, no\n", ["note: Well, yes", "note: Oh, no, no"], []),
+    "one name twice": (
+        "Item,Price,Price\nBolt,10,12\n",
+        ["Item: Bolt; Price: 10; Price: 12"],
+        [("2 columns are named 'Price'", 1)],
+    ),
+    "no name": ("Item,,Price\nBolt,zinc,10\n", ["Item: Bolt; zinc; Price: 10"], [("column 2 without a name", 1)]),
+    "an empty column": ("Item,Price,\nBolt,10,\nNut,3,\n", ["Item: Bolt; Price: 10", "Item: Nut; Price: 3"], []),
+    "no header": (
+        "Bolt,10\nNut,12\n",
+        ["Bolt; 10", "Nut; 12"],
+        [("the first line holds no column names but data, and was read as a row", 1)],
+    ),
+    "no header, text": (
+        "Ann,Brno\nBob,Oslo\nCy,Brno\n",
+        ["Ann; Brno", "Bob; Oslo", "Cy; Brno"],
+        [("the first line holds no column names but data, and was read as a row", 1)],
+    ),
+    "years in the header": ("Town,2024,2025\nBrno,10,12\n", ["Town: Brno; 2024: 10; 2025: 12"], []),
+    "a title": (
+        "Price list 2026\n\nItem,Price\nBolt,10\n",
+        ["Item: Bolt; Price: 10"],
+        [("'Price list 2026' stands above the header and was taken for the title", 3)],
+    ),
+    "a title with separators": (
+        "Price list,,\nItem,Price,Note\nBolt,10,zinc\n",
+        ["Item: Bolt; Price: 10; Note: zinc"],
+        [("'Price list' stands above the header and was taken for the title", 2)],
+    ),
+    "the header again": (
+        "Item,Price\nBolt,10\nItem,Price\nNut,12\n",
+        ["Item: Bolt; Price: 10", "Item: Nut; Price: 12"],
+        [("1 row with the header again; left out", 3)],
+    ),
+    "an open quote": (
+        'Item,Note\nGlue,"strong\nBolt,zinc\nNut,steel\n',
+        ["Item: Glue; Note: strong", "Item: Bolt; Note: zinc", "Item: Nut; Note: steel"],
+        [("1 row with a quote that is not closed, or not doubled inside a cell", 2)],
+    ),
+    "an open quote before quoted cells": (
+        'Item,Note,N\n"Glue","strong,4\n"Bolt","zinc",5\n',
+        ["Item: Glue; Note: strong; N: 4", "Item: Bolt; Note: zinc; N: 5"],
+        [("1 row with a quote that is not closed, or not doubled inside a cell", 2)],
+    ),
+    "a row too long": (
+        "Item,Note\nGlue,strong\nBolt,zinc,new,5\n",
+        ["Item: Glue; Note: strong", "Item: Bolt; Note: zinc; new; 5"],
+        [("1 row with more cells than the header", 3)],
+    ),
+    "a row too short": (
+        "Item,Note,N\nGlue,strong,1\nBolt\n",
+        ["Item: Glue; Note: strong; N: 1", "Item: Bolt"],
+        [("1 row with fewer cells than the header", 3)],
+    ),
+    "lines in a cell": ('Item,Note\nBolt,"zinc\nor steel"\n', ["Item: Bolt; Note: zinc or steel"], []),
+}
+
+
+@pytest.mark.parametrize("kind", SHOP)
+def test_a_row_is_one_line_of_its_cells_by_their_names_and_what_is_odd_is_told(kind):
+    content, texts, flaws = SHOP[kind]
+    document, found = parse_file("x/shop.csv", content.encode())
+    assert [p.text for p in document.passages] == texts
+    assert told(found) == {*flaws} and all(flaw.mend and not flaw.lost for flaw in found)
+    title = "Price list 2026" if "2026" in content else "Price list" if "list" in content else "shop"
+    assert {p.title for p in document.passages} == {title}
+
+
+def test_a_row_with_a_text_shows_what_is_neither_in_it_nor_an_attribute():
+    content = f'id,text,kind,remark\n7,Open at nine.,hours,"{"so " * 40}"\n'
+    (passage,) = parse_file("x/a.csv", content.encode())[0].passages
+    assert passage.text == f"Open at nine.\nremark: {'so ' * 39}so"
+    assert (passage.id, passage.attributes) == ("x/a.csv#7", {"kind": "hours"})
+
+
+def test_a_row_has_no_name_for_a_nameless_cell_and_no_empty_cells():
+    assert format_row([("a", " 1\n2 "), ("", "x"), ("b", ""), ("c d", "3")]) == "a: 1 2; x; c d: 3"
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.csv", "a.jsonl"])
+def test_a_text_is_read_in_each_encoding_that_can_be_told(write, name, encoding):
+    text = {"a.csv": "note\nThe café opens at nine.\n", "a.jsonl": '{"text": "The café opens at nine."}\n'}
+    contents = read_base(
+        BaseSpec("x", path=write(name, encoded(text.get(name, "The café opens at nine.\n"), encoding)))
+    )
+    assert [p.text.removeprefix("note: ") for p in contents.passages] == ["The café opens at nine."]
+    assert [(flaw.what, flaw.lost, flaw.unread) for flaw in contents.flaws] == (
+        [("is not UTF-8, and was read as Windows-1252", False, False)] if encoding == "cp1252" else []
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Привет, мир".encode("cp1251"),
+        "門の番号".encode("shift_jis"),
+        "abc".encode("utf-16-le"),
+        b"\xff\xfea",
+        b"caf\x81",
+    ],
+)
+def test_a_text_in_another_encoding_is_not_guessed_at(write, content):
+    write("good.md", "# A\n\nText.\n")
+    contents = read_base(BaseSpec("x", path=write("a.txt", content)))
+    (flaw,) = contents.flaws
+    assert (flaw.path, flaw.unread, flaw.mend) == ("x/a.txt", True, "Save it as UTF-8.")
+
+
+@given(
+    st.decimals(-(10**9), 10**9, places=2),
+    st.sampled_from(["1,234.50", "1.234,50", "1 234,50", "1'234.50", "1234,50"]),
+    st.sampled_from(["{}", "${}", "{} EUR", "EUR {}", "{} %", "()"]),
+)
+def test_an_amount_is_the_number_that_was_written(number, style, unit):
+    thousands, mark = style[1] if style[1] != "2" else "", style[-3]
+    text = f"{abs(number):,.2f}".replace(",", "_").replace(".", mark).replace("_", thousands)
+    signed = f"({text})" if unit == "()" else f"-{unit}"
+    text = signed.format(text) if number < 0 else unit.strip("()").format(text) or text
+    found = read_amount(text)
+    assert found is not None and Decimal(str(found.value)) == number and not found.doubtful
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-",
+        "n/a",
+        "ten",
+        "007",
+        "12.05.2024",
+        "10:30",
+        "1,2,3",
+        "12a",
+        "V-12",
+        "1.2.3",
+        "5 kg 3",
+        "$",
+        "€ 5 EUR",
+        "(5",
+        "9" * 19,
+    ],
+)
+def test_what_is_no_number_is_no_amount(text):
+    assert read_amount(text) is None
+
+
+def test_one_mark_before_three_digits_is_read_by_the_marks_of_its_column():
+    assert [read_amount("1,200", mark).value for mark in ".,"] == [1200, 1.2]
+    assert [read_amount("1.200", mark).value for mark in ".,"] == [1.2, 1200]
+    assert all(read_amount("0.125", mark).value == read_amount("0,125", mark).value == 0.125 for mark in ".,")
