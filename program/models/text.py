@@ -88,8 +88,8 @@ class Piece(NamedTuple):
 def split_pieces(text: str) -> tuple[Piece, ...]:
     """Return what can be quoted of a passage, in order.
 
-    It is its sentences, the cells of its rows and its lines of code. A line is a paragraph, an item of a list behind `- `, a row `header: value; header: value`, or code between fences.
-    Headings are left out.
+    It is its sentences, the cells of its rows and its lines of code. A line is a paragraph, an item of a list behind
+    `- `, a row `header: value; header: value`, or code between fences. Headings are left out.
     """
     return tuple(
         piece for piece in _walk_lines(text) if WORD.search(piece.text) and not _PROMPT_MARK.search(piece.text)

@@ -69,6 +69,6 @@ def read_amount(text: str, mark: str = ".") -> Amount | None:
 
 
 def find_decimal_mark(amounts: Iterable[Amount | None]) -> str:
-    """Return the decimal mark that amounts show; empty where none does, or they differ."""
+    """Return the decimal mark of amounts; empty where none shows it, or they differ."""
     shown = {one.mark for one in amounts if one and one.mark}
     return shown.pop() if len(shown) == 1 else ""

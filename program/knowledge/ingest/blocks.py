@@ -340,7 +340,7 @@ def _read_table(table: Tag, header_row: bool) -> Iterator[tuple[str, tuple[int, 
 
 
 def format_row(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return a row of a table, headers and values, as one line `header: value; header: value`."""
+    """Return headers and values as one line, `header: value; header: value`."""
     one_line = ((" ".join(key.split()), " ".join(value.split())) for key, value in pairs)
     return "; ".join(f"{key}: {value}" if key else value for key, value in one_line if value)
 
