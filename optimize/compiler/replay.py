@@ -24,6 +24,7 @@ from program.answer import Answer, Usage
 from program.errors import RagcError
 from program.loop.decisions import ask_client, clients_of, decode, is_decision, is_direct, is_embedded, to_prompt_inputs
 from program.loop.evidence import Pool
+from program.loop.metering import count_second_drafts
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Ask, Find, Flow, Program, Reply, Request, Result, StepFailed, search_arguments
 from program.loop.steps import steps
@@ -199,17 +200,13 @@ class Replay:
         decision = ask.predictor in self._deciders
         counts["decisions"] += decision
         counts["calls"] += sum(not (decision and is_embedded(model)) for model in models[: len(said)])
+        second = {}
         if decision and len(models) > 1:
-            counts["dear"] += len(said) > 1
-            counts["spared"] += len(said) == 1
-            if len(said) > 1:
-                first, second = ([d.value for d in self._decode_reply(ask, one.value).values()] for one in said)
-                counts["asked"] += 1
-                counts["agreed"] += first == second
-        elif ask.predictor == DRAFT and self.program.runtime.models.rewrite is not None:
-            dear = bool(ask.inputs["strict"])  # a first draft spares the second model, a strict one takes that back
-            counts["dear"] += dear
-            counts["spared"] += 0 if self.program.quotes(strict=False) else 1 - 2 * dear
+            second = {"second_calls": len(said) - 1, "second_avoided": 2 - len(said)}
+        elif ask.predictor == DRAFT:
+            second = count_second_drafts(self.program, strict=bool(ask.inputs["strict"]))
+        for name, count in second.items():
+            counts[name] += count
 
     def _obtain_replies(self, wanted: Mapping[Hashable, PendingCall]) -> None:
         """Bring replies into memory: read from the store, else performed; or note how they failed."""
