@@ -72,13 +72,9 @@ class Usage:
     """US dollars, by the models' list prices."""
     seconds: float = 0.0
     """Seconds from the question to the answer."""
-    asked: int = 0
-    """Decisions that a cascade's second model made."""
-    agreed: int = 0
-    """Decisions in which both models of a cascade came to the same."""
-    dear: int = 0
+    second_calls: int = 0
     """Calls of cascades' second models."""
-    spared: int = 0
+    second_avoided: int = 0
     """Calls of second models that a cascade avoided."""
 
 

@@ -24,11 +24,11 @@ from program.answer import Answer, Usage
 from program.errors import RagcError
 from program.loop.decisions import ask_client, clients_of, decode, is_decision, is_direct, is_embedded, to_prompt_inputs
 from program.loop.evidence import Pool
+from program.loop.metering import count_second_drafts
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Ask, Find, Flow, Program, Reply, Request, Result, StepFailed, search_arguments
 from program.loop.steps import steps
 from program.models.catalog import is_local, is_settled, price_call
-from program.models.embedded.writer import WriterEngine
 from program.models.language.adapter import use_adapter
 from program.models.language.spending import (
     MAX_REPLY_TOKENS,
@@ -199,17 +199,13 @@ class Replay:
         decision = ask.predictor in self._deciders
         counts["decisions"] += decision
         counts["calls"] += sum(not (decision and is_embedded(model)) for model in models[: len(said)])
+        second = {}
         if decision and len(models) > 1:
-            counts["dear"] += len(said) > 1
-            counts["spared"] += len(said) == 1
-            if len(said) > 1:
-                first, second = ([d.value for d in self._decode_reply(ask, one.value).values()] for one in said)
-                counts["asked"] += 1
-                counts["agreed"] += first == second
-        elif ask.predictor == DRAFT and self.program.runtime.models.rewrite is not None:
-            dear = bool(ask.inputs["strict"])  # a first draft spares the second model, a strict one takes that back
-            counts["dear"] += dear
-            counts["spared"] += 0 if self.program.quotes(strict=False) else 1 - 2 * dear
+            second = {"second_calls": len(said) - 1, "second_avoided": 2 - len(said)}
+        elif ask.predictor == DRAFT:
+            second = count_second_drafts(self.program, strict=bool(ask.inputs["strict"]))
+        for name, count in second.items():
+            counts[name] += count
 
     def _obtain_replies(self, wanted: Mapping[Hashable, PendingCall]) -> None:
         """Bring replies into memory: read from the store, else performed; or note how they failed."""
@@ -346,7 +342,7 @@ class Performer:
             try:
                 adapter = use_adapter(model, self._program.layout_of(ask.predictor))
                 with track_spending(cap=self._spending) as spent, adapter, dspy.track_usage() as tracker:
-                    value = self._ask(ask, model, tracker)
+                    value = self._ask(ask, model)
                 entry = _entry_of(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
                 usd = entry.usd
             except Exception as error:
@@ -366,17 +362,12 @@ class Performer:
             self._record.refused[digest] = failure[:200]
         return StepFailed(ask.predictor, failure[:200])
 
-    def _ask(self, ask: Ask, model: Any, tracker: Any) -> Any:
+    def _ask(self, ask: Ask, model: Any) -> Any:
         """Return a text's fields, or a decision's evidence."""
         predictor = self._program.predictor(ask.predictor)
         if is_decision(predictor):
             return ask_client(self._program, model, [ask])[0]
-        inputs = to_prompt_inputs(ask.inputs)
-        if isinstance(engine := getattr(model, "engine", None), WriterEngine):
-            value, words_in, words_out = engine.write(predictor.signature, inputs)
-            tracker.add_usage(model.model, {"prompt_tokens": words_in, "completion_tokens": words_out})
-            return value
-        return dict(predictor(lm=model, **inputs))
+        return dict(predictor(lm=model, **to_prompt_inputs(ask.inputs)))
 
     def _highest_price(self, ask: Ask, model: Any) -> float:
         """Return the most a call can cost in US dollars: a token for every two bytes, and the longest reply."""

@@ -18,7 +18,7 @@ from program.settings import UtilitySettings
 METRICS = (
     *("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "strategy_accuracy", "source_f1"),
     *("retrieval_recall", "context_recall", "context_precision", "fact_recall", "answer_precision", "supported"),
-    *("answer_relevancy", "sentences", "model_calls", "tokens", "usd", "calls_saved", "agreement"),
+    *("answer_relevancy", "sentences", "model_calls", "tokens", "usd", "calls_saved"),
 )
 PROPORTIONS = frozenset(["partial", *METRICS]) - {"answer_relevancy", "sentences", "model_calls", "tokens", "usd"}
 """Metrics in [0, 1], as their means are."""
@@ -135,7 +135,7 @@ def grade_answer(
     support = score_support(answer, text_of) if text_of else None
     usage, evidence = answer.usage, set(question.evidence)
     found, kept = len(evidence & set(answer.found)), len(evidence & set(answer.retrieved))
-    always, strategies = usage.dear + usage.spared, (question.strategy, answer.strategy)
+    always, strategies = usage.second_calls + usage.second_avoided, (question.strategy, answer.strategy)
     compare = similarity if answer.outcome == Outcome.ANSWERED else None
     metrics: dict[str, float | None] = {
         "outcome_accuracy": float(answer.outcome == question.outcome) if question.outcome else None,
@@ -154,8 +154,7 @@ def grade_answer(
         "model_calls": float(usage.calls),
         "tokens": float(usage.tokens_in + usage.tokens_out),
         "usd": usage.usd,
-        "calls_saved": usage.spared / always if cascade and always else None,
-        "agreement": usage.agreed / usage.asked if usage.asked else None,
+        "calls_saved": usage.second_avoided / always if cascade and always else None,
     }
     return Grade(
         id=question.id,

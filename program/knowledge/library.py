@@ -7,14 +7,11 @@ import contextvars
 import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
-
-import orjson
 
 from program.errors import KnowledgeError
 from program.knowledge.documents import DEPTH, Documents, HybridSearch
@@ -31,12 +28,10 @@ from program.models.language.spending import current_spending
 from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters, Passage, ReadReport, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
-from program.storage import DiskCache, digest_code
 
 Result = TypeVar("Result")
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
-MAX_BYTES = 200_000_000  # of the file of candidate lists; one takes 10 to 20 kB
 _NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"
 
 
@@ -61,8 +56,7 @@ class Library:
                 twice = f"Two sources have the name {source.name!r}."
                 raise KnowledgeError(twice, "Rename one of them in ragc.toml.")
             self.sources[source.name] = source
-        self._find_pool = lru_cache(MAX_POOLS)(self._read_or_search)
-        self._cache: DiskCache | None = None
+        self._find_pool = lru_cache(MAX_POOLS)(self._search_source)
         self.read = sum((getattr(source, "read", ReadReport()) for source in extra), ReadReport())
         """What was read of the files of its sources."""
 
@@ -84,10 +78,6 @@ class Library:
         """
         index = open_index(folder, embedder, settings) if bases else None
         return cls([b.card() for b in bases], index, embedder, extra, reranker)
-
-    def remember_in(self, folder: Path) -> None:
-        """Keep candidates in a file there, too, for other processes."""
-        self._cache = DiskCache(folder / "searched.sqlite", MAX_BYTES)
 
     @property
     def corpus_digest(self) -> str:
@@ -201,25 +191,17 @@ class Library:
             return self.sources[name].candidates(query, depth, filters)
         return self._find_pool(query, name, depth, filters, graph, digest)
 
-    def _read_or_search(
+    def _search_source(
         self, query: str, name: str, depth: int, filters: Filters, graph: bool, digest: str
     ) -> Sequence[Passage]:
-        """Return the candidates kept on disk, else those of a search, which are kept."""
+        """Return a source's candidates, reranked where they are documents; `digest` is that of its content."""
         source = self.sources[name]
         reranker = self.reranker if isinstance(source, Documents) else None
-        asked = (query, name, depth, filters, graph, digest, self.embedder.digest, reranker.name if reranker else "")
-        key = repr((digest_code(Path(__file__).parents[1]), *asked)) if self._cache else ""
-        kept = self._cache.get([key]) if self._cache else {}
-        with suppress(ValueError, TypeError, LookupError, AttributeError):  # not kept, or damaged
-            return tuple(self.unpack_pool(orjson.loads(kept[key])))
         if isinstance(source, Documents):
             pool = source.candidates(query, depth, filters, graph=graph)
         else:
             pool = source.candidates(query, depth, filters)
-        pool = reranker.rerank(query, pool) if reranker else pool
-        if self._cache:
-            self._cache.put({key: orjson.dumps(self.pack_pool(pool))})
-        return tuple(pool)
+        return tuple(reranker.rerank(query, pool) if reranker else pool)
 
     def pack_pool(self, pool: Sequence[Passage]) -> list[Any]:
         """Return of an indexed passage its id, scores and way, of another all."""

@@ -28,7 +28,7 @@ from program.loop.decisions import (
     judges_many,
     to_prompt_inputs,
 )
-from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed
+from program.loop.state import DRAFT, Ask, Find, Program, Reply, Request, StepFailed
 from program.loop.steps import steps
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.passage import Passage
@@ -189,27 +189,20 @@ class Driver:
                 self._note_step(call, error, spent)
                 raise
             finally:
-                booked = ("calls", "tokens_in", "tokens_out", "usd", "asked", "agreed", "dear", "spared")
-                self.add(**{name: getattr(spent, name) for name in booked})
+                self.add(calls=spent.calls, tokens_in=spent.tokens_in, tokens_out=spent.tokens_out, usd=spent.usd)
                 self.path += spent.notes
                 for handed, note in list(spent.handed_over.items()):  # what was called off may yet add to it
                     self._degraded.setdefault(handed, note)
 
     def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: ModelSpending) -> Reply:
         """Return the decision that the last client's evidence stands for, kept as a step."""
-        fields = call.predictor.fields
-        decisions = [decode(evidence, fields) for evidence in said]
-        if hasattr(call.client, "second"):
-            agreed = []
-            if len(said) > 1 and not spent.stood_in:  # else nobody knows to which of them the second model came
-                first, second = ([decision.value for decision in one.values()] for one in decisions)
-                agreed.append(first == second)
-            spent.cascaded(agreed, len(said) - 1, 2 - len(said))
         self.add(decisions=1)
+        if hasattr(call.client, "second"):
+            self.add(second_calls=len(said) - 1, second_avoided=2 - len(said))
         if (tracker := dspy.settings.usage_tracker) is not None and spent.tokens_in:  # of texts DSPy keeps it itself
             counts = {"prompt_tokens": spent.tokens_in, "completion_tokens": spent.tokens_out}
             tracker.add_usage(call.model, {**counts, "total_tokens": sum(counts.values())})
-        return self._note_step(call, decisions[-1], spent)
+        return self._note_step(call, decode(said[-1], call.predictor.fields), spent)
 
     def note_reply(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any]) -> Reply:
         """Return the reply of a search or a text, kept as a step."""
@@ -223,10 +216,8 @@ class Driver:
         elif not hasattr(call.client, "endpoint"):
             tokens = count_used_tokens(usage)
             self.add(calls=1, tokens_in=tokens[0], tokens_out=tokens[1])
-        if self.program.runtime.models.rewrite is not None and is_draft(call.request):
-            dear = bool(call.inputs["strict"])  # written anew: by the second one, which was to write it all along
-            quotes = self.program.quotes(strict=False)  # then nothing was written that spared it
-            self.add(dear=dear, spared=0 if quotes else 1 - 2 * dear)
+        if is_draft(call.request):
+            self.add(**count_second_drafts(self.program, strict=bool(call.inputs["strict"])))
         return self._note_step(call, reply, spent, tokens)
 
     def replace_judge(self, call: PreparedRequest, spent: ModelSpending, error: LMError) -> None:
@@ -299,6 +290,16 @@ def explain_error(error: BaseException) -> tuple[str, str]:
     own = error.what if isinstance(error, RagcError) else error.message if isinstance(error, LMError) else ""
     why = shorten(own or f"{type(error).__name__}: {error}", SHOWN, placeholder="…")
     return why, error.mend if isinstance(error, RagcError) else ""
+
+
+def count_second_drafts(program: Program, strict: bool) -> dict[str, int]:
+    """Return the calls of a second writer that a draft makes, and those that it avoids.
+
+    A first draft avoids one, unless it is quoted; a strict draft makes that call after all.
+    """
+    if program.runtime.models.rewrite is None:
+        return {}
+    return {"second_calls": strict, "second_avoided": 0 if program.quotes(strict=False) else -1 if strict else 1}
 
 
 def is_draft(request: Request) -> bool:

@@ -82,7 +82,6 @@ class ModelDecider(DecisionClient, ABC):
         if self.fallback is None:
             raise error
         current_spending().hand_over(error.message, self.model, self.fallback, "decided")
-        current_spending().stand_in(1)
         return self.fallback
 
 
@@ -135,7 +134,6 @@ class LanguageDecider(ModelDecider):
         signature, inputs = _signature_of(state, questions), dict(state["inputs"])
         (said,) = await self._adapter.acall(self.chat, {}, signature, [], inputs)
         if None in said.values():
-            current_spending().stand_in(len(questions))
             return {name: safe_default(name, question) for name, question in questions.items()}
         return {name: said[name].evidence for name in questions}
 

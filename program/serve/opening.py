@@ -174,7 +174,6 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
         near = project.folder.is_relative_to(Path.cwd())
         folder = os.path.relpath(project.folder) if near else str(project.folder)
         _log.warning("%s: ragc index %s", unread, shlex.quote(folder))
-    library.remember_in(project.private)
     return library
 
 

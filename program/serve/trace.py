@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -23,7 +22,6 @@ LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
 UNRETRIEVED = "unretrieved"  # the note in the path of an answer that was given without a look-up
 NANOSECONDS = 1_000_000_000
-_EVALUATING = ("dspy.evaluate", "dspy.teleprompt")
 _LOG = logging.getLogger("ragc.trace")
 
 
@@ -80,12 +78,7 @@ class TraceLog:
         return LineLog(self.folder / "review.jsonl")
 
     def write_answer(self, answer: Answer, question: str, preset: str) -> None:
-        """Write a trace, a doubtful answer's to review, too; warn once if it cannot be.
-
-        An answer that DSPy's `Evaluate` or an optimizer asked for is no user's, and is left out.
-        """
-        if is_evaluated():
-            return
+        """Write a trace, a doubtful answer's to review, too; warn once if it cannot be."""
         entry = {
             **answer.as_dict(),
             "question": question,
@@ -106,16 +99,6 @@ class TraceLog:
             if not self.unwritable.is_set():
                 self.unwritable.set()
                 _LOG.warning("Traces cannot be written to %s (%s): answers go on without them.", self.folder, error)
-
-
-def is_evaluated() -> bool:
-    """Tell whether this call comes out of DSPy's `Evaluate` or of an optimizer, which tell nobody otherwise."""
-    frame = sys._getframe()
-    while (outer := frame.f_back) is not None:
-        frame = outer
-        if frame.f_globals.get("__name__", "").startswith(_EVALUATING):
-            return True
-    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from dspy.evaluate import answer_exact_match
 from dspy.utils.callback import BaseCallback
 
 from program import Answer, Outcome, open_program
-from program.serve.trace import TraceLog
 from tests.program.loop.scripted import Scripted, ScriptedModels
 from tests.support.goods import ask_about, program_at
 from tests.support.provider import Script, serve
@@ -238,16 +237,6 @@ async def test_streamify_says_in_a_status_message_that_a_draft_is_withdrawn():
     ]
     words, status = dspy.streaming.StreamResponse, dspy.streaming.StatusMessage
     assert kinds == [words, status, words, status, words, Answer]  # written, written anew, and an abstention
-
-
-def test_nothing_goes_to_the_production_log_while_evaluate_or_an_optimizer_asks(own_shop, examples):
-    rag = open_program(own_shop)
-    dspy.Evaluate(devset=examples, metric=states_fact, num_threads=2)(rag)
-    dspy.BootstrapFewShot(states_fact, max_bootstrapped_demos=1).compile(rag, trainset=examples)
-    assert list(TraceLog(own_shop / ".ragc").traces.entries()) == []
-    rag(QUESTION)
-    dspy.BestOfN(rag, N=1, reward_fn=lambda *_: 1.0, threshold=1.0)(question=QUESTION)
-    assert len(list(TraceLog(own_shop / ".ragc").traces.entries())) == 2
 
 
 def test_a_whole_program_is_saved_and_loaded_and_its_state_alone_too(own_shop, tmp_path):

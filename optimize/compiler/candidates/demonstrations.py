@@ -24,7 +24,7 @@ from program.loop.grounding import state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import is_local
-from program.models.embedded.writer import WriterEngine
+from program.models.embedded.writer import fill_outputs
 from program.models.requests import to_jsonable
 from program.models.text import split_claims, split_pieces, split_sentences
 from program.passage import Passage
@@ -96,7 +96,6 @@ class Demonstrator:
         self._replay = replay
         self._worked = {question.id for question in worked}
         self._passages = {p.id: p for p in program.runtime.library.passages()}
-        self._quoter = WriterEngine(program.runtime.models.reader)
 
     def make(
         self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
@@ -186,7 +185,7 @@ class Demonstrator:
     def _draft_answer(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
         signature = self._program.predictor(DRAFT).signature
         inputs = to_prompt_inputs(self._writer_inputs(question, queries, passages))
-        reply, _, _ = self._quoter.write(signature, inputs)
+        reply = fill_outputs(signature, inputs, self._program.runtime.models.reader)
         return state_claims(split_claims(reply["answer"]), passages)
 
     def _writer_inputs(self, question: str, queries: list[str], passages: list[Passage]) -> Fields:

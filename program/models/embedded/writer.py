@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
 import dspy
-from dspy.lm15 import Message, Request, Response, TextPart, Usage, response_to_events
 
 from program.errors import ModelError
 from program.models.embedded.direct import find_reply, solve_arithmetic
@@ -25,32 +22,8 @@ SENTENCES = 3  # of an answer, when the prompt does not say
 LEAST = -4.0  # of the score of a sentence that is quoted though none speaks for it
 MOST_OPTIONS = 4  # of a question back
 TITLE_STEP = " > "  # between a passage's title and its section's
-_ADAPTER = dspy.ChatAdapter()
-_OUTPUTS_START = "Your output fields are:\n"
-_STRUCTURE_START = "All interactions will be structured"
-_OBJECTIVE_START = "In adhering to this structure"
-_CITATION = re.compile(r"\[\d{1,3}\]")
-_MARK = re.compile(r"\[\[ ## \w+ ## \]\]")
+_UNQUOTED = re.compile(r"\[\d{1,3}\]|\[\[ ## \w+ ## \]\]")  # what looks like a citation or like a prompt's mark
 _ENDS = frozenset(".!?:…")
-_FIELD = re.compile(r"^\d+\. `(\w+)`", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class WriterPrompt:
-    """The last turn of a conversation: input texts by field name, and the outputs wanted, in order."""
-
-    inputs: Mapping[str, str]
-    outputs: tuple[str, ...]
-    as_json: bool
-
-    def read_list(self, name: str) -> list[Any]:
-        """Return a list-valued input; empty when the field is absent."""
-        found = json.loads(self.inputs.get(name) or "[]")
-        return found if isinstance(found, list) else [found]
-
-    def read_passages(self) -> list[Excerpt]:
-        """Return the numbered passages."""
-        return [Excerpt.model_validate(item) for item in self.read_list("passages")]
 
 
 def local_writer(reader: Reader) -> dspy.LM:
@@ -58,102 +31,68 @@ def local_writer(reader: Reader) -> dspy.LM:
 
     It answers Decompose, FollowUp, Missing, Clarify, Generate and AnswerDirectly. It splits, selects, quotes and
     computes, so the same request always gives the same reply and no fact is in an answer that is not in a passage; a
-    direct question that is neither a greeting nor a sum gets an empty answer. English only.
+    direct question that is neither a greeting nor a sum gets an empty answer. English only. It takes a signature's
+    fields and no prompt: its `adapter` has to be in use (`use_adapter`).
     """
-    engines = {"engine": WriterEngine(reader), "async_engine": AsyncWriterEngine(reader)}
-    return dspy.LM(READER, **engines, cache=False)
+    adapter = QuotingAdapter(reader)
+    lm = dspy.LM(READER, engine=adapter, cache=False)
+    lm.adapter = adapter
+    return lm
 
 
-class WriterEngine:
-    """DSPy's engine of the local writer; safe from many threads. Usage is counted in words."""
+class QuotingAdapter(dspy.Adapter):
+    """What fills a signature's outputs without a prompt; safe from many threads. Usage is counted in words."""
 
     def __init__(self, reader: Reader) -> None:
+        super().__init__()
         self._reader = reader
 
-    def complete(self, request: Request) -> Response:
-        """Return the reply.
+    def __call__(
+        self, lm: Any, lm_kwargs: Mapping[str, Any], signature: Any, demos: Sequence[Any], inputs: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the outputs. Raises `ModelError` for outputs it cannot fill."""
+        outputs = fill_outputs(signature, inputs, self._reader)
+        if (tracker := dspy.settings.usage_tracker) is not None:
+            tracker.add_usage(lm.model, {"prompt_tokens": _words(inputs), "completion_tokens": _words(outputs)})
+        return [outputs]
 
-        Raises `ModelError` for a prompt whose outputs it cannot fill.
-        """
-        prompt = read_prompt(request)
-        text = format_reply(prompt, fill_outputs(prompt, self._reader))
-        words_in, words_out = _count_words(prompt), len(text.split())
-        return Response(
-            id=None,
-            model=request.model,
-            message=Message.assistant([TextPart(text)]),
-            finish_reason="stop",
-            usage=Usage(input_tokens=words_in, output_tokens=words_out, total_tokens=words_in + words_out),
+    async def acall(
+        self, lm: Any, lm_kwargs: Mapping[str, Any], signature: Any, demos: Sequence[Any], inputs: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the outputs, computed in a thread."""
+        return await asyncio.to_thread(self, lm, lm_kwargs, signature, demos, inputs)
+
+    def complete(self, request: Any) -> Any:
+        """Refuse a prompt, as the engine of the language model."""
+        raise ModelError(
+            "The local writer was asked by a prompt, which it does not read.",
+            "Call it inside use_adapter(lm), or name a language model in [models] write.",
         )
 
-    def write(self, signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> tuple[dict[str, Any], int, int]:
-        """Return a signature's outputs as `dspy.Predict` would, and the words in and out.
 
-        Only the last turn and the reply go through DSPy, which saves most of the time. Raises `ModelError` for outputs
-        it cannot fill.
-        """
-        turn = _ADAPTER.format_user_message_content(signature, dict(inputs), main_request=True)
-        given = _split_fields(turn, list(signature.input_fields))
-        prompt = WriterPrompt(given, tuple(signature.output_fields), as_json=False)
-        text = format_reply(prompt, fill_outputs(prompt, self._reader))
-        return dict(_ADAPTER.parse(signature, text)), _count_words(prompt), len(text.split())
-
-    def stream(self, request: Request) -> Iterator[Any]:
-        """Yield the reply as events, a word at a time.
-
-        Listeners look for a field's end between pieces.
-        """
-        yield from _split_words(self.complete(request))
-
-
-class AsyncWriterEngine(WriterEngine):
-    """The same engine, awaited; its work is computation, so it runs in a thread and blocks no loop."""
-
-    async def complete(self, request: Request) -> Response:
-        """Return the reply.
-
-        Raises `ModelError` for a prompt whose outputs it cannot fill.
-        """
-        return await asyncio.to_thread(super().complete, request)
-
-    async def stream(self, request: Request) -> AsyncIterator[Any]:  # type: ignore[override]
-        """Yield the reply as events, a word at a time."""
-        for event in _split_words(await self.complete(request)):
-            yield event
-
-
-def _split_words(response: Response) -> Iterator[Any]:
-    for event in response_to_events(response):
-        delta: Any = getattr(event, "delta", None)
-        text = getattr(delta, "text", "")
-        for word in re.findall(r"\s*\S+\s*", text):
-            yield replace(event, delta=replace(delta, text=word))
-        if not text:
-            yield event
-
-
-def fill_outputs(prompt: WriterPrompt, reader: Reader) -> dict[str, str | Sequence[Any]]:
-    """Return the outputs wanted, by name. Raises `ModelError` for unknown ones."""
-    question = prompt.inputs.get("question", "")
-    match prompt.outputs:
+def fill_outputs(signature: Any, inputs: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
+    """Return a signature's outputs by name. Raises `ModelError` for unknown ones."""
+    question = str(inputs.get("question", "")).strip()
+    passages = [Excerpt.model_validate(passage) for passage in inputs.get("passages") or ()]
+    match wanted := tuple(signature.output_fields):
         case ("sub_queries", "details"):
-            return {"sub_queries": split_question(question), "details": []}
+            return {"sub_queries": list(split_question(question)), "details": []}
         case ("query",):
-            return {"query": _follow_up(reader, question, prompt.inputs.get("draft", question), prompt.read_passages())}
+            return {"query": _follow_up(reader, question, str(inputs.get("draft", question)).strip(), passages)}
         case ("missing", "next_query"):
-            missing, query = _find_missing(reader, question, prompt.read_passages())
+            missing, query = _find_missing(reader, question, passages)
             return {"missing": missing, "next_query": query}
         case ("clarifying_question",):
-            return {"clarifying_question": _ask_back(reader, question, prompt.read_passages())}
-        case ("answer",) if "passages" in prompt.inputs:
-            asked = dict.fromkeys([*map(str, prompt.read_list("sub_queries")), question])
-            most = int(prompt.inputs.get("sentences") or SENTENCES)
-            least = 0.0 if prompt.inputs.get("strict", "").strip().lower() == "true" else LEAST
-            return {"answer": _quote_pieces(reader, list(asked), prompt.read_passages(), most, least)}
+            return {"clarifying_question": _ask_back(reader, question, passages)}
+        case ("answer",) if "passages" in inputs:
+            asked = dict.fromkeys([*map(str, inputs.get("sub_queries") or ()), question])
+            least = 0.0 if inputs.get("strict") else LEAST
+            most = int(inputs.get("sentences") or SENTENCES)
+            return {"answer": _quote_pieces(reader, list(asked), passages, most, least)}
         case ("answer",):
             return {"answer": find_reply(question) or solve_arithmetic(question)}
     raise ModelError(
-        f"The local writer cannot fill {', '.join(prompt.outputs) or 'a signature without outputs'}.",
+        f"The local writer cannot fill {', '.join(wanted) or 'a signature without outputs'}.",
         "Name a language model in [models] write for this signature.",
     )
 
@@ -176,7 +115,7 @@ def _quote_pieces(reader: Reader, asked: Sequence[str], passages: Sequence[Excer
             (-reading.best_within(piece.start, piece.end)[0] - reading.answers, passage.n, piece.text)
             for reading, passage in _read(reader, question, passages)
             for piece in split_pieces(passage.text)
-            if not _CITATION.search(piece.text)
+            if not _UNQUOTED.search(piece.text)
         ]
         ranked += [(rank, *one) for rank, one in enumerate(sorted(scored))]
     ranked.sort()
@@ -242,58 +181,5 @@ def _span_text(reading: Reading, passage: Excerpt) -> str:
     return " ".join(passage.text[slice(*reading.span)].split())
 
 
-def read_prompt(request: Request) -> WriterPrompt:
-    """Return the fields of a request made by DSPy's ChatAdapter or JSONAdapter.
-
-    List-valued inputs are one line of JSON, so a marker inside a passage never begins a line. A question may hold
-    anything, but it comes first: fields are read from the last backwards. Raises `ModelError` for another adapter's
-    request.
-    """
-    shape = _text_of(request.system).partition(_OBJECTIVE_START)[0]
-    inputs_part, found, rest = shape.partition(_OUTPUTS_START)
-    if not found:
-        raise ModelError(
-            "The local writer was asked in a format it does not read.",
-            "Use dspy.ChatAdapter or dspy.JSONAdapter with it, or name a language model in [models] write.",
-        )
-    outputs = tuple(_FIELD.findall(rest.partition(_STRUCTURE_START)[0]))
-    turn = [_text_of(message.parts) for message in request.messages if message.role == "user"][-1]
-    inputs = _split_fields(turn, _FIELD.findall(inputs_part))
-    return WriterPrompt(inputs, outputs, "Outputs will be a JSON object" in rest)
-
-
-def format_reply(prompt: WriterPrompt, values: Mapping[str, str | Sequence[Any]]) -> str:
-    """Return the values as text that the prompt's adapter parses back to them."""
-    if prompt.as_json:
-        return json.dumps({name: values[name] for name in prompt.outputs}, ensure_ascii=False)
-    told = {
-        # A value that holds a field's mark would end its own field.
-        name: _MARK.sub("…", value) if isinstance(value, str) else json.dumps(list(value), ensure_ascii=False)
-        for name, value in values.items()
-    }
-    parts = [f"[[ ## {name} ## ]]\n{told[name]}" for name in prompt.outputs]
-    return "\n\n".join([*parts, "[[ ## completed ## ]]\n"])
-
-
-def _text_of(parts: Any) -> str:
-    if parts is None or isinstance(parts, str):
-        return parts or ""
-    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
-
-
-def _split_fields(turn: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the input texts of a conversation's last turn by field name; `names` in the order in which they stand."""
-    text = turn.rpartition("\n\nRespond with ")[0] or turn
-    found: dict[str, str] = {}
-    for name in reversed(names):
-        marker = f"[[ ## {name} ## ]]\n"
-        # The first field opens the message: what looks like its marker further on is its own text.
-        at = 0 if name == names[0] and text.startswith(marker) else text.rfind(marker)
-        if at >= 0:
-            found[name] = text[at + len(marker) :].strip()
-            text = text[:at]
-    return found
-
-
-def _count_words(prompt: WriterPrompt) -> int:
-    return sum(len(value.split()) for value in prompt.inputs.values())
+def _words(fields: Mapping[str, Any]) -> int:
+    return sum(len(str(value).split()) for value in fields.values())

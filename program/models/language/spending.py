@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -49,11 +49,6 @@ class ModelSpending:
     tokens_in: int = 0  # tokens of the prompts
     tokens_out: int = 0  # tokens of the replies
     usd: float = 0.0  # price of the requests in US dollars
-    asked: int = 0  # decisions made by the second model of a cascade
-    agreed: int = 0  # decisions of the second model that equal those of the first
-    dear: int = 0  # calls to second models, repeats left out
-    spared: int = 0  # further calls to second models that would have been made if they were always asked
-    stood_in: int = 0  # decisions asked of a language model and made by another model or by default
     instead: dict[str, str] = field(default_factory=dict)
     """The model that answered, by the name of the model that did not."""
     handed_over: dict[tuple[str, str, str], str] = field(default_factory=dict)
@@ -104,11 +99,6 @@ class ModelSpending:
             if text not in self.notes:
                 self.notes.append(text)
 
-    def stand_in(self, decisions: int) -> None:
-        """Count decisions that the language model asked for them did not make."""
-        with self._lock:
-            self.stood_in += decisions
-
     def hand_over(self, why: str, failed: str, other: Any, did: str) -> None:
         """Note that `other` steps in for a failed model; an embedded one `did` it."""
         does = "was asked" if hasattr(other, "endpoint") else did
@@ -124,14 +114,6 @@ class ModelSpending:
         for _ in self.instead:
             names = [self.instead.get(name, name) for name in names]
         return " > ".join(dict.fromkeys(names))
-
-    def cascaded(self, agreed: Sequence[bool], dear: int, spared: int) -> None:
-        """Add decisions and calls of a cascade's second model; `spared` were avoided."""
-        with self._lock:
-            self.asked += len(agreed)
-            self.agreed += sum(agreed)
-            self.dear += dear
-            self.spared += spared
 
 
 _current: ContextVar[ModelSpending | None] = ContextVar("ragc_spending", default=None)

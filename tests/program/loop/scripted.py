@@ -11,10 +11,10 @@ from dspy.lm15 import Message, Response, TextPart, Usage, response_to_events
 from program.loop.rag import AgenticRAG
 from program.loop.state import Budget, Find, Runtime
 from program.models.catalog import Models
-from program.models.embedded.writer import format_reply, read_prompt
 from program.passage import NO_FILTERS, Passage, SourceCard
 from program.serve.trace import SpanLog, TraceLog
 from program.settings import ModelSettings
+from tests.support.prompts import format_reply, read_prompt
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
 REPLIES = {

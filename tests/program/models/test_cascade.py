@@ -55,52 +55,42 @@ def test_the_language_model_is_asked_as_often_as_doubt_says(cascade):
     program, provider, _ = cascade
     doubt(program, 0.0)
     never = program(QUESTION)
-    assert (provider.calls, never.usage.asked) == (0, 0)
+    assert (provider.calls, never.usage.second_calls) == (0, 0)
     program.doubt.sufficiency.set(1.0)
     some = program("How much water does the Tern kettle hold?")
-    assert 0 < some.usage.asked < some.usage.decisions
+    assert 0 < some.usage.second_calls < some.usage.decisions
     doubt(program, 1.0)
     always = program("How much water does the Wren kettle hold?")
     quoted = sum(step.name == "generator.states" for step in always.trace.steps)  # what to quote is decided here
-    assert always.usage.asked == always.usage.decisions - quoted > 0
-    assert 0 <= always.usage.agreed <= always.usage.asked
+    assert always.usage.second_calls == always.usage.decisions - quoted > 0
 
 
-def test_what_stands_in_for_the_second_model_does_not_agree_with_the_first(cascade):
-    program, provider, _ = cascade
-    doubt(program, 1.0)
-    for fault in ("refusal", "server_error"):
-        provider.follow(Script({fault: 1.0}))
-        usage = program(f"How much water does the Merle hold? {fault}").usage
-        assert provider.calls > 0 and (usage.asked, usage.agreed) == (0, 0)
-
-
-def test_the_calls_spared_are_those_that_always_asking_would_have_made(cascade):
+def test_the_calls_avoided_are_those_that_always_asking_would_have_made(cascade):
     program, provider, _ = cascade
     doubt(program, 0.0)
     upheld = program(QUESTION).usage
     with_one_writer(program)
-    assert (upheld.dear, upheld.spared) == (0, program(QUESTION).usage.spared)  # a quotation is no text that is written
+    decided = program(QUESTION).usage.second_avoided  # a quotation is no text that is written
+    assert (upheld.second_calls, upheld.second_avoided) == (0, decided)
     doubt(program, 1.0)
     usage = program(QUESTION).usage
-    assert usage.dear == provider.calls > 0 and usage.spared == 0
+    assert usage.second_calls == provider.calls > 0 and usage.second_avoided == 0
     always = provider.calls
     doubt(program, 0.0)
     usage = program("How much water does the Wren kettle hold?").usage
-    assert (usage.dear, usage.spared) == (0, always)
+    assert (usage.second_calls, usage.second_avoided) == (0, always)
 
 
-def test_an_evaluation_tells_calls_saved_and_agreement(cascade):
+def test_an_evaluation_tells_the_calls_saved(cascade):
     program, _, folder = cascade
     with_one_writer(program)
     questions = read_labelled(folder / "labelled.jsonl")[:2]
     doubt(program, 1.0)
     metrics = evaluate(program, questions).metrics()
     assert metrics["calls_saved"]["value"] == 0
-    assert 0 <= metrics["agreement"]["value"] <= 1
     doubt(program, 0.0)
     metrics = evaluate(program, questions).metrics()
-    assert metrics["calls_saved"]["value"] == 1 and "agreement" not in metrics
+    assert metrics["calls_saved"]["value"] == 1
 
 
 def test_the_dearer_writer_writes_what_the_cheaper_ones_draft_was_not_upheld_in(cascade):

@@ -1,6 +1,5 @@
 """The local writer fills the generative signatures from what the reader finds, and behaves as any DSPy model does."""
 
-import asyncio
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +11,11 @@ from dspy.utils.exceptions import LMUnexpectedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from program.errors import ModelError
 from program.models.embedded.direct import LONGEST, solve_arithmetic
 from program.models.embedded.reader import Reader, Reading, shared_reader
 from program.models.embedded.writer import local_writer
+from program.models.language.adapter import use_adapter
 from program.models.text import split_pieces
 from program.signatures import AnswerDirectly, Clarify, Decompose, Excerpt, FollowUp, Generate, Missing
 
@@ -50,7 +51,8 @@ def inputs(question, **changes):
 
 
 def ask(signature, reader=None, **asked):
-    with dspy.context(lm=local_writer(reader or WordReader())):
+    writer = local_writer(reader or WordReader())
+    with use_adapter(writer), dspy.context(lm=writer):
         return dspy.Predict(signature)(**asked)
 
 
@@ -101,15 +103,16 @@ def test_the_packaged_reader_answers_short_and_long_questions_from_many_threads(
     assert ask(Missing, shared_reader(), question=question, passages=PASSAGES).next_query is not None
 
 
-@pytest.mark.parametrize("adapter", [dspy.ChatAdapter(), dspy.JSONAdapter()])
-def test_both_adapters_read_the_reply_at_the_first_call(adapter):
+async def test_it_answers_the_same_in_turn_and_awaited_with_its_usage_in_words():
     writer = local_writer(WordReader())
-    with dspy.context(lm=writer, adapter=adapter):
-        answer = dspy.Predict(Generate)(**inputs("How much is Deluxe?")).answer
+    write, asked = dspy.Predict(Generate), inputs("How much is Deluxe?")
+    with use_adapter(writer), dspy.context(lm=writer), dspy.track_usage() as tracker:
+        answers = [write(**asked).answer, (await write.acall(**asked)).answer]
         parts = dspy.Predict(Decompose)(question=COMPOUND).sub_queries
-    assert answer == "Plan: Deluxe; Monthly: GBP 19. [2]"
+    assert answers == ["Plan: Deluxe; Monthly: GBP 19. [2]"] * 2
     assert parts == ["What does Deluxe cost", "how many doors does it cover?"]
-    assert len(writer.history) == 2
+    used = tracker.get_total_tokens()["local/reader"]
+    assert used["prompt_tokens"] > used["completion_tokens"] > 2 * len(answers[0].split())
 
 
 def test_each_part_of_a_question_gets_its_sentence_before_any_gets_a_second():
@@ -191,28 +194,11 @@ def test_a_vague_question_is_asked_back_with_what_tells_the_answers_apart(pages,
     assert ask(Clarify, question=asked, passages=found).clarifying_question == asked_back
 
 
-def test_streaming_gives_the_answer_in_pieces():
-    listener = dspy.streaming.StreamListener(signature_field_name="answer")
-    stream = dspy.streamify(dspy.Predict(Generate), stream_listeners=[listener])
-
-    async def collect():
-        pieces, final = "", ""
-        async for item in stream(**inputs("By which team is payroll run?")):
-            if isinstance(item, dspy.streaming.StreamResponse):
-                pieces += item.chunk
-            elif isinstance(item, dspy.Prediction):
-                final = item.answer
-        return pieces.strip(), final
-
-    with dspy.context(lm=local_writer(WordReader())):
-        assert set(asyncio.run(collect())) == {"The payroll service is run by the Harbour team. [1]"}
-
-
-def test_what_it_cannot_fill_and_another_format_are_refused_with_the_way_out():
+def test_what_it_cannot_fill_and_a_prompt_are_refused_with_the_way_out():
     writer = local_writer(WordReader())
-    with dspy.context(lm=writer), pytest.raises(LMUnexpectedError, match=r"cannot fill poem.*\[models\] write"):
-        dspy.Predict("topic -> poem")(topic="rain")
-    with pytest.raises(LMUnexpectedError, match="ChatAdapter"):
+    with pytest.raises(ModelError, match=r"cannot fill poem.*\[models\] write"):
+        ask("topic -> poem", topic="rain")
+    with pytest.raises(LMUnexpectedError, match="use_adapter"):
         writer("just some text")
 
 
@@ -255,6 +241,5 @@ def test_no_question_makes_it_raise(question):
 
 
 def test_a_direct_question_is_answered_by_it():
-    with dspy.context(lm=local_writer(shared_reader())):
-        direct = dspy.Predict(AnswerDirectly)
-        assert [direct(question=asked).answer for asked in ("What is 6 x 7?", "Who wrote Hamlet?")] == ["42", ""]
+    asked = ("What is 6 x 7?", "Who wrote Hamlet?")
+    assert [ask(AnswerDirectly, shared_reader(), question=one).answer for one in asked] == ["42", ""]
