@@ -65,7 +65,7 @@ class Guardrail:
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of a guardrail in `ragc ab offline --json`."""
         margin = {"metric": self.margin.metric, "margin": self.margin.worse_by, "relative": self.margin.relative}
-        worse, limit = (None, None) if self.state == "not_measured" else (self.worse, self.limit)
+        worse, limit = (value if math.isfinite(value) else None for value in (self.worse, self.limit))
         return {**margin, "state": self.state, "worse_by": worse, "limit": limit, "n": self.n}
 
 
