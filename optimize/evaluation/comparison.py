@@ -109,8 +109,8 @@ class Comparison:
         """Return the verdict in one line, with the difference that could be seen."""
         test = self.test
         estimate = stats.format_estimate(test.difference, test.ci, "+.3f")
-        figures = f"{self.metric} {estimate}, p {stats.format_p(test.p)}, {test.n} questions"
-        figures += f", {test.topics} topics" if test.topics else ""
+        figures = f"{self.metric} {estimate}, p {stats.format_p(test.p)}, {test.n} question{'s' * (test.n != 1)}"
+        figures += f", {test.topics} topic{'s' * (test.topics != 1)}" if test.topics else ""
         if self.verdict != "no_detectable_difference":
             return f"{self.verdict}: {figures}"
         seen = f"could have seen {test.mde:.3f}" if test.enough_topics else f"fewer than {MIN_UNITS} topics"

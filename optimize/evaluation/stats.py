@@ -82,7 +82,7 @@ def format_number(value: float | None, form: str = "+.4g") -> str:
 def format_interval(ends: Sequence[float | None], form: str = "+.4g") -> str:
     """Return `[-0.02, +0.41]`, a dash for an unknown end and for an interval without an end."""
     shown = [format_number(end, form) for end in ends]
-    return f"[{', '.join(shown)}]" if set(shown) != {"-"} else "-"
+    return f"[{', '.join(shown)}]" if {*shown} - {"-"} else "-"
 
 
 def format_estimate(value: float, ends: Sequence[float | None], form: str = "+.4g") -> str:
