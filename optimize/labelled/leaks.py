@@ -79,7 +79,7 @@ def link_questions(questions: tuple[LabelledQuestion, ...], by_words: bool = Tru
 
 
 def find_pairs(questions: Sequence[LabelledQuestion]) -> Iterator[Pair]:
-    """Yield pairs of questions by the letters of the words they share, counted by a sparse product."""
+    """Yield pairs of questions that share most letters, counted by words."""
     texts = [normalise_text(q.question).replace(f" {STOP} ", " ").split() for q in questions]
     vocabulary: dict[str, int] = {}
     columns = [vocabulary.setdefault(word, len(vocabulary)) for words in texts for word in dict.fromkeys(words)]
