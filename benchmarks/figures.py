@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -26,9 +27,9 @@ def figure(name: str, value: float, bar: str, n: int, digits: int = 4) -> Figure
 
 
 def show(found: Iterable[Figure], as_json: bool) -> None:
-    """Print figures as JSON, or as lines of a table, each as soon as it is found."""
+    """Print figures as JSON, NumPy's numbers too, or as lines of a table, each as soon as it is found."""
     if as_json:
-        print(json.dumps(list(found)))
+        print(orjson.dumps(list(found), option=orjson.OPT_SERIALIZE_NUMPY).decode())
         return
     for one in found:
         verdict = "holds" if one["holds"] else "MISSED"

@@ -136,7 +136,7 @@ class ArmReport:
     expected: float  # the units that the arm's weight promises
     measured: int  # units with a primary outcome
     mean: float | None  # the mean primary outcome of a request; None without any
-    difference: float | None = None
+    difference: float | None = None  # None for the control, and while one of the two has no unit with an outcome
     ci: tuple[float, float] | None = None  # the interval, which holds at every look; None while it is endless
     verdict: Literal["better", "worse", "undecided"] | None = None  # whether the interval leaves out zero, and where
 
@@ -180,9 +180,11 @@ def compare_arms(design: Design, merged: MergedLogs) -> list[ArmReport]:
         mean = float(own.mean()) if own.units else None
         report = ArmReport(arm.name, arm.version, units, expected, int(own.units), mean)
         if arm != design.control:
+            report = replace(report, verdict="undecided")
             control = moments[design.control.name]
-            found = compare_means(control, own, alpha=alpha, horizon=horizon, binary=binary)
-            report = replace(report, **_decide_contrast(design, *map(float, found)))
+            if control.units and own.units:
+                found = compare_means(control, own, alpha=alpha, horizon=horizon, binary=binary)
+                report = replace(report, **_decide_contrast(design, *map(float, found)))
         reports.append(report)
     return reports
 

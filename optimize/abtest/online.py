@@ -131,7 +131,8 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
     if state.running and (reason := _find_halt_reason(design, merged, arms, guards)):
         state = store.end_experiment(folder, "halted", reason)
     if state.running and len(merged.units) >= design.max_units:
-        state = store.end_experiment(folder, "complete", f"{len(merged.units)} units were seen")
+        seen = "1 unit was seen" if len(merged.units) == 1 else f"{len(merged.units)} units were seen"
+        state = store.end_experiment(folder, "complete", seen)
     warnings = arm_statistics.warn_of_missing(design, arms)
     verdict, reason = _decide_verdict(state, arms, warnings)
     return OnlineReport(
@@ -210,7 +211,11 @@ def _require_design(
             "Give one a arm: --weights 90,10",
         ),
         (not all(0 < w < math.inf for w in weights), "A weight is not above 0.", "Leave an arm out that nobody gets."),
-        (not primary, "No outcome was named to judge by.", "Say which one the service records: --primary resolved"),
+        (
+            not primary.strip(),
+            "No outcome was named to judge by.",
+            "Say which one the service records: --primary resolved",
+        ),
         (not 0 < include <= 1, "--include is not above 0 and at most 1.", "Give the share of users that take part."),
         (max_units < 1, "--max-units is not above 0.", "Say after how many users to give up."),
     ):

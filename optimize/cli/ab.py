@@ -174,14 +174,13 @@ def _write_page(path: Path, found: dict[str, Any]) -> None:
 
 
 def _print_report(found: OnlineReport) -> None:
-    from optimize.evaluation.stats import format_interval
+    from optimize.evaluation.stats import format_interval, format_number
 
     typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
     arms = []
     for arm in found.arms:
-        difference = "control" if arm.difference is None else f"{arm.difference:+.4g}"
-        mean = None if arm.mean is None else f"{arm.mean:.4g}"
-        interval = format_interval(arm.ci) if arm.ci else None
+        difference = format_number(arm.difference) if arm.verdict else "control"
+        mean, interval = format_number(arm.mean, ".4g"), format_interval(arm.ci or ())
         name = f"{arm.arm} {arm.version}"
         arms.append([name, arm.units, f"{arm.expected:.0f}", arm.measured, mean, difference, interval])
     columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")
@@ -197,8 +196,10 @@ def _print_report(found: OnlineReport) -> None:
         for name, by_arm in found.measures.items()
     ]
     show.print_table("means over requests", ("measure", *names), means)
-    counts = [f"{n} {what}" for what, n in asdict(found.accounting).items() if n and what != "keys"]
-    typer.echo(f"read: {', '.join([f'{found.files} files', *counts])}")
+    counts = asdict(found.accounting)
+    rest = [f"{counts[what]} {what}" for what in ("unusable", "crossed", "unmatched") if counts[what]]
+    read = [show.count_noun(found.files, "file"), show.count_noun(found.accounting.rows, "row"), *rest]
+    typer.echo(f"read: {', '.join(read)}")
     _print_warnings(found.warnings)
     if found.proposal:
         typer.echo(f"proposed, not done: {found.proposal}")

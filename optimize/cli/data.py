@@ -67,7 +67,7 @@ def _locate_finding(finding: DataFinding, labelled: str) -> str:
 
 def _print_shortcuts(report: CheckReport) -> None:
     """Print for each label the strongest shortcut of each split."""
-    from optimize.labelled.split import SPLITS
+    from optimize.labelled.dataset import SPLITS
 
     best: dict[str, dict[str, str]] = {}
     for one in report.shortcuts:
@@ -153,6 +153,9 @@ def _print_imported(report: ImportReport, folder: Path) -> None:
     if report.unchecked:
         answers = count_noun(report.unchecked, "answer")
         typer.echo(f"  in no evidence word for word, and so no facts: {answers}", err=True)
+    if report.contrary:
+        questions = count_noun(report.contrary, "unanswerable question")
+        typer.echo(f"  left out, since the set answers the same words elsewhere: {questions}", err=True)
     typer.echo(f"Next: ragc data check {shlex.quote(str(folder))}")
 
 

@@ -145,7 +145,7 @@ def print_comparison(found: Comparison, line: str = "") -> None:
     """Print the verdict, in a line, and all that was compared besides."""
     from optimize.abtest.offline import SUBGROUPS
     from optimize.evaluation.comparison import judge_difference
-    from optimize.evaluation.stats import format_interval, format_p
+    from optimize.evaluation.stats import format_interval, format_number, format_p
 
     typer.echo(line or found.text())
     others, guards = [], []
@@ -155,7 +155,7 @@ def print_comparison(found: Comparison, line: str = "") -> None:
         others.append([name, *figures, is_b])
     print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "difference"), others)
     for guard in found.guardrails:
-        limits = [f"{value:+.3g}" if guard.n else None for value in (guard.worse, guard.limit)]
+        limits = [format_number(value, "+.3g") for value in (guard.worse, guard.limit)]
         guards.append([guard.margin, *limits, guard.state.replace("_", " ")])
     print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
     if found.by_tag:

@@ -74,7 +74,7 @@ def _shorten(value: Any) -> str:
 
 def _print_version(found: Manifest) -> None:
     """Print on one screen what a version is, what it scored, and what sets it apart."""
-    from optimize.labelled.split import SPLITS
+    from optimize.labelled.dataset import SPLITS
     from optimize.registry import versions as registry
     from optimize.registry.diff import POINT, trace_origin
 

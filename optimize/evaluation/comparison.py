@@ -65,7 +65,7 @@ class Guardrail:
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of a guardrail in `ragc ab offline --json`."""
         margin = {"metric": self.margin.metric, "margin": self.margin.worse_by, "relative": self.margin.relative}
-        worse, limit = (None, None) if self.state == "not_measured" else (self.worse, self.limit)
+        worse, limit = (value if math.isfinite(value) else None for value in (self.worse, self.limit))
         return {**margin, "state": self.state, "worse_by": worse, "limit": limit, "n": self.n}
 
 
@@ -109,8 +109,8 @@ class Comparison:
         """Return the verdict in one line, with the difference that could be seen."""
         test = self.test
         estimate = stats.format_estimate(test.difference, test.ci, "+.3f")
-        figures = f"{self.metric} {estimate}, p {stats.format_p(test.p)}, {test.n} questions"
-        figures += f", {test.topics} topics" if test.topics else ""
+        figures = f"{self.metric} {estimate}, p {stats.format_p(test.p)}, {test.n} question{'s' * (test.n != 1)}"
+        figures += f", {test.topics} topic{'s' * (test.topics != 1)}" if test.topics else ""
         if self.verdict != "no_detectable_difference":
             return f"{self.verdict}: {figures}"
         seen = f"could have seen {test.mde:.3f}" if test.enough_topics else f"fewer than {MIN_UNITS} topics"

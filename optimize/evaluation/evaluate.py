@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from optimize.evaluation.grades import METRICS, PROPORTIONS, Grade, grade_answer
+from optimize.evaluation.grades import METRICS, PROPORTIONS, RANGES, Grade, grade_answer
 from optimize.evaluation.stats import ANY, Interval, format_estimate, mean_interval
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.split import order_stratified
@@ -32,6 +32,7 @@ class Evaluation:
     failed: tuple[str, ...] = field(default=())
     """The questions whose grading failed, and why."""
     best: float = math.inf
+    """The highest utility there can be."""
 
     def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Interval | None:
         """Return the mean of a metric over the questions that have it, if any."""
@@ -40,7 +41,7 @@ class Evaluation:
         if not pairs:
             return None
         values, topics = zip(*pairs, strict=True)
-        within = (-math.inf, self.best) if metric == "utility" else ANY
+        within = (-math.inf, self.best) if metric == "utility" else RANGES.get(metric, ANY)
         return mean_interval(values, topics, proportion=metric in PROPORTIONS, within=within)
 
     def metrics(self) -> dict[str, Any]:
@@ -83,8 +84,7 @@ def tabulate_metrics(
         scale, form = (100, ".1f") if name in PROPORTIONS else (1, f".{digits}f")
         cells = []
         for measure in (figures.get(name) for figures in sides):
-            low, high = measure["ci"] if measure else (None, None)  # None is an infinite end, as it is sealed
-            ends = (-math.inf if low is None else scale * low, math.inf if high is None else scale * high)
+            ends = [end and scale * end for end in measure["ci"]] if measure else []
             cells.append(format_estimate(scale * measure["value"], ends, form) if measure else "-")
         yield name, cells, leading["n"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,6 +23,8 @@ METRICS = (
 )
 PROPORTIONS = frozenset(["partial", *METRICS]) - {"answer_relevancy", "sentences", "model_calls", "tokens", "usd"}
 """Metrics in [0, 1], as their means are."""
+RANGES = {**dict.fromkeys(METRICS, (0.0, math.inf)), "answer_relevancy": (-1.0, 1.0)}
+"""Between what the values of the others lie."""
 _MARK_OR_NOTE = re.compile(rf"\s*(?:\[\d{{1,3}}\]|{re.escape(UNSURE)}|" + re.escape(NOTE).replace(r"\{\}", ".*?") + ")")
 _CHECKABLE = re.compile(r"\d+(?:[.,:]\d+)*|\b[A-Z][\w-]+")
 

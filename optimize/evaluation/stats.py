@@ -35,7 +35,7 @@ Groups = Sequence[Hashable] | None
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and its 95 % interval; infinite ends mean that nothing can be said."""
+    """A mean and its 95 % interval, which holds it; infinite ends mean that nothing can be said."""
 
     value: float
     low: float
@@ -44,7 +44,8 @@ class Interval:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of a metric in `ragc eval --json`."""
-        return {"value": round(self.value, 6), "ci": [round(self.low, 6), round(self.high, 6)], "n": self.n}
+        ends = [None if math.isinf(end) else round(end, 6) for end in (self.low, self.high)]
+        return {"value": round(self.value, 6), "ci": ends, "n": self.n}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,20 @@ def format_p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
+def format_number(value: float | None, form: str = "+.4g") -> str:
+    """Return a number as printed, a dash for None and for what is not finite."""
+    return "-" if value is None or not math.isfinite(value) else format(value, form)
+
+
 def format_interval(ends: Sequence[float | None], form: str = "+.4g") -> str:
-    """Return `[-0.02, +0.41]`, a dash for an end that is None."""
-    return f"[{', '.join('-' if end is None else format(end, form) for end in ends)}]"
+    """Return `[-0.02, +0.41]`, a dash for an unknown end and for an interval without an end."""
+    shown = [format_number(end, form) for end in ends]
+    return f"[{', '.join(shown)}]" if {*shown} - {"-"} else "-"
 
 
 def format_estimate(value: float, ends: Sequence[float | None], form: str = "+.4g") -> str:
-    """Return `+0.2 [-0.02, +0.41]`, a value and its interval."""
-    return f"{format(value, form)} {format_interval(ends, form)}"
+    """Return `+0.2 [-0.02, +0.41]`, a value and its interval, `+0.2 [-]` without one."""
+    return f"{format_number(value, form)} [{format_interval(ends, form).strip('[]')}]"
 
 
 def mean_interval(
@@ -88,20 +95,23 @@ def mean_interval(
 ) -> Interval:
     """Return the mean of values with its 95 % interval, clustered on `groups`.
 
-    Cluster-robust standard error and Student's t with (groups - 1) degrees of freedom, a plain t interval with fewer
-    than two groups. No end lies outside of `within`, the range of a value, [0, 1] with `proportion`. When all values of
-    a proportion are 0 or 1 the interval is Clopper and Pearson's at the effective sample size (Korn and Graubard 1998,
-    Survey Methodology 24:193). Raises `DataError` when there is no value.
+    Cluster-robust standard error and Student's t with (groups - 1) degrees of freedom; one value, or one group, has no
+    interval. No end lies outside of `within`, the range of a value, [0, 1] with `proportion`, unless a value does. When
+    all values of a proportion are 0 or 1 the interval is Clopper and Pearson's at the effective sample size (Korn and
+    Graubard 1998, Survey Methodology 24:193). Raises `DataError` when there is no value.
     """
     data = _require_finite(values)
     mean, n = float(data.mean()), len(data)
     spread = _measure_spread(data, groups)
-    if proportion and np.isin(data, (0.0, 1.0)).all():
-        return Interval(mean, *_clopper_pearson(mean, n, spread), n)
-    reach = _t_quantile(1 - ALPHA / 2, spread.freedom) * spread.error if spread.error > 0 else 0.0
-    low, high = (mean - reach, mean + reach) if n > 1 else ANY
+    if not spread.freedom:
+        return Interval(mean, *ANY, n)
     least, most = (0.0, 1.0) if proportion else within
-    return Interval(mean, max(low, least), min(high, most), n)
+    if proportion and np.isin(data, (0.0, 1.0)).all():
+        low, high = _clopper_pearson(mean, n, spread)
+    else:
+        reach = _t_quantile(1 - ALPHA / 2, spread.freedom) * spread.error if spread.error > 0 else 0.0
+        low, high = max(mean - reach, min(least, data.min())), min(mean + reach, max(most, data.max()))
+    return Interval(mean, min(float(low), mean), max(float(high), mean), n)
 
 
 def paired_test(
@@ -135,14 +145,14 @@ def one_sided_limits(values: Sequence[float], groups: Groups = None) -> tuple[fl
     """Return the lower and the upper 95 % limit of the mean, each on its own.
 
     When no two values differ, the limits lie as far off as a share of values never seen in n may reach, 1 - .05**(1/n)
-    (the "rule of three"), times the larger of 1 and the mean.
+    (the "rule of three"), times the larger of 1 and the mean. One value, or one group, has no limit.
     """
     data = _require_finite(values)
     mean, n = float(data.mean()), len(data)
     spread = _measure_spread(data, groups)
     unseen = (1 - ALPHA ** (1 / n)) * max(1.0, abs(mean))
     reach = _t_quantile(1 - ALPHA, spread.freedom) * spread.error if spread.error else unseen
-    return mean - reach, mean + reach
+    return (mean - reach, mean + reach) if spread.freedom else ANY
 
 
 def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
@@ -180,8 +190,10 @@ def _measure_spread(data: NDArray[np.float64], groups: Groups) -> _Spread:
     codes = [named.setdefault(("", i) if group in {None, ""} else (group,), len(named)) for i, group in keys]
     if len(codes) != n:
         raise DataError(f"{n} values cannot be grouped by {len(codes)} topics.", "Give each value its topic.")
-    if (count := len(named)) in {1, n}:
+    if (count := len(named)) == n:
         return _Spread(alone, n - 1, data)
+    if count == 1:
+        return _Spread(alone, 0, data.sum(keepdims=True))
     residuals = np.bincount(codes, weights=data - data.mean())
     clustered = math.sqrt(count / (count - 1) * float((residuals**2).sum())) / n
     error = max(alone, clustered) if alone else 0.0

@@ -8,14 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import get_args
 
-import numpy as np
-from scipy.sparse import csr_array
-
-from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion, Outcome, Unread
-from optimize.labelled.facts import STOP, normalise_text
+from optimize.labelled.dataset import MIN_UNITS, SPLITS, LabelledQuestion, Outcome, Unread
+from optimize.labelled.leaks import Link, Pair, link_questions
 from optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, ProjectTables, read_corpus
 from optimize.labelled.shortcuts import Shortcut, find_shortcuts
-from optimize.labelled.split import SPLITS, split_questions
+from optimize.labelled.split import split_questions
 from program.errors import DataError
 from program.knowledge.project import Project
 from program.passage import Flaw, Passage
@@ -23,13 +20,12 @@ from program.passage import Flaw, Passage
 WIDTH = 0.3
 FEWEST = math.ceil((1.96 / WIDTH) ** 2 - 1.96**2)
 """The fewest questions for a 95 % interval of WIDTH at worst, at a share of one half (Wilson 1927)."""
-NEAR, SAME = 0.82, 0.9
-"""The shares of letters in shared words, of the shorter question's and of both, from which two count as alike."""
-MORE_TOPICS = "Label questions of three topics at least; thirty questions of twenty topics are a start."
-LEAST_WORDS = 4  # shorter questions resemble each other by accident
+MORE_TOPICS = (
+    "Label questions of three topics at least; thirty questions of twenty topics are a start. "
+    "Topics with a question in common count as one."
+)
 SHOWN = 3  # findings that the error of the gate quotes
 NONE, TOTAL = "-", "total"  # a question without the label, and the column of all splits
-_ROWS = 256  # questions compared at a time, so that memory stays small
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +91,15 @@ def check_questions(
             findings.extend(
                 _point_at(question, *complaint) for rule in rules for complaint in rule(question, knowledge)
             )
-    pairs = _find_near_duplicates(questions)
-    report.errors.extend(_find_leaks(questions, pairs))
-    report.warnings.extend(_find_repeats(pairs))
+    links, divided = link_questions(tuple(questions)), split_questions(questions)
+    where = {question.id: split for split, part in divided.items() for question in part}
+    report.errors.extend(_find_contradictions(links.pairs))
+    report.errors.extend(_find_leaks(links.binding, where))
+    report.warnings.extend(_find_leaks(links.loose, where))
+    report.warnings.extend(_find_repeats(links.pairs))
     if questions and not unread:
-        divided = parts or split_questions(questions)
-        report.warnings.extend(find_shortages(divided))
-        report.shortcuts.extend(find_shortcuts(divided))
+        report.warnings.extend(find_shortages(parts or divided))
+        report.shortcuts.extend(find_shortcuts(parts or divided))
         report.warnings.extend(report.shortcut_warnings)
     for findings in (report.errors, report.warnings):
         findings.sort(key=lambda finding: (finding.file, finding.line))
@@ -124,7 +122,7 @@ def require_sound_labels(
 def find_shortages(parts: Parts) -> Iterator[DataFinding]:
     """Yield what the splits lack; where a compile cannot begin, only why."""
     topics = {name: {q.cluster for q in part} for name, part in parts.items()}
-    known, tested = len(set().union(*topics.values())), len(topics["test"])
+    known, tested = len(link_questions(tuple(q for part in parts.values() for q in part)).groups), len(topics["test"])
     uses = {"train": "learn from", "test": "test on"}
     if empty := [use for name, use in uses.items() if not parts[name]]:
         if known < len(parts):
@@ -177,64 +175,35 @@ def _point_at(question: LabelledQuestion, what: str, mend: str) -> DataFinding:
     return DataFinding(question.id, question.line, what, mend)
 
 
-Pair = tuple[LabelledQuestion, LabelledQuestion, bool]
-"""Two questions, the words of one nearly all among the other's, and whether both have nearly the same words."""
+def _find_leaks(links: Iterable[Link], where: Mapping[str, str]) -> Iterator[DataFinding]:
+    """Yield each thing shared by questions of two splits, once a split."""
+    seen = set()
+    for link in links:
+        split, other = where[link.other.id], where[link.first.id]
+        if split != other and (link.shared, split) not in seen:
+            seen.add((link.shared, split))
+            what = f"{link.shared} is in {split} and, with {link.first.id}, in {other}."
+            mend = "Put both into one split, or let `ragc data split --again` divide the questions."
+            yield _point_at(link.other, what, mend)
 
 
-def _find_leaks(questions: Sequence[LabelledQuestion], pairs: Iterable[Pair]) -> Iterator[DataFinding]:
-    split = [q for q in questions if q.split]
-    yield from _find_shared(split, "the topic", lambda q: (q.topic,) if q.topic else ())
-    yield from _find_shared(split, "the evidence", lambda q: tuple(i for i in q.evidence if "#" in i))
-    for first, other, _ in pairs:
-        if first.split and other.split and first.split != other.split:
-            what = f"it is nearly the question {first.id} of {first.split}: {first.question!r}."
-            yield _point_at(other, what, "Reword one of them, or put both into one split.")
-
-
-def _find_shared(
-    questions: Sequence[LabelledQuestion], name: str, keys: Callable[[LabelledQuestion], Sequence[str]]
-) -> Iterator[DataFinding]:
-    first: dict[str, LabelledQuestion] = {}
-    told = set()
-    for question in questions:
-        for key in keys(question):
-            other = first.setdefault(key, question)
-            if other.split != question.split and (key, question.split) not in told:
-                told.add((key, question.split))
-                what = f"{name} {key!r} is in {question.split} and, with {other.id}, in {other.split}."
-                mend = "Put both into one split, or let `ragc data split --again` divide the questions."
-                yield _point_at(question, what, mend)
+def _find_contradictions(pairs: Iterable[Pair]) -> Iterator[DataFinding]:
+    """Yield questions in the very words of another one that has another outcome."""
+    for pair in pairs:
+        one, two = pair.first, pair.other
+        if pair.equal and one.outcome and two.outcome and one.outcome != two.outcome:
+            what = (
+                f"its outcome is {two.outcome}, but that of the same question {one.id}, line {one.line}, {one.outcome}."
+            )
+            yield _point_at(two, what, "Correct one of the two outcomes, or drop one of the questions.")
 
 
 def _find_repeats(pairs: Iterable[Pair]) -> Iterator[DataFinding]:
     """Yield questions in the words, and with the labels, of another of their split."""
-    told = set()
-    for first, other, same in pairs:
-        one, two = ((q.split, q.outcome, {*q.alternatives}, {*q.evidence}) for q in (first, other))
-        if same and one == two and other.id not in told:
-            told.add(other.id)
-            what = f"it is nearly the question {first.id}, with the same labels: {first.question!r}."
-            yield _point_at(other, what, "Drop one of them, or ask for something else.")
-
-
-def _find_near_duplicates(questions: Sequence[LabelledQuestion]) -> list[Pair]:
-    """Return pairs of questions by the letters of the words they share, counted by a sparse product."""
-    texts = [normalise_text(q.question).replace(f" {STOP} ", " ").split() for q in questions]
-    rows = [n for n, words in enumerate(texts) if len(words) >= LEAST_WORDS]
-    if len(rows) < 2:
-        return []
-    vocabulary: dict[str, int] = {}
-    columns = [vocabulary.setdefault(word, len(vocabulary)) for n in rows for word in dict.fromkeys(texts[n])]
-    ends = np.cumsum([0, *(len(set(texts[n])) for n in rows)])
-    has = csr_array((np.ones(len(columns), np.float32), columns, ends), shape=(len(rows), len(vocabulary)))
-    weight = np.array([len(word) + 1 for word in vocabulary], np.float32)
-    length, weighted = has @ weight, csr_array(has.multiply(weight)).T.tocsr()
-    pairs = []
-    for start in range(0, len(rows), _ROWS):
-        shared = (has[start : start + _ROWS] @ weighted).toarray()
-        own, others = length[start : start + _ROWS, None], length[None, :]
-        same = 2 * shared >= SAME * (own + others)
-        for i, j in zip(*np.nonzero(shared >= NEAR * np.minimum(own, others)), strict=True):
-            if j > i + start:
-                pairs.append((questions[rows[i + start]], questions[rows[j]], bool(same[i, j])))
-    return pairs
+    seen = set()
+    for pair in pairs:
+        one, two = ((q.split, q.outcome, {*q.alternatives}, {*q.evidence}) for q in (pair.first, pair.other))
+        if pair.repeats and one == two and pair.other.id not in seen:
+            seen.add(pair.other.id)
+            what = f"it is nearly the question {pair.first.id}, with the same labels: {pair.first.question!r}."
+            yield _point_at(pair.other, what, "Drop one of them, or ask for something else.")

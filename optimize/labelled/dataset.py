@@ -23,6 +23,7 @@ Route = Literal["direct", "simple", "complex"]
 Strategy = Literal["vector", "graph", "tables", "web", "direct"]
 Split = Literal["train", "dev", "test"]
 
+SPLITS: tuple[str, ...] = get_args(Split)
 LABELS = ("outcome", "route", "sources", "strategy", "sub_queries", "evidence", "facts", "not_facts", "answer")
 """The keys that a metric can be computed from; a question has at least one of them."""
 MIN_UNITS = 6  # the fewest topics that a sign-flip test can speak on: with five, p is never below 2 / 2**5 = .0625

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.facts import states
-from optimize.labelled.split import link_components
+from optimize.labelled.facts import normalise_text, states
+from optimize.labelled.leaks import link_components
 from program.errors import DataError
 from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.csv_rows import SUFFIXES, read_csv_file
@@ -41,6 +41,7 @@ class ImportReport:
     questions: int = 0  # questions added
     passages: int = 0  # passages written
     unchecked: int = 0  # answers that no passage states, so that no fact was made of them
+    contrary: int = 0  # unanswerable questions left out, since the set answers them elsewhere
     files: list[str] = field(default_factory=list)  # the files that were written
     flaws: list[Flaw] = field(default_factory=list)  # what of the set was not read, or is probably not meant
 
@@ -100,6 +101,9 @@ def import_set(folder: Path, source: Path, format: str = "", base: str = "", lim
             f"Look whether it is whole{' and the right file' if named else ''}, or name another --format: {others}.",
         ) from error
     report.flaws = passages.flaws
+    answered = {normalise_text(item.question) for item in items if item.answered}
+    kept = [item for item in items if item.answered or normalise_text(item.question) not in answered]
+    report.contrary, items = len(items) - len(kept), kept
     if not items:
         raise DataError(f"{source} holds no questions.", "Look whether it is the whole set, with its labels.")
     _add_to_project(folder, source, items, passages, report)

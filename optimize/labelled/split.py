@@ -7,45 +7,46 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
-from optimize.labelled.dataset import LabelledQuestion, Split
+from optimize.labelled.dataset import SPLITS, LabelledQuestion
+from optimize.labelled.leaks import link_questions
 from program.errors import DataError
 from program.serve.reference import Manifest
 from program.storage import write_whole
 
-SPLITS: tuple[str, ...] = get_args(Split)
 LEARNT_FROM = ("train", "dev")
 SHARES = (0.5, 0.2, 0.3)
 """How much of the questions each split should get."""
 _SIZE_WEIGHT = 4.0  # the number of questions counts as much as four tags
 _PASSES = 10
-_LEAST_GAIN = 1e-9
-_SWAPS_UP_TO = 200  # groups; past that, moving single groups is even enough
 _DIGITS = 16
 
 
 def split_questions(
-    questions: Sequence[LabelledQuestion], seed: int = 0, before: Mapping[str, str] | None = None
+    questions: Sequence[LabelledQuestion], seed: int = 0, before: Mapping[str, str] | None = None, by_words: bool = True
 ) -> dict[str, list[LabelledQuestion]]:
     """Divide questions into train, dev and test, each in the order given.
 
     The split that a question had `before` (by its digest) counts most, then its own `split`. The others are divided as
-    SHARES say, tags and outcomes alike, so that no topic and no evidence passage (an id with '#') is in two splits, and
-    none is empty when there are three groups to fill them. The order of the questions does not matter.
+    SHARES say, tags and outcomes alike. Questions that `leaks` binds together come into one split, by their words only
+    where asked for. No split is empty when there are three groups to fill them. The order of the questions does not
+    matter.
     """
     known = before or {}
     given = {q.id: known.get(question_digest(q.question), q.split) for q in questions}
-    groups = _group_questions(questions, given, by_evidence=True)
-    if len(groups) < len(SPLITS):  # better a passage in two splits than a split with nothing in it
-        groups = _group_questions(questions, given, by_evidence=False)
-    places = _place_groups(groups, seed)
-    where = {q.id: given[q.id] or SPLITS[places[n]] for n, group in enumerate(groups) for q in group.questions}
+    groups = link_questions(tuple(questions), by_words).groups
+    splits = [_find_commonest(given[q.id] for q in group) for group in groups]
+    places = _place_groups(groups, splits, seed)
+    where = {q.id: given[q.id] or SPLITS[place] for place, group in zip(places, groups, strict=True) for q in group}
     return {split: [q for q in questions if where[q.id] == split] for split in SPLITS}
+
+
+def _find_commonest(splits: Iterable[str | None]) -> str | None:
+    counts = Counter(split for split in splits if split)
+    return min(counts, key=lambda split: (-counts[split], SPLITS.index(split)), default=None)
 
 
 def sample_stratified(questions: Sequence[LabelledQuestion], most: int) -> list[LabelledQuestion]:
@@ -73,140 +74,44 @@ def _sort_by_stratum(questions: Sequence[LabelledQuestion]) -> list[int]:
     return sorted(range(len(questions)), key=lambda n: (questions[n].cluster, questions[n].outcome or "", n))
 
 
-def link_components(links: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return for each node one node that stands for all that are linked with it."""
-    parent: dict[str, str] = {}
+def _place_groups(groups: Sequence[Sequence[LabelledQuestion]], splits: Sequence[str | None], seed: int) -> list[int]:
+    """Return the index in SPLITS of each group, that of its split where it has one.
 
-    def find_root(node: str) -> str:
-        while parent.setdefault(node, node) != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for one, other in links:
-        parent[find_root(one)] = find_root(other)
-    return {node: find_root(node) for node in list(parent)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    key: str
-    questions: tuple[LabelledQuestion, ...]
-    split: str | None
-
-
-def _group_questions(
-    questions: Sequence[LabelledQuestion], given: Mapping[str, str | None], by_evidence: bool
-) -> list[_Group]:
-    own = {q.id: f"topic {q.topic}" if q.topic else f"question {q.id}" for q in questions}
-    passages = ((id_, own[q.id]) for q in questions for id_ in q.evidence if by_evidence and "#" in id_)
-    component = link_components([*((node, node) for node in own.values()), *passages])
-    members: dict[str, list[LabelledQuestion]] = {}
-    for question in questions:
-        members.setdefault(component[own[question.id]], []).append(question)
-    groups = []
-    for together in members.values():
-        counts = Counter(split for q in together if (split := given[q.id]))
-        split = min(counts, key=lambda s: (-counts[s], SPLITS.index(s)), default=None)
-        groups.append(_Group(min(q.id for q in together), tuple(together), split))
-    return groups
-
-
-def _place_groups(groups: Sequence[_Group], seed: int) -> list[int]:
-    """Return the index in SPLITS of each group: placed, then moved and swapped."""
-    division = _Division(groups)
-    free = [n for n, group in enumerate(groups) if not group.split]
-    for n, group in enumerate(groups):
-        if group.split:
-            division.put(n, SPLITS.index(group.split))
-    shuffled = {n: hashlib.sha256(f"{seed}:{groups[n].key}".encode()).hexdigest() for n in free}
-    free.sort(key=lambda n: (-len(groups[n].questions), shuffled[n]))
-    for n in free:
-        division.put(n, division.find_best(n))
-    division.fill_empty(free)
+    The largest group comes first, each where it brings sizes, tags and outcomes nearest to SHARES; then each is placed
+    anew while that helps. A group that would leave a split empty stays.
+    """
+    counted = [Counter(f for q in group for f in _list_features(q)) for group in groups]
+    names = ["", *sorted({name for counts in counted for name in counts} - {""})]
+    counts = np.array([[of[name] for name in names] for of in counted], np.float64).reshape(len(groups), len(names))
+    weights = np.array([_SIZE_WEIGHT, *[1.0] * (len(names) - 1)]) / np.maximum(counts.sum(axis=0), 1.0)
+    place = np.array([SPLITS.index(split) if split else -1 for split in splits], int)
+    gap = np.array([counts[place == n].sum(axis=0) for n in range(len(SPLITS))]) - np.outer(SHARES, counts.sum(axis=0))
+    holds = np.bincount(place[place >= 0], minlength=len(SPLITS))
+    keys = [hashlib.sha256(f"{seed}:{min(q.id for q in group)}".encode()).hexdigest() for group in groups]
+    free = sorted((n for n, split in enumerate(splits) if not split), key=lambda n: (-len(groups[n]), keys[n]))
     for _ in range(_PASSES):
-        moved = division.move_groups(free)
-        swapped = len(free) <= _SWAPS_UP_TO and division.swap_groups(free)
-        if not (moved or swapped):
+        before = place.copy()
+        for n in free:
+            if place[n] >= 0:
+                if holds[place[n]] == 1:
+                    continue
+                gap[place[n]] -= counts[n]
+                holds[place[n]] -= 1
+            loss = (((gap + counts[n]) ** 2 - gap**2) * weights).sum(axis=1).round(9)
+            if len(groups) - holds.sum() <= (empty := holds == 0).sum():  # as few groups left as splits to fill
+                loss[~empty] = np.inf
+            place[n] = np.argmin(loss)
+            gap[place[n]] += counts[n]
+            holds[place[n]] += 1
+        if (before == place).all():
             break
-    return division.place
+    return [int(split) for split in place]
 
 
 def _list_features(question: LabelledQuestion) -> list[str]:
+    """Return what is to be spread evenly; nothing stands for the question itself."""
     outcome = [f"outcome {question.outcome}"] if question.outcome else []
-    return ["all", *outcome, *(f"tag {tag}" for tag in question.tags)]
-
-
-class _Division:
-    """Groups placed in splits, and how far their features are from SHARES."""
-
-    def __init__(self, groups: Sequence[_Group]) -> None:
-        features = [Counter(f for q in group.questions for f in _list_features(q)) for group in groups]
-        names = ["all", *sorted({name for counted in features for name in counted} - {"all"})]
-        rows = [[counted[name] for name in names] for counted in features]
-        self.counts = np.array(rows, np.float64).reshape(len(groups), len(names))
-        self.weights = 1.0 / np.maximum(self.counts.sum(axis=0), 1.0)
-        self.weights[0] *= _SIZE_WEIGHT
-        self.target = np.outer(SHARES, self.counts.sum(axis=0))
-        self.filled = np.zeros_like(self.target)
-        self.place = [-1] * len(groups)
-
-    def put(self, n: int, split: int) -> None:
-        """Place a group, out of the split that it was in."""
-        if self.place[n] >= 0:
-            self.filled[self.place[n]] -= self.counts[n]
-        self.filled[split] += self.counts[n]
-        self.place[n] = split
-
-    def find_best(self, n: int) -> int:
-        """Return the split that gains most from a group that is in none."""
-        after, before = self.filled + self.counts[n] - self.target, self.filled - self.target
-        gain = ((after**2 - before**2) * self.weights).sum(axis=1)
-        return int(np.argmin(np.round(gain, 9)))
-
-    def fill_empty(self, free: Sequence[int]) -> None:
-        """Give each empty split the smallest group that another can spare."""
-        for empty in range(len(SPLITS)):
-            holds = Counter(self.place)
-            spare = [n for n in free if holds[self.place[n]] > 1]
-            if not holds[empty] and spare:
-                self.put(min(spare, key=lambda n: self.counts[n, 0]), empty)
-
-    def move_groups(self, free: Sequence[int]) -> bool:
-        """Move each group to a better split, never the last out of its own."""
-        moved = False
-        holds = Counter(self.place)
-        for n in free:
-            old = self.place[n]
-            for new in range(len(SPLITS)):
-                if new != self.place[n] and holds[self.place[n]] > 1:
-                    moved |= self._try_places({n: new})
-            holds.update({old: -1})
-            holds.update({self.place[n]: 1})
-        return moved
-
-    def swap_groups(self, free: Sequence[int]) -> bool:
-        """Exchange pairs of groups where that helps; return whether any was exchanged."""
-        swapped = False
-        for i, one in enumerate(free):
-            for other in free[i + 1 :]:
-                if self.place[one] != self.place[other]:
-                    swapped |= self._try_places({one: self.place[other], other: self.place[one]})
-        return swapped
-
-    def _try_places(self, places: Mapping[int, int]) -> bool:
-        """Place groups anew where that brings the division nearer to the target."""
-        before, old = self._measure_gap(), {n: self.place[n] for n in places}
-        for n, split in places.items():
-            self.put(n, split)
-        if better := self._measure_gap() < before - _LEAST_GAIN:
-            return better
-        for n, split in old.items():
-            self.put(n, split)
-        return False
-
-    def _measure_gap(self) -> float:
-        return float((((self.filled - self.target) ** 2) * self.weights).sum())
+    return ["", *outcome, *(f"tag {tag}" for tag in question.tags)]
 
 
 def write_splits(path: Path, where: Mapping[str, str]) -> int:

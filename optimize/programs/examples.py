@@ -37,7 +37,7 @@ class Examples:
 
     def split(self, before: Mapping[str, str] | None = None) -> dict[str, list[LabelledQuestion]]:
         """Return train, dev and test. Raises `DataError` when train or test has nothing."""
-        parts = split_questions(self.questions, before=before)
+        parts = split_questions(self.questions, before=before, by_words=False)
         if len(self.questions) < LEAST or not parts["train"] or not parts["test"]:
             what = f"{len(self.questions)} examples are too few to learn from and to test on."
             raise DataError(what, f"Label {LEAST} at least, or give each a split: {', '.join(get_args(Split))}.")

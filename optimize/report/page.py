@@ -14,7 +14,7 @@ import numpy as np
 
 from optimize.evaluation.evaluate import Evaluation, tabulate_metrics
 from optimize.evaluation.grades import PROPORTIONS
-from optimize.evaluation.stats import PairedResult, format_estimate, format_interval, format_p
+from optimize.evaluation.stats import PairedResult, format_estimate, format_interval, format_number, format_p
 from optimize.report import charts
 from program.loop.policy import Setting, is_candidate
 from program.signatures import BASE_PREFIX
@@ -98,7 +98,7 @@ def _open_template(name: str) -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
-    found.filters |= {"signed": "{:+.4g}".format, "interval": format_interval, "estimate": format_estimate, "cut": _cut}
+    found.filters |= {"signed": format_number, "interval": format_interval, "estimate": format_estimate, "cut": _cut}
     return found.get_template(name)
 
 

@@ -136,7 +136,7 @@ class Experiment:
 
         `answer` is the answer, its trace id, or the arm's request id; `outcome` names numbers (True is 1). The last
         value of a name counts. What was answered outside the experiment is not written. Raises `ExperimentError` for an
-        outcome that is not a number: text could say who the user is.
+        outcome without a name, or that is not a number: text could say who the user is.
         """
         key = answer.trace.id if isinstance(answer, Answer) else answer
         values = {name: _require_number(name, value) for name, value in outcome.items()}
@@ -205,6 +205,8 @@ def _load_arm(arm: store.ArmDesign, artifacts: str | Path | None, project: str |
 
 
 def _require_number(name: str, value: float) -> float:
+    if not isinstance(name, str) or not name.strip():
+        raise ExperimentError("An outcome has no name.", 'Name what is counted: outcome={"resolved": True}.')
     if not isinstance(value, int | float) or not math.isfinite(value):
         what = f"The outcome {name}={str(value)[:40]!r} is not a number."
         raise ExperimentError(what, "Record numbers, or True and False.")

@@ -14,6 +14,7 @@ import os
 import re
 import socket
 import time
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -122,9 +123,13 @@ class Design:
 
 
 def draw_number(experiment: str, salt: str, unit: str) -> int:
-    """Return eight bytes, big-endian, of SHA-256 of `experiment NUL salt NUL unit`."""
-    digest = hashlib.sha256(f"{experiment}\0{salt}\0{unit}".encode(errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big")
+    """Return eight bytes, big-endian, of SHA-256 of `experiment NUL salt NUL unit`, the unit in NFC."""
+    return int.from_bytes(hashlib.sha256(_encode_unit(f"{experiment}\0{salt}", unit)).digest()[:8], "big")
+
+
+def _encode_unit(context: str, unit: str) -> bytes:
+    """Return the bytes of a unit that are hashed: the same for all Unicode spellings of it."""
+    return f"{context}\0{unicodedata.normalize('NFC', f'{unit}')}".encode(errors="surrogatepass")
 
 
 def is_included(experiment: str, include: float, unit: str) -> bool:
@@ -232,7 +237,7 @@ def read_unit_key() -> bytes:
 
 def pseudonymize_unit(key: bytes, experiment: str, unit: str) -> str:
     """Return a unit's pseudonym in an experiment: 32 hexadecimal digits."""
-    return hmac.digest(key, f"{experiment}\0{unit}".encode(errors="surrogatepass"), "sha256")[:16].hex()
+    return hmac.digest(key, _encode_unit(experiment, unit), "sha256")[:16].hex()
 
 
 class ExposureLog:

@@ -4,11 +4,15 @@ import json
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from optimize.labelled.check import check_questions, require_sound_labels
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.dataset import SPLITS, LabelledQuestion, read_labelled
+from optimize.labelled.leaks import link_questions
 from optimize.labelled.rules import read_corpus
 from optimize.labelled.shortcuts import find_shortcuts
+from optimize.labelled.split import split_questions
 from program.errors import DataError, KnowledgeError
 from program.knowledge.project import Project
 from program.passage import Passage
@@ -137,7 +141,7 @@ def test_a_warning_leaves_the_questions_usable(report, labels, what):
         (
             {"evidence": ()},
             {"evidence": (), "question": "how LONG may I ask for a refund"},
-            "it is nearly the question q1",
+            "nearly the question 'How long may I ask for a refund?' is in test and, with q1, in train",
         ),
     ],
 )
@@ -146,8 +150,89 @@ def test_nothing_but_a_table_may_be_shared_by_two_splits(report, first, second, 
     found = report(question(**first, split="train"), question(**other))
     assert [what in f.what for f in found.errors] == [True]
     assert report(question(**first, split="train"), question(**{**other, "split": "train"})).passed
-    labels = {**SUM, "question": "How many orders?"}
-    assert report(question(**labels, split="train"), question(**labels, id="q2", split="test")).passed
+    other = question(**SUM, question="Which orders are there?", id="q2", split="test")
+    assert report(question(**SUM, question="How many orders?", split="train"), other).passed
+
+
+HALL = {
+    f"b/{n}.md#t": Passage(f"b/{n}.md#t", "b", f"Page {n}", "It costs 10 euros. It takes 30 days.") for n in range(3)
+}
+
+
+@st.composite
+def labelled_sets(draw):
+    """Draw a set whose questions often share words, topics, passages, labels and splits."""
+    words = st.lists(st.sampled_from("what does the dog cost per night in summer".split()), min_size=1, max_size=7)
+    found = []
+    for n in range(draw(st.integers(1, 12))):
+        outcome = draw(st.sampled_from(["answered", "clarify", "abstain", None]))
+        labels = {"outcome": outcome, "answer": "It depends."}
+        if outcome == "answered":
+            facts = st.lists(st.sampled_from(["10 euros", "30 days"]), max_size=1)
+            labels = {"outcome": outcome, "facts": draw(facts), "evidence": draw(st.sets(st.sampled_from([*HALL])))}
+        labels |= {"topic": draw(st.sampled_from(["", "", *"abcdef"])), "id": f"q{n}"}
+        split = draw(st.sampled_from([None, None, None, *SPLITS]))
+        found.append(LabelledQuestion(question=" ".join(draw(words)), split=split, **labels))
+    return found
+
+
+@settings(max_examples=400, deadline=None)
+@given(labelled_sets(), st.integers(0, 3))
+def test_what_the_check_accepts_is_divided_into_splits_that_it_accepts_and_that_a_compile_uses(questions, seed):
+    before = check_questions(questions, HALL)
+    parts = split_questions(questions, seed)
+    written = [q.model_copy(update={"split": name}) for name, part in parts.items() for q in part]
+    after = check_questions(written, HALL)
+    assert after.passed or not before.passed
+    assert split_questions(written) == {name: [q for q in written if q.split == name] for name in SPLITS}
+
+
+TWINS = (
+    {"question": "What does a dog cost per night?", "topic": "dogs", "outcome": "abstain"},
+    {"question": "What does it cost?", "topic": "prices", "outcome": "clarify"},
+    {"question": "May I bring a kettle?", "topic": "kettles", "outcome": "abstain"},
+)
+
+
+def test_a_question_and_its_twin_with_another_outcome_are_divided_checked_and_taken_by_a_compile(tmp_path):
+    folder = project(tmp_path)
+    (folder / "labelled.jsonl").write_text(
+        "".join(json.dumps({"id": f"q{n}", **t}) + "\n" for n, t in enumerate(TWINS))
+    )
+    for verb in ("check", "split", "check"):
+        assert invoke("data", verb, folder).exit_code == 0
+    questions = read_labelled(folder / "labelled.jsonl")
+    assert {q.split for q in questions} == set(SPLITS)
+    assert require_sound_labels(Project.open(folder), questions, split_questions(questions)).passed
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "bound"),
+    [
+        ({"outcome": "abstain"}, {"outcome": "clarify"}, False),
+        ({"outcome": "abstain"}, {"outcome": "abstain"}, True),
+        ({"outcome": "abstain"}, {"answer": "Never."}, True),
+        ({"facts": ["10 euros"]}, {"facts": ["30 days"]}, False),
+        ({"facts": ["10 euros"]}, {"facts": [["thirty days", "ten euros"]]}, True),
+        ({"facts": ["10 euros"], "evidence": ["b/0.md"]}, {"facts": ["10 euros"], "evidence": ["b/1.md"]}, False),
+    ],
+)
+def test_nearly_the_same_questions_are_bound_unless_a_label_tells_them_apart(one, two, bound):
+    asked = ("What does the dog cost per night?", "What does the old dog cost per night?")
+    near = [LabelledQuestion(id=f"q{n}", question=asked[n], **labels) for n, labels in enumerate((one, two))]
+    assert [len(group) for group in link_questions(tuple(near)).groups] == ([2] if bound else [1, 1])
+
+
+@pytest.mark.parametrize("again", ["When do you open on Sunday?", "when do you  OPEN, on sunday", "Hours?"])
+@pytest.mark.parametrize("splits", [(None, None), ("train", "train"), ("train", "test")])
+def test_the_same_words_with_two_outcomes_are_an_error_that_names_both_lines(report, again, splits):
+    first = "When do you open on Sunday?" if again != "Hours?" else "hours"
+    one = question(question=first, split=splits[0], line=3)
+    two = question(**NOTHING | {"id": "q2", "question": again, "outcome": "abstain", "split": splits[1], "line": 8})
+    errors = [f for f in report(one, two).errors if "outcome" in f.what]
+    assert [(f.id, f.line) for f in errors] == [("q2", 8)]
+    assert "q1, line 3" in errors[0].what and errors[0].mend
+    assert report(one, two.model_copy(update={"question": "Why is it closed on every Monday?", "split": None})).passed
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,13 @@ def test_musiques_hops_are_sub_queries_with_the_answers_put_in(imported):
     found = imported("musique.jsonl")
     assert found["2hop__1"].sub_queries == ("Wren >> made in", "country of Oslo")
     assert found["2hop__1"].facts == (("Norway", "Norge"),)
-    assert (found["2hop__2"].outcome, found["2hop__2"].evidence) == ("abstain", ())
+    assert (found["2hop__3"].outcome, found["2hop__3"].evidence) == ("abstain", ())
+    assert "2hop__2" not in found  # all passages lie in one base, where the same question has an answer
+
+
+def test_a_question_that_the_set_both_answers_and_does_not_is_imported_once_and_the_other_is_counted(tmp_path):
+    report = import_set(tmp_path / "project", SETS / "musique.jsonl")
+    assert (report.questions, report.contrary) == (2, 1)
 
 
 def test_squads_impossible_questions_are_ones_to_abstain_from(imported):

@@ -57,6 +57,23 @@ def test_a_clear_difference_is_better_or_worse_and_a_promotion_is_proposed_not_d
 
 
 @pytest.mark.parametrize(
+    ("served", "read"), [("", "0 files, 0 rows"), ("A", "1 file, 4 rows"), ("B", "1 file, 4 rows")]
+)
+def test_an_arm_without_users_has_no_difference(tmp_path, ragc, served, read):
+    begin(tmp_path)
+    _, design = read_design(NAME, tmp_path)
+    arms = [design.arms[choose_arm(design.id, design.weights, f"user-{n}")].name for n in range(50)]
+    for arm in served:
+        serve(tmp_path, 1, first=arms.index(arm))
+    (found,) = report_experiment(NAME, tmp_path).arms[1:]
+    assert (found.difference, found.ci, found.verdict) == (None, None, "undecided")
+    code, out, _ = ragc("ab", "report", NAME)
+    (row,) = [line for line in out.splitlines() if "B support@v2" in line]
+    assert [cell.strip() for cell in row.strip("│ ").split("│")][-2:] == ["-", "-"]
+    assert code == 3 and f"read: {read}\n" in out
+
+
+@pytest.mark.parametrize(
     ("design", "served", "verdict"),
     [
         ({}, {"users": 1500, "resolved": {"A": 0.7, "B": 0.5}}, "worse"),

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from optimize.compiler.compile import compile_project
 from optimize.evaluation.evaluate import evaluate_side_by_side
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.dataset import SPLITS, LabelledQuestion, read_labelled
 from optimize.labelled.split import (
     LEARNT_FROM,
-    SPLITS,
     order_stratified,
     question_digest,
     sample_stratified,

@@ -1,5 +1,6 @@
 """Error rates and coverage are simulated, seeded; a bound is the nominal rate plus two standard errors."""
 
+import json
 import math
 
 import numpy as np
@@ -9,7 +10,15 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, permutation_test
 
 from optimize.abtest.sequential import MIN_EACH, Moments, compare_means, log_e_multinomial, log_e_rates
-from optimize.evaluation.stats import correct_holm, format_p, mean_interval, paired_test
+from optimize.evaluation.stats import (
+    correct_holm,
+    format_estimate,
+    format_interval,
+    format_p,
+    mean_interval,
+    one_sided_limits,
+    paired_test,
+)
 from program.errors import DataError
 
 
@@ -73,13 +82,46 @@ def test_forty_out_of_forty_is_not_certainty_and_few_topics_widen_the_interval_o
     assert clustered.low < alone.low and alone.high < clustered.high
 
 
-def test_equal_values_have_an_interval_of_no_width_and_one_topic_or_none_groups_nothing():
-    for groups in (None, [1] * 6, [1, 1, 2, 2, 3, 3]):
+def test_equal_values_have_an_interval_of_no_width_and_no_topic_groups_nothing():
+    for groups in (None, [1, 1, 2, 2, 3, 3]):
         interval = mean_interval([2.5] * 6, groups)
         assert (interval.low, interval.high) == (2.5, 2.5)
     values = [0.1, 0.5, 0.3, 0.9]
-    assert mean_interval(values, ["billing"] * 4) == mean_interval(values, ["", None, "", ""]) == mean_interval(values)
+    assert mean_interval(values, ["", None, "", ""]) == mean_interval(values)
     assert paired_test(values, values, ["", None, "", ""]).topics == 0
+
+
+RANGES = st.sampled_from([(-math.inf, math.inf), (0, math.inf), (-math.inf, 1), (0, 1), (-1, 1)])
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, 1.0]), min_size=1, max_size=12),
+    st.data(),
+    RANGES,
+    st.booleans(),
+)
+def test_an_interval_holds_its_mean_and_leaves_a_range_only_where_a_value_does(values, data, within, proportion):
+    groups = data.draw(st.none() | st.lists(st.sampled_from("abc"), min_size=len(values), max_size=len(values)))
+    found = mean_interval(values, groups, within=within, proportion=proportion)
+    assert found.low <= found.value <= found.high
+    shape = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    if len(values) == 1 or (groups and len(set(groups)) == 1):
+        assert shape["ci"] == [None, None] and format_interval(shape["ci"]) == "-"
+    else:
+        least, most = (0, 1) if proportion else within
+        assert found.low >= min(least, *values) and found.high <= max(most, *values)
+        assert None not in shape["ci"]
+    free = mean_interval(values, groups)
+    assert free.high - free.value == pytest.approx(free.value - free.low)
+
+
+def test_one_question_or_one_topic_is_told_without_an_interval_and_proves_nothing():
+    for values, groups in (([0.4], None), ([0.4, 0.9, 1.0, 0.7, 0.6, 0.8, 0.5], ["billing"] * 7)):
+        test = paired_test([0.0] * len(values), values, groups)
+        assert (test.p, test.enough_topics) == (1.0, False)
+        assert format_estimate(test.difference, test.ci).endswith(" [-]")
+        assert one_sided_limits(values, groups) == (-math.inf, math.inf)
 
 
 def test_what_cannot_be_measured_is_an_error():

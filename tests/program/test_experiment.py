@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import time
+import unicodedata
 from collections import Counter
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
 from program import Experiment
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_store import DESIGN, ExposureLog, choose_arm, is_included, log_files
+from program.serve.experiment_store import DESIGN, ExposureLog, choose_arm, is_included, log_files, pseudonymize_unit
 from program.storage import read_json_rows
 from tests.experiments import KEY, NAME, Echo, begin
 
@@ -235,6 +236,38 @@ def test_an_arm_depends_on_nothing_but_experiment_unit_and_the_ratios_of_weights
     first = choose_arm("exp-a", shares, unit)
     assert choose_arm("exp-a", [times * weight for weight in shares], unit) == first
     assert 0 <= first < len(shares)
+
+
+@given(units, weights)
+def test_a_unit_is_the_same_in_every_unicode_spelling(unit, shares):
+    spelt = {unicodedata.normalize(form, unit) for form in ("NFC", "NFD")} | {unit}
+    for place in (choose_arm, is_included):
+        share = shares if place is choose_arm else 0.5
+        assert len({place("exp-a", share, one) for one in spelt}) == 1
+    assert len({pseudonymize_unit(KEY.encode(), "exp-a", one) for one in spelt}) == 1
+
+
+def test_a_user_whose_name_is_typed_in_two_spellings_is_one_user_of_one_arm(tmp_path):
+    begin(tmp_path, max_units=100)
+    exp = opened(tmp_path)
+    for n in range(20):
+        for form in ("NFC", "NFD"):
+            with exp.assign(unicodedata.normalize(form, f"José-Ngô-{n}")) as arm:
+                exp.record(arm.program("why?"), outcome={"resolved": True})
+    seen = look_at_experiment(NAME, tmp_path)
+    assert (seen.units, seen.accounting.crossed) == (20, 0)
+
+
+@pytest.mark.parametrize("name", ["", "  ", None, 7])
+def test_an_outcome_without_a_name_is_refused_and_not_logged(tmp_path, name):
+    begin(tmp_path)
+    exp = opened(tmp_path)
+    with exp.assign("u") as arm:
+        answer = arm.program("why?")
+    before = rows(tmp_path)
+    with pytest.raises(ExperimentError, match="has no name"):
+        exp.record(answer, outcome={name: 1})
+    assert rows(tmp_path) == before
 
 
 def open_log(folder):
