@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from program.knowledge.project import Project
     from program.loop.rag import AgenticRAG
 
-Target = Annotated[str, Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
+Target = Annotated[
+    str, Argument(help="A version (name@v2, name@latest, a folder), or a project folder: its current version.")
+]
 Point = Annotated[str, Option(help="Operating point: quality, balanced or economy.")]
 Strategy = Annotated[str, Option(help="auto, vector, keyword, hybrid or graph.")]
 
 
 def open_target(target: str, artifacts: Path, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
-    """Open a version, or a project at its latest version or uncompiled."""
+    """Open a version, or a project at its current version or uncompiled."""
     from program.serve.opening import load, open_latest
 
     place = Path(target)
@@ -95,7 +97,8 @@ def _answer_question(
         if citation.reason:
             typer.echo(f"      {citation.reason}")
     usage, outcome = answer.usage, f"{answer.outcome} | confidence {answer.confidence:.2f}"
-    typer.echo(f"  {outcome} | {usage.calls} model calls | {usage.seconds:.2f} s", err=True)
+    spoke = answer.version or "uncompiled"
+    typer.echo(f"  {outcome} | {usage.calls} model calls | {usage.seconds:.2f} s | {spoke}", err=True)
     if told := "; ".join(answer.trace.stood_in):
         typer.echo(f"  {told} (ragc doctor PROJECT says what is amiss)", err=True)
     if trace:

@@ -53,6 +53,7 @@ AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
 LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
 DEFAULT_TRIALS = 60  # settings that a search proposes by default
 EMBEDDED_TRIALS = 250  # where no language model is asked: half a second each
+LEAST_TRIALS = 20  # of a project with fewer questions in train: the best of more settings would be the luckiest
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +101,13 @@ class SearchPlan:
     firsts: Sequence[Setting]  # as it is, as it begins, thresholds fitted, then open, and the published designs if any
 
     @property
-    def begun(self) -> Setting:
-        """The program with the candidates that it begins with."""
-        return self.firsts[1]
-
-    @property
-    def fitted(self) -> Setting:
-        """The same with the router's thresholds fitted to its labels."""
-        return self.firsts[2]
+    def as_it_is(self) -> Setting:
+        """The program before the search."""
+        return self.firsts[0]
 
     @property
     def opened(self) -> Setting:
-        """The same with nothing withheld, from which knobs are swept."""
+        """The program with nothing withheld, from which knobs are swept."""
         return self.firsts[3]
 
     @property
@@ -165,6 +161,9 @@ class Conditions(Protocol):
     @property
     def project(self) -> Project: ...
 
+    @property
+    def parts(self) -> Mapping[str, Sequence[LabelledQuestion]]: ...
+
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
 
@@ -172,7 +171,10 @@ class Conditions(Protocol):
 def begin_study(
     session: Session, opened: Conditions, begun: Study | None, trials: int | None, usual: int = DEFAULT_TRIALS
 ) -> Study:
-    """Return the study to go on with, or a new one, of `usual` trials where none are asked for."""
+    """Return the study to go on with, or a new one.
+
+    Where no number of trials is asked for they are `usual`, but no more than there are questions to try settings on.
+    """
     identity = opened.describe_conditions()
     if begun is not None:
         begun.expect(identity)
@@ -182,7 +184,8 @@ def begin_study(
         return begun
     with hold_lock(opened.project.artifacts, opened.project.name):
         pass  # nothing is paid for where no version could be sealed
-    study = create_study(opened.project, identity, {Note.TRIALS: trials or usual, Note.CAPS: asdict(session.caps)})
+    trials = trials or min(usual, max(LEAST_TRIALS, len(opened.parts["train"])))
+    study = create_study(opened.project, identity, {Note.TRIALS: trials, Note.CAPS: asdict(session.caps)})
     session.live.study = study.name
     if session.record.store is not None:
         session.spending.join_study(session.record.store, study.key, leads=True)
@@ -281,7 +284,7 @@ def limit_to_reach(arms: Sequence[Arm], firsts: Sequence[Setting]) -> list[Arm]:
     reached = 0
     with suppress(BudgetStop):
         for arm, questions in turns:
-            for setting in firsts[1:]:
+            for setting in firsts:
                 apply_setting(arm.replay.program, setting)
                 arm.replay.answer_all([question.question for question in questions])
             reached += 1

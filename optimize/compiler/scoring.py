@@ -167,12 +167,12 @@ def group_topics(questions: Sequence[LabelledQuestion]) -> list[list[int]]:
     return list(topics.values())
 
 
-def gain_out_of_fold(table: Floats, topics: Sequence[str], held: Sequence[int], among: slice = slice(None)) -> Floats:
-    """Return each question's gain by the row best without its fold; NaN past `held`."""
+def gain_out_of_fold(table: Floats, topics: Sequence[str], among: slice = slice(None)) -> Floats:
+    """Return each question's gain by the row best without its fold."""
     gains = np.full(len(topics), np.nan)
-    for fold in split_topics([topics[n] for n in held]):
+    for fold in split_topics(topics):
         mine = np.zeros(len(topics), bool)
-        mine[[held[n] for n in fold]] = True
+        mine[fold] = True
         if not mine.all():
             best = best_row(table[among][:, ~mine])
             gains[mine] = table[among][best][mine] - table[0][mine]
@@ -184,14 +184,14 @@ def best_row(table: Floats) -> int:
     return int(np.argmax(np.round(np.nanmean(table, axis=1), 12)))
 
 
-def survives(gains: Floats, topics: Sequence[str], errors: float = 1.0) -> bool:
-    """Return True for a mean gain above 0 of so many standard errors or more, on several topics."""
+def survives(gains: Floats, topics: Sequence[str]) -> bool:
+    """Return True for a mean gain above 0 of a standard error or more, on several topics."""
     known = np.isfinite(gains)
     groups = [topic for topic, there in zip(topics, known, strict=True) if there]
     if len(set(groups)) < 2:
         return False
     test = paired_test([0.0] * len(groups), gains[known].tolist(), groups)
-    return test.difference > 0 and test.difference >= errors * test.spread / test.units**0.5
+    return test.difference > 0 and test.difference >= test.spread / test.units**0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ def sweep_knobs(
             values, table, matters = _score_values(scoring, dimension, setting)
             if matters:
                 effective.append(dimension.name)
-            gain = gain_out_of_fold(table, topics, range(len(topics)))
+            gain = gain_out_of_fold(table, topics)
             if np.nansum(gain) > 0 and (best := best_row(table)):
                 setting[dimension.name] = values[best - 1]
                 gains[dimension.name] = float(np.nanmean(gain))

@@ -1,0 +1,69 @@
+"""What a compile came to: whether its version counts as better than the one it was compiled from, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from optimize.evaluation.evaluate import Evaluation
+from optimize.evaluation.stats import PairedResult
+
+BALANCED = "balanced"
+BETTER = "The gain survived the folds of train and dev and was above 0 on test, or was detectable on test."
+"""What makes a version better than what it was compiled from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOutcome:
+    """What a compile came to: a program beside the one that it was compiled from, on the same test."""
+
+    parent: str
+    verdict: str
+    gain: PairedResult  # in utility, question by question
+    before: Evaluation  # the parent on test
+    after: Evaluation  # the new version on test
+    survived: Collection[str]  # operating points whose gain survived the folds of train and dev
+    labelled: str  # how many questions there are, in words
+    trials: int
+    calls: int
+    usd: float
+    seconds: float
+    looks: int
+    stopped_by: str = ""
+    broken: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def improved(self) -> bool:
+        """True when it is detectably better than its parent on test."""
+        return self.verdict == "better"
+
+    @property
+    def better(self) -> bool:
+        """True when it counts as better than its parent, by what BETTER says."""
+        return self.improved or (BALANCED in self.survived and self.gain.difference > 0)
+
+    def describe_gain(self) -> dict[str, Any]:
+        """Return the table on the gain that a manifest holds."""
+        gain = self.gain
+        figures = {"difference": round(gain.difference, 6), "ci": list(gain.ci), "n": gain.n, "topics": gain.topics}
+        judged = {"better": self.better, "rule": BETTER, "survived_folds": BALANCED in self.survived}
+        return {**judged, "verdict": self.verdict, **figures}
+
+    def explain(self) -> str:
+        """Return in words whether it counts as better, why, and what to do if not."""
+        if self.improved:
+            return f"It is better than {self.parent} on test by more than chance."
+        if self.better:
+            return (
+                f"It counts as better than {self.parent}: its gain held on topics of train and dev that it was not"
+                " chosen on, and was above 0 on test. The test alone does not prove it."
+            )
+        why = f"It does not count as better than {self.parent}: there was no gain on test."
+        if self.trials and BALANCED not in self.survived:
+            why = (
+                f"No gain over {self.parent} was found on topics that a setting was not chosen on, so nothing that was"
+                f" tried is used: the new version answers as {self.parent} does."
+            )
+        more = "To find a smaller gain, label more questions, of more topics, and compile again. Now there are"
+        return f"{why} {more} {self.labelled}."
