@@ -2,7 +2,7 @@
 
 A point is a price of a model call: nothing (`quality`), the project's own (`balanced`), a lot (`economy`). "As it is",
 the program before the compile with the demonstrations that it had or had not, competes: another setting is taken only
-where its gain exceeds the gain's standard error, each fold of topics judged by what is best without it.
+where the one-sided 95 % limit of its gain is above 0, each fold of topics judged by what is best without it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from optimize.compiler.replay import Arm
 from optimize.evaluation.grades import judge_answer, score_routing, score_support, score_utility
-from optimize.evaluation.stats import paired_test
+from optimize.evaluation.stats import one_sided_limits
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import BudgetStop
 from program.knowledge.library import Library
@@ -185,13 +185,10 @@ def best_row(table: Floats) -> int:
 
 
 def survives(gains: Floats, topics: Sequence[str]) -> bool:
-    """Return True for a mean gain above 0 of a standard error or more, on several topics."""
+    """Return True where the one-sided 95 % limit of a mean gain is above 0, on several topics."""
     known = np.isfinite(gains)
     groups = [topic for topic, there in zip(topics, known, strict=True) if there]
-    if len(set(groups)) < 2:
-        return False
-    test = paired_test([0.0] * len(groups), gains[known].tolist(), groups)
-    return test.difference > 0 and test.difference >= test.spread / test.units**0.5
+    return len(set(groups)) > 1 and one_sided_limits(gains[known].tolist(), groups)[0] > 0
 
 
 @dataclass(frozen=True, slots=True)
