@@ -2,7 +2,7 @@
 
 A point is a price of a model call: nothing (`quality`), the project's own (`balanced`), a lot (`economy`). "As it is",
 the program before the compile with the demonstrations that it had or had not, competes: another setting is taken only
-where the one-sided 95 % limit of its gain is above 0, each fold of topics judged by what is best without it.
+where the lower one-sided 90 % limit of its gain is above 0, each fold of topics judged by what is best without it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import numpy as np
 
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import (
+    LEAST_TOPICS,
     Scores,
     Scoring,
     best_row,
     gain_out_of_fold,
     group_topics,
+    limit_to_reach,
     setting_key,
     survives,
 )
@@ -31,7 +33,6 @@ from program.loop.policy import Setting, is_candidate
 DEAR = 0.15  # utility that a model call costs at `economy`, or twice the project's own price where that is more
 STEEPER, STEEPEST = 1.5, 20.0
 """Factor by which that price is raised until a setting of fewer calls is the best, and the price where that ends."""
-LEAST_TOPICS = 2
 REVERTED = 12  # settings tried at most to simplify one
 EQUAL = 1e-9
 FEWEST = 8  # answers under which no bound of confidence is fitted
@@ -88,19 +89,9 @@ class Validation:
 
     def limit_to_reach(self, settings: Sequence[Setting]) -> None:
         """Leave of dev the topics on which a cap lets all settings be scored."""
-        topics = group_topics(self.dev.questions)
-        reached: list[int] = []
-        count = 0
-        with suppress(BudgetStop):
-            for places in topics:
-                for setting in settings:
-                    self.dev(setting, places)
-                reached += places
-                count += 1
-        if count < len(topics):
-            kept = sorted(reached) if count >= LEAST_TOPICS else []
-            questions = [self.dev.questions[place] for place in kept]
-            self.dev = self.train.over([Arm(self._whole.replay, questions)])
+        limited = limit_to_reach([self._whole], settings, least=0)
+        questions = [question for arm in limited for question in arm.questions]
+        self.dev = self.train.over(limited if len(group_topics(questions)) >= LEAST_TOPICS else [])
 
     @property
     def topics(self) -> list[str]:
@@ -114,17 +105,14 @@ def choose_points(
     stages: Mapping[str, Setting],
     finalists: Sequence[Setting],
     as_it_is: Setting,
-    plain: Setting | None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> OperatingPoints:
     """Return the setting of each named point at its price of a call.
 
     By cross-validation over topics: for each fold the best finalist is chosen without it and judged on it against "as
-    it is". A choice stands only if those gains, and those of the setting with as much as possible of "as it is",
-    survive. Otherwise `balanced` is
-    "as it is", or `plain` where its gain survives, and another point is what `balanced` is. A program holds one
-    instruction and one set of demonstrations for each predictor, those of `balanced`, with which the frontier is scored
-    anew.
+    it is". A choice stands only if those gains survive, and those of the setting with as much as possible of "as it
+    is". Otherwise `balanced` is "as it is", and another point is what `balanced` is. A program holds one instruction
+    and one set of demonstrations for each predictor, those of `balanced`, with which the frontier is scored anew.
     """
     try:
         chooser = _Chooser(validation, as_it_is, progress)
@@ -132,8 +120,6 @@ def choose_points(
         return OperatingPoints({BALANCED: as_it_is})
     own = validation.price
     balanced = chooser.choose(chooser.score_all(finalists), own, simplify=True)
-    if balanced is None and plain is not None and chooser.proves_gain(plain, own):
-        balanced = plain
     survived = [] if balanced is None else [BALANCED]
     balanced = as_it_is if balanced is None else balanced
     choices = {name: value for name, value in balanced.items() if is_candidate(name)}

@@ -96,7 +96,7 @@ def compile_project(
         plan.candidates.equip_program(final)
         dev = Arm(session.replay(final), opened.parts["dev"])
         validation = Validation(search.scoring, dev, search.price)
-        points = choose(session, search, validation, plan.as_it_is, plan.plain)
+        points = choose(session, search, validation, plan.firsts[0])
         apply_setting(final, points.points[BALANCED])
         tested = test(session, opened, current, final)
         return seal(
@@ -203,9 +203,7 @@ def search_settings(
         search.run(1, session)
 
 
-def choose(
-    session: Session, search: Search, validation: Validation, as_it_is: Setting, plain: Setting | None = None
-) -> OperatingPoints:
+def choose(session: Session, search: Search, validation: Validation, as_it_is: Setting) -> OperatingPoints:
     """Return the setting of each operating point, chosen among the finalists."""
     session.begin_stage("choosing on dev")
     session.limit(Share.CHOICE)
@@ -226,7 +224,6 @@ def choose(
         stages=leaders,
         finalists=finalists,
         as_it_is=as_it_is,
-        plain=None if plain is None else search.fit_ranges(plain),
         progress=scored,
     )
 

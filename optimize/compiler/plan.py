@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain, zip_longest
 from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
@@ -18,14 +17,14 @@ from optimize.compiler.candidates.layouts import screen_layouts
 from optimize.compiler.candidates.screening import CandidateSets, find_candidates
 from optimize.compiler.record import Entry, compiler_digest, digest_json, fingerprint_predictor
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import group_topics, split_topics
+from optimize.compiler.scoring import limit_to_reach, split_topics
 from optimize.compiler.search import Session
 from optimize.compiler.study import Caps, Note, Share, Study, create_study
 from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import hold_lock, read_ancestors
-from program.errors import BudgetStop, DataError, StudyError
+from program.errors import DataError, StudyError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
 from program.loop.decisions import clients_of
@@ -50,7 +49,6 @@ OPEN: Setting = {
 """Thresholds at which nothing is withheld. How far one is best closed shows only while the others are open."""
 AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
 """Knobs at which a program does under a language model what it did without, until calls prove their worth."""
-LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
 DEFAULT_TRIALS = 60  # settings that a search proposes by default
 EMBEDDED_TRIALS = 250  # where no language model is asked: half a second each
 LEAST_TRIALS = 20  # of a project with fewer questions in train: the best of more settings would be the luckiest
@@ -101,19 +99,9 @@ class SearchPlan:
     firsts: Sequence[Setting]  # as it is, as it begins, thresholds fitted, then open, and the published designs if any
 
     @property
-    def as_it_is(self) -> Setting:
-        """The program before the search."""
-        return self.firsts[0]
-
-    @property
     def opened(self) -> Setting:
         """The program with nothing withheld, from which knobs are swept."""
         return self.firsts[3]
-
-    @property
-    def plain(self) -> Setting | None:
-        """Plain RAG, or None for a program with a parent."""
-        return dict(zip(PRESETS, self.firsts[4:], strict=False)).get("plain")
 
 
 def open_compile(
@@ -272,25 +260,6 @@ def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
 def copy_program(program: AgenticRAG) -> AgenticRAG:
     """Return a program of its own over the same library and models."""
     return program.deepcopy()  # type: ignore[no-any-return]
-
-
-def limit_to_reach(arms: Sequence[Arm], firsts: Sequence[Setting]) -> list[Arm]:
-    """Return the arms with the topics on which a cap lets the settings be run.
-
-    Better every setting on some of the questions than a few on all: their scores are compared.
-    """
-    topics = [[(arm, [arm.questions[n] for n in places]) for places in group_topics(arm.questions)] for arm in arms]
-    turns = [topic for topic in chain.from_iterable(zip_longest(*topics)) if topic is not None]
-    reached = 0
-    with suppress(BudgetStop):
-        for arm, questions in turns:
-            for setting in firsts:
-                apply_setting(arm.replay.program, setting)
-                arm.replay.answer_all([question.question for question in questions])
-            reached += 1
-    kept = {q.id for _, questions in turns[: max(reached, LEAST_TOPICS)] for q in questions}
-    limited = [Arm(arm.replay, [question for question in arm.questions if question.id in kept]) for arm in arms]
-    return [arm for arm in limited if arm.questions]
 
 
 def make_arms(session: Session, opened: Opened) -> list[Arm]:

@@ -28,7 +28,7 @@ from optimize.compiler.study import Note
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.grades import Grade, judge_answer
-from optimize.evaluation.outcome import BALANCED, CompileOutcome
+from optimize.evaluation.outcome import BALANCED
 from optimize.evaluation.stats import PairedResult, paired_test
 from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import question_digest
@@ -109,51 +109,25 @@ class Publisher:
         with hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
             found = self._find_equal(contents, len(scores.grades))
             points = OperatingPoints({BALANCED: contents.setting})
-            return found or self.publish(contents, scores, points, plain=plain, optimizer={"name": "none"})
-
-    def publish_compiled(
-        self,
-        done: CompileOutcome,
-        contents: Contents,
-        points: OperatingPoints,
-        *,
-        study: str,
-        seed: int,
-        optimizer: str = "ragc",
-        plain: Evaluation | None = None,
-        report: bytes = b"",
-    ) -> str:
-        """Return the reference of a compile's version, new unless the study has one."""
-        how = {"name": optimizer, "seed": seed, "trials": done.trials, "study": study, "test_looks": done.looks}
-        cost = {"seconds": round(done.seconds, 1), "calls": done.calls, "usd": round(done.usd, 6)}
-        more = {"parent": done.parent, "gain": done.describe_gain(), "cost": cost}
-        return self.find_sealed(study) or self.publish(
-            contents, done.after, points, optimizer=how, plain=plain, report=report, more=more
-        )
+            return found or self.publish(contents, scores, points, {"optimizer": {"name": "none"}}, plain)
 
     def publish(
         self,
         contents: Contents,
         scores: Evaluation,
         points: OperatingPoints,
-        *,
-        optimizer: Mapping[str, Any],
+        origin: Mapping[str, Any],
         plain: Evaluation | None = None,
         report: bytes = b"",
-        more: Mapping[str, Any] | None = None,
     ) -> str:
-        """Return the reference of the new version; `more` are further tables of its manifest."""
+        """Return the reference of the new version; `origin` says how it came about."""
         fields = {
-            **contents.tables,
-            "parent": None,
+            **{"parent": None, "cost": {}, **origin, **contents.tables},
             "data": self._describe_data(),
-            "optimizer": dict(optimizer),
             "points": {name: dict(point) for name, point in points.points.items()},
             "scores": {**scores.metrics(), **({"plain": plain.metrics()} if plain else {})},
-            "cost": {},
             "env": {"python": platform.python_version(), **{name: _version_of(name) for name in PACKAGES}},
             "git": _describe_commit(self.project.folder),
-            **(more or {}),
         }
         rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
         files = {**contents.files, SCORES: rows}
@@ -300,9 +274,9 @@ def seal(
         },
     )
     contents = describe_contents(prepare_sealing(session, opened, plan, points), opened.project)
-    sealed, page = points.seal(), render_compile_page(done)
-    reference = publisher.publish_compiled(
-        done, contents, sealed, study=study.key, seed=opened.seed, plain=tested.plain, report=page
+    origin, page = done.describe_origin(study.key, opened.seed), render_compile_page(done)
+    reference = publisher.find_sealed(study.key) or publisher.publish(
+        contents, tested.after, points.seal(), origin, tested.plain, page
     )
     study.note(Note.FINISHED, reference)
     return replace(done, reference=reference)

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,17 +18,19 @@ from numpy.typing import NDArray
 
 from optimize.compiler.replay import Arm
 from optimize.evaluation.grades import judge_answer, score_routing, score_support, score_utility
-from optimize.evaluation.stats import one_sided_limits
-from optimize.labelled.dataset import LabelledQuestion
+from optimize.evaluation.stats import ALPHA, one_sided_limits
+from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion
 from program.errors import BudgetStop
 from program.knowledge.library import Library
-from program.loop.policy import Dimension, ProgramParameters, Setting
+from program.loop.policy import Dimension, ProgramParameters, Setting, apply_setting
 from program.settings import UtilitySettings
 from program.signatures import BASE_PREFIX
 
 ROUTE = "classifier.route"
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
+DOUBT = 0.1  # chance at most with which a gain survives the folds where there is none; the test is asked, too
+LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # places in the range of a threshold at which it is swept
 COUNTED = 5  # values of a count, or of a knob with steps, that are swept at most
 PREVIEW, FEW = 3, 60
@@ -167,6 +170,26 @@ def group_topics(questions: Sequence[LabelledQuestion]) -> list[list[int]]:
     return list(topics.values())
 
 
+def limit_to_reach(arms: Sequence[Arm], settings: Sequence[Setting], least: int = LEAST_TOPICS) -> list[Arm]:
+    """Return the arms with the topics on which a cap lets the settings be run.
+
+    These are `least` at least. Better every setting on some of the questions than a few on all: their scores are
+    compared.
+    """
+    topics = [[(arm, [arm.questions[n] for n in places]) for places in group_topics(arm.questions)] for arm in arms]
+    turns = [topic for topic in chain.from_iterable(zip_longest(*topics)) if topic is not None]
+    reached = 0
+    with contextlib.suppress(BudgetStop):
+        for arm, questions in turns:
+            for setting in settings:
+                apply_setting(arm.replay.program, setting)
+                arm.replay.answer_all([question.question for question in questions])
+            reached += 1
+    kept = {q.id for _, questions in turns[: max(reached, least)] for q in questions}
+    limited = [Arm(arm.replay, [question for question in arm.questions if question.id in kept]) for arm in arms]
+    return [arm for arm in limited if arm.questions]
+
+
 def gain_out_of_fold(table: Floats, topics: Sequence[str], among: slice = slice(None)) -> Floats:
     """Return each question's gain by the row best without its fold."""
     gains = np.full(len(topics), np.nan)
@@ -185,10 +208,14 @@ def best_row(table: Floats) -> int:
 
 
 def survives(gains: Floats, topics: Sequence[str]) -> bool:
-    """Return True where the one-sided 95 % limit of a mean gain is above 0, on several topics."""
+    """Return True where the lower limit of a mean gain is above 0, on several topics.
+
+    The limit is one-sided, at 90 %, or at 95 % on fewer than MIN_UNITS topics.
+    """
     known = np.isfinite(gains)
     groups = [topic for topic, there in zip(topics, known, strict=True) if there]
-    return len(set(groups)) > 1 and one_sided_limits(gains[known].tolist(), groups)[0] > 0
+    alpha = DOUBT if len(set(groups)) >= MIN_UNITS else ALPHA
+    return len(set(groups)) > 1 and one_sided_limits(gains[known].tolist(), groups, alpha)[0] > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,14 @@ class CompileOutcome:
         """True when it counts as better than its parent, by what BETTER says."""
         return self.improved or (BALANCED in self.survived and self.gain.difference > 0)
 
-    def describe_gain(self) -> dict[str, Any]:
-        """Return the table on the gain that a manifest holds."""
-        gain = self.gain
+    def describe_origin(self, study: str, seed: int, optimizer: str = "ragc") -> dict[str, Any]:
+        """Return the tables of a manifest that say how the version came about."""
+        gain, survived = self.gain, BALANCED in self.survived
         figures = {"difference": round(gain.difference, 6), "ci": list(gain.ci), "n": gain.n, "topics": gain.topics}
-        judged = {"better": self.better, "rule": BETTER, "survived_folds": BALANCED in self.survived}
-        return {**judged, "verdict": self.verdict, **figures}
+        judged = {"better": self.better, "rule": BETTER, "survived_folds": survived, "verdict": self.verdict}
+        how = {"name": optimizer, "seed": seed, "trials": self.trials, "study": study, "test_looks": self.looks}
+        cost = {"seconds": round(self.seconds, 1), "calls": self.calls, "usd": round(self.usd, 6)}
+        return {"parent": self.parent, "gain": {**judged, **figures}, "optimizer": how, "cost": cost}
 
     def explain(self) -> str:
         """Return in words whether it counts as better, why, and what to do if not."""

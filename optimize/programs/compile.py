@@ -141,7 +141,8 @@ def compile_program(
             replayed=all(cast(Any, arm.replay).replays for arm in search.scoring.arms) if search else True,
             broken={**(search.scoring.broken if search else {}), **dict.fromkeys(after.failed, "in the test")},
         )
-        reference = publisher.publish_compiled(done, sealed, points, study=current.key, seed=seed, optimizer=optimizer)
+        made = done.describe_origin(current.key, seed, optimizer)
+        reference = publisher.find_sealed(current.key) or publisher.publish(sealed, after, points, made)
         current.note(Note.FINISHED, reference)
     return replace(done, reference=reference)
 
@@ -169,13 +170,10 @@ def seal_program(
         publisher = Publisher(project, task.parts)
         looks = publisher.note_look("")
         scores = evaluate_program(task, learned, task.parts["test"])
-        return publisher.publish(
-            task.contents(learned, embedded),
-            scores,
-            OperatingPoints({BALANCED: read_setting(learned)}),
-            optimizer={"name": "sealed", "test_looks": looks},
-            more={"parent": str(resolve(parent, project.artifacts)) if parent else None},
-        )
+        made: dict[str, Any] = {"optimizer": {"name": "sealed", "test_looks": looks}}
+        made |= {"parent": str(resolve(parent, project.artifacts))} if parent else {}
+        points = OperatingPoints({BALANCED: read_setting(learned)})
+        return publisher.publish(task.contents(learned, embedded), scores, points, made)
 
 
 def _search(

@@ -109,7 +109,7 @@ def open_latest(
     point: str | None = None,
     progress: Advance | None = None,
 ) -> AgenticRAG:
-    """Load the version of a project that `find_current` names, or its program before any compile.
+    """Load a project's current version, or its program before any compile.
 
     Raises as `load`; `VersionError`, too, when a point is given for a project without such a version.
     """

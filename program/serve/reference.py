@@ -194,10 +194,9 @@ def find_current(root: Path, name: str) -> Manifest | None:
     It is the one that the alias `production` names, else the newest that was better than what it was compiled from.
     Raises as `resolve`.
     """
-    if PRODUCTION in list_aliases(root, name):
-        return resolve(f"{name}@{PRODUCTION}", root)
-    newest_first = (resolve(f"{name}@{version}", root) for version in reversed(find_versions(root, name)))
-    return next((one for one in newest_first if one.better), None)
+    known = [PRODUCTION] if PRODUCTION in list_aliases(root, name) else find_versions(root, name)[::-1]
+    found = (resolve(f"{name}@{selector}", root) for selector in known)
+    return next((one for one in found if one.better or known == [PRODUCTION]), None)
 
 
 def list_programs(root: Path) -> list[str]:

@@ -113,9 +113,7 @@ class Table:
 def test_no_point_leaves_as_it_is_where_no_setting_is_better_on_any_topic(rows):
     best = np.max(rows, axis=0)
     settings = [{"policy.k": float(n)} for n in range(len(rows) + 1)]
-    found = choose_points(
-        Table([best, *rows]), stages={}, finalists=settings[1:], as_it_is=settings[0], plain=settings[1]
-    )
+    found = choose_points(Table([best, *rows]), stages={}, finalists=settings[1:], as_it_is=settings[0])
     assert list(found.points.values()) == [settings[0]] * 3 and not found.survived
 
 
@@ -123,7 +121,7 @@ def test_no_point_leaves_as_it_is_where_no_setting_is_better_on_any_topic(rows):
 def test_a_setting_that_is_better_on_every_topic_is_taken(rows, at):
     rows = [*rows, (np.max(rows, axis=0) + 0.5).tolist()]
     settings = [{"policy.k": float(n)} for n in range(len(rows))]
-    found = choose_points(Table(rows), stages={}, finalists=settings[1:], as_it_is=settings[0], plain=None)
+    found = choose_points(Table(rows), stages={}, finalists=settings[1:], as_it_is=settings[0])
     assert found.points["balanced"] == settings[-1] and "balanced" in found.survived
 
 
