@@ -164,7 +164,7 @@ class Publisher:
             if (
                 one.files.get(STATE, (0, ""))[1] == state
                 and one.section("scores").get("utility", {}).get("n", 0) >= scored
-                and _sizes_of(one.section("data")) == _sizes_of(self._describe_data())
+                and one.section("data") == self._describe_data()
                 and one.section("knowledge") == contents.tables.get("knowledge", {})
             ):
                 return one.label
@@ -179,11 +179,6 @@ class Publisher:
             }
             for name, part in self.parts.items()
         }
-
-
-def _sizes_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return size and digest of each split, which older manifests have too."""
-    return {name: (part.get("n"), part.get("sha256")) for name, part in data.items()}
 
 
 def _version_of(package: str) -> str:

@@ -64,8 +64,8 @@ class CompileOutcome:
         why = f"It does not count as better than {self.parent}: there was no gain on test."
         if self.trials and BALANCED not in self.survived:
             why = (
-                f"No gain over {self.parent} was found on topics that a setting was not chosen on, so nothing that was"
-                f" tried is used: the new version answers as {self.parent} does."
+                f"No gain was found. Of {self.trials} settings none did better than {self.parent} by more than chance, on"
+                f" topics that it was not chosen on; so nothing is changed: this version answers as {self.parent} does."
             )
         more = "To find a smaller gain, label more questions, of more topics, and compile again. Now there are"
         return f"{why} {more} {self.labelled}."
