@@ -65,7 +65,7 @@ class CompileOutcome:
         if self.trials and BALANCED not in self.survived:
             why = (
                 f"No gain was found. Of {self.trials} settings none did better than {self.parent} by more than chance, on"
-                f" topics that it was not chosen on; so nothing is changed: this version answers as {self.parent} does."
+                f" topics that it was not chosen on. So nothing is changed: the version answers as {self.parent}."
             )
         more = "To find a smaller gain, label more questions, of more topics, and compile again. Now there are"
         return f"{why} {more} {self.labelled}."
