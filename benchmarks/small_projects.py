@@ -38,7 +38,7 @@ from program.serve.opening import open_latest, open_program
 
 EXAMPLE = ROOT / "data" / "tallowgate"
 SIZES, SEEDS = (12, 20, 30, 50, 100), 5
-QUICK = (12,)
+QUICK, QUICK_SEEDS = (12, 20), 2
 FILES = ("invented", "handbooks")  # of `reading`: questions on invented organisations, and on public handbooks
 QUESTIONS = 500  # of such a file
 MEASURED = 120  # questions on which a program is measured, of topics that no project has
@@ -56,15 +56,15 @@ class Pool:
     held: Sequence[LabelledQuestion]
 
     @classmethod
-    def split(cls, name: str, project: Project, most: int) -> Pool:
-        """Divide a set by topic, about `most` of its questions to be measured on."""
+    def split(cls, name: str, project: Project, most: int = MEASURED, drawn: int = SIZES[-1]) -> Pool:
+        """Divide a set by topic: about `most` of its questions to be measured on, `drawn` or more to draw from."""
         questions = read_labelled(project.labelled, project.folder)
         rng = np.random.default_rng(0)
         held: list[LabelledQuestion] = []
         topics = sorted({question.cluster for question in questions})
         for topic in rng.permutation(topics):
             own = [question for question in questions if question.cluster == topic]
-            if len(held) + len(own) / 2 <= most and len(held) + len(own) <= len(questions) - max(SIZES):
+            if len(held) + len(own) / 2 <= most and len(held) + len(own) <= len(questions) - drawn:
                 held += own
         kept = {question.id for question in held}
         return cls(name, project, [question for question in questions if question.id not in kept], held)
@@ -145,7 +145,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     rows = []
     with TemporaryDirectory() as place:
         pools = [(pool, pool.measure(open_program(pool.project))) for pool in open_pools(Path(place), quick)]
-        for seed in range(1 if quick else SEEDS):
+        for seed in range(QUICK_SEEDS if quick else SEEDS):
             for size in QUICK if quick else SIZES:
                 for pool, before in pools:
                     rows.append(compile_pool(pool, size, seed, before))
@@ -156,14 +156,14 @@ def measure(quick: bool) -> Iterator[Figure]:
 def open_pools(folder: Path, quick: bool) -> Iterator[Pool]:
     """Yield each set as a project, indexed once for all that are drawn from it."""
     if quick:
-        yield Pool.split("machines", make_project(folder / "machines", 16), 12)
+        yield Pool.split("machines", make_project(folder / "machines", 24), 36, QUICK[-1])
         return
     openers: dict[str, Callable[[Path], Project]] = {EXAMPLE.name: open_example}
     for found in find_datasets("squad2", "reading"):
         sources = [found / f"{name}.jsonl" for name in FILES] if found.name == "reading" else [found]
         openers |= {source.stem: partial(open_set, source) for source in sources}
     for name, opener in openers.items():
-        yield Pool.split(name, opener(folder / name), MEASURED)
+        yield Pool.split(name, opener(folder / name))
 
 
 def summarize(rows: Sequence[dict[str, Any]]) -> Iterator[Figure]:
