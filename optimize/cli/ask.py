@@ -160,7 +160,8 @@ def run_eval(
     if questions is not None:
         asked, split = read_labelled(questions), questions.name
     else:
-        sealed = read_ancestors(target, artifacts) if rag.runtime.version else []
+        version = rag.runtime.version
+        sealed = read_ancestors(target, artifacts) or read_ancestors(version, project.artifacts) if version else []
         asked = _read_splits(project, split, find_previous_splits(sealed))
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
     with show.show_progress("asking", json) as advance:

@@ -64,7 +64,7 @@ class CompileOutcome:
         why = f"It does not count as better than {self.parent}: there was no gain on test."
         if self.trials and BALANCED not in self.survived:
             why = (
-                f"No gain was found: of {self.trials} settings none did better than {self.parent} by more than chance on"
+                f"No gain was found: of {self.trials} settings none beat {self.parent} by more than chance on"
                 f" topics that it was not chosen on. Nothing is changed: this version answers as {self.parent} does."
             )
         more = "To find a smaller gain, label more questions, of more topics, and compile again. Now there are"
