@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from program.knowledge.project import Project
     from program.loop.rag import AgenticRAG
 
-Target = Annotated[str, Argument(help="A version (name@v2, name@latest, a folder) or a project folder.")]
+Target = Annotated[
+    str, Argument(help="A version (name@v2, name@latest, a folder), or a project folder: its current version.")
+]
 FAILED = 5  # exit code of a question that no source or model could be asked about
 Point = Annotated[str, Option(help="Operating point: quality, balanced or economy.")]
 Strategy = Annotated[str, Option(help="auto, vector, keyword, hybrid or graph.")]
 
 
 def open_target(target: str, artifacts: Path, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
-    """Open a version, or a project at its latest version or uncompiled."""
+    """Open a version, or a project at its current version or uncompiled."""
     from program.serve.opening import load, open_latest
 
     place = Path(target)
@@ -105,7 +107,8 @@ def _answer_question(
         if citation.reason:
             typer.echo(f"      {citation.reason}")
     calls, seconds = show.count_noun(answer.usage.calls, "model call"), f"{answer.usage.seconds:.2f} s"
-    status = [answer.outcome, f"confidence {answer.confidence:.2f}", calls, seconds, f"trace {answer.trace.id}"]
+    spoke = [answer.version or "uncompiled", f"trace {answer.trace.id}"]
+    status = [answer.outcome, f"confidence {answer.confidence:.2f}", calls, seconds, *spoke]
     typer.echo(f"  {' | '.join(status)}", err=True)
     if told := "; ".join(answer.degraded):
         typer.echo(f"  {told} (ragc doctor PROJECT says what is amiss)", err=True)
@@ -172,7 +175,8 @@ def run_eval(
     if questions is not None:
         asked, split = read_labelled(questions), questions.name
     else:
-        sealed = read_ancestors(target, artifacts) if rag.runtime.version else []
+        version = rag.runtime.version
+        sealed = read_ancestors(target, artifacts) or read_ancestors(version, project.artifacts) if version else []
         asked = _read_splits(project, split, find_previous_splits(sealed))
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
     with show.show_progress("asking", json) as advance:

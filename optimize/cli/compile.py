@@ -56,8 +56,8 @@ def run_compile(
         Option(
             min=1,
             max=MOST_TRIALS,
-            help="Settings proposed, besides the 11 that every search begins with; resumed: in all. 60 unless given, or"
-            " 250 where no language model is asked.",
+            help="Settings proposed, besides the 11 that every search begins with; resumed: in all. Unless given, as"
+            " many as train has questions: 20 to 60, or to 250 where no language model is asked.",
         ),
     ] = None,
     seed: Annotated[int | None, Option(min=0, max=MOST_SEED, help="Seed of the search; 0 unless given.")] = None,
@@ -179,7 +179,7 @@ def _shape(done: Compiled | CompiledProgram) -> dict[str, Any]:
     """Return the shape of `ragc compile --json`."""
     from optimize.compiler.publish import Compiled
 
-    told = ("parent", "verdict", "study", "trials", "calls", "stopped_by")
+    told = ("parent", "verdict", "better", "study", "trials", "calls", "stopped_by")
     shape = {
         "version": done.reference,
         **{name: getattr(done, name) for name in told},
@@ -237,15 +237,9 @@ def _print_compiled(done: Compiled, project: Project) -> None:
     typer.echo(
         f"utility, question by question: {parent}: {done.verdict}; {plain}\n"
         f"On train and dev: {', '.join(points)}\n{_tell_spent(done)}\n"
-        f'Ask it: ragc ask {done.reference}{elsewhere} "your question"'
+        f'{done.explain()}\nAsk it: ragc ask {done.reference}{elsewhere} "your question"\n'
+        f"`ragc ask {shlex.quote(str(project.folder))}` is answered by {_name_current(project)}."
     )
-    if "balanced" not in done.survived:
-        others = " and ".join(name for name in done.points if name in done.survived)
-        but = f"No gain survived the folds{f' but that of {others}: `balanced`' if others else ': the setting'}"
-        typer.echo(
-            f"{but} is as it was before the search, or plain RAG where its gain survived in a first compile; a decider"
-            " that had no demonstrations has the labelled ones."
-        )
     if done.stopped_by or any(done.asked[name][0] < done.asked[name][1] for name in ("train", "dev")):
         why = f"The cap on {done.stopped_by} was reached" if done.stopped_by else "Within its caps"
         tried, *asked = ("{} of {}".format(*done.asked[name]) for name in ("settings", "train", "dev", "test"))
@@ -255,10 +249,8 @@ def _print_compiled(done: Compiled, project: Project) -> None:
         )
     warnings = [f"The labels hold {doubt}" for doubt in done.doubts]
     if not done.gain.enough_topics:
-        warnings.append(
-            f"Topics tested on: {done.gain.topics}, too few for any verdict. Label questions of more topics"
-            f" (ragc data check {shlex.quote(str(project.folder))}), and compile again."
-        )
+        check = f"ragc data check {shlex.quote(str(project.folder))}"
+        warnings.append(f"Topics tested on: {done.gain.topics}, too few for any verdict ({check}).")
     if done.stood_in:
         warnings.append(
             f"For models that could not be reached or read a stand-in gave {count_noun(done.stood_in, 'answer')}, on"
@@ -267,11 +259,18 @@ def _print_compiled(done: Compiled, project: Project) -> None:
     _warn(warnings, done.broken)
 
 
+def _name_current(project: Project) -> str:
+    from program.serve.reference import find_current
+
+    current = find_current(project.artifacts, project.name)
+    return current.label if current else "the uncompiled program"
+
+
 def _print_program(done: CompiledProgram) -> None:
     _print_metrics(done, None, "test example")
     typer.echo(
         f"score, example by example: {_over(done.gain, done.parent)}: {done.verdict}\n"
-        f"{done.optimizer}: {_tell_spent(done)}"
+        f"{done.optimizer}: {_tell_spent(done)}\n{done.explain()}"
     )
     same = [] if done.replayed else ["The program does not do the same twice, so each setting was run anew."]
     _warn([*same, *([f"The cap on {done.stopped_by} was reached."] if done.stopped_by else [])], done.broken)

@@ -158,7 +158,7 @@ def run_promote(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
     json: show.Json = False,
 ) -> None:
-    """Point an alias at a version."""
+    """Point an alias at a version, and tell how it compares with the one before it."""
     from optimize.registry.aliases import promote_version
 
     options: dict[str, Any] = {"require": require, "min_gain": min_gain, "expect": expect, "reason": reason}
@@ -259,8 +259,11 @@ def _print_fates(fates: Sequence[Retention], force: bool) -> None:
 
 
 def _print_move(move: AliasMove, json: bool) -> None:
-    gate = f" ({move.gate.text()})" if move.gate else ""
-    line = f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}{gate}"
+    line = f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}"
+    if move.gate is not None:
+        line += f"\n{move.version} against {move.against}, on the test of both ({move.gate.text()})"
+    elif move.against:
+        line += f"\nnot compared with {move.against}"
     show.print_result(move.as_dict(), json, lambda: typer.echo(line))
 
 

@@ -1,9 +1,8 @@
 """The setting of each operating point, chosen by folds on questions the search did not see.
 
-A point is a price of a model call: nothing (`quality`), the project's own (`balanced`), a lot (`economy`). "As it is"
-competes. Against a version, which may serve already, a gain has to exceed its standard error on questions that the
-search did not see; in a first compile, which has nothing to protect, the better mean over all questions is taken, each
-fold judged by what is best without it.
+A point is a price of a model call: nothing (`quality`), the project's own (`balanced`), a lot (`economy`). "As it is",
+the program before the compile with the demonstrations that it had or had not, competes: another setting is taken only
+where the lower one-sided 90 % limit of its gain is above 0, each fold of topics judged by what is best without it.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ import numpy as np
 
 from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import (
-    Floats,
+    LEAST_TOPICS,
     Scores,
     Scoring,
     best_row,
     gain_out_of_fold,
     group_topics,
+    limit_to_reach,
     setting_key,
     survives,
 )
+from optimize.evaluation.outcome import BALANCED
 from program.errors import BudgetStop
 from program.loop.policy import Setting, is_candidate
 
 DEAR = 0.15  # utility that a model call costs at `economy`, or twice the project's own price where that is more
 STEEPER, STEEPEST = 1.5, 20.0
 """Factor by which that price is raised until a setting of fewer calls is the best, and the price where that ends."""
-BALANCED = "balanced"
-LEAST_TOPICS = 2
 REVERTED = 12  # settings tried at most to simplify one
 EQUAL = 1e-9
 FEWEST = 8  # answers under which no bound of confidence is fitted
@@ -75,14 +74,9 @@ class OperatingPoints:
 
 
 class Validation:
-    """Scores of settings on train, each topic unseen, and then on dev; of its topics those that a cap reaches.
+    """Scores of settings on train, each topic unseen, and then on dev; of its topics those that a cap reaches."""
 
-    Where it is `wary`, folds are made of the questions of dev alone, unless dev has too few topics, and a gain has to
-    exceed its standard error.
-    """
-
-    def __init__(self, train: Scoring, dev: Arm, price: float, wary: bool = True) -> None:
-        self.wary = wary
+    def __init__(self, train: Scoring, dev: Arm, price: float) -> None:
         self.train = train
         self.price = price
         self._whole = dev
@@ -95,35 +89,14 @@ class Validation:
 
     def limit_to_reach(self, settings: Sequence[Setting]) -> None:
         """Leave of dev the topics on which a cap lets all settings be scored."""
-        topics = group_topics(self.dev.questions)
-        reached: list[int] = []
-        count = 0
-        with suppress(BudgetStop):
-            for places in topics:
-                for setting in settings:
-                    self.dev(setting, places)
-                reached += places
-                count += 1
-        if count < len(topics):
-            kept = sorted(reached) if count >= LEAST_TOPICS else []
-            questions = [self.dev.questions[place] for place in kept]
-            self.dev = self.train.over([Arm(self._whole.replay, questions)])
+        limited = limit_to_reach([self._whole], settings, least=0)
+        questions = [question for arm in limited for question in arm.questions]
+        self.dev = self.train.over(limited if len(group_topics(questions)) >= LEAST_TOPICS else [])
 
     @property
     def topics(self) -> list[str]:
         """The topic of each question, in the order of the scores."""
         return [question.cluster for question in (*self.train.questions, *self.dev.questions)]
-
-    @property
-    def held(self) -> list[int]:
-        """The places of the questions that folds are made of."""
-        enough = len({question.cluster for question in self.dev.questions}) >= LEAST_TOPICS
-        return list(range(len(self.train.questions) if enough and self.wary else 0, len(self.topics)))
-
-    def survives(self, gains: Floats) -> bool:
-        """Return True when the gains in folds are enough."""
-        topics = self.topics
-        return survives(gains[self.held], [topics[n] for n in self.held], float(self.wary))
 
 
 def choose_points(
@@ -132,28 +105,23 @@ def choose_points(
     stages: Mapping[str, Setting],
     finalists: Sequence[Setting],
     as_it_is: Setting,
-    fitted: Setting,
-    plain: Setting | None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> OperatingPoints:
     """Return the setting of each named point at its price of a call.
 
     By cross-validation over topics: for each fold the best finalist is chosen without it and judged on it against "as
-    it is". A choice stands only if those gains, and those of the simplified setting, survive. Otherwise `balanced` is
-    "as it is", or `plain` where its gain survives, and another point is what `balanced` is. A program holds one
-    instruction and one set of demonstrations for each predictor, those of `balanced`, with which the frontier is scored
-    anew.
+    it is". A choice stands only if those gains survive, and those of the setting with as much as possible of "as it
+    is". Otherwise `balanced` is "as it is", and another point is what `balanced` is. A program holds one instruction
+    and one set of demonstrations for each predictor, those of `balanced`, with which the frontier is scored anew.
     """
     try:
         chooser = _Chooser(validation, as_it_is, progress)
     except BudgetStop:
         return OperatingPoints({BALANCED: as_it_is})
     own = validation.price
-    balanced = chooser.choose(chooser.score_all(finalists), own, fitted)
+    balanced = chooser.choose(chooser.score_all(finalists), own, simplify=True)
     survived = [] if balanced is None else [BALANCED]
-    if balanced is None:
-        proven = plain is not None and chooser.proves_gain(plain, own)
-        balanced = plain if proven and plain is not None else as_it_is
+    balanced = as_it_is if balanced is None else balanced
     choices = {name: value for name, value in balanced.items() if is_candidate(name)}
     front = chooser.score_all([balanced, *({**setting, **choices} for setting in (as_it_is, *finalists))])
     points = {BALANCED: balanced}
@@ -186,7 +154,7 @@ class _Chooser:
     def __init__(self, validation: Validation, as_it_is: Setting, progress: Callable[[int], None]) -> None:
         self._validation = validation
         self._progress = progress
-        self._before = validation(as_it_is)
+        self._as_it_is, self._before = as_it_is, validation(as_it_is)
         self._seen: set[Any] = set()
 
     def score_all(self, settings: Sequence[Setting]) -> Scored:
@@ -197,17 +165,17 @@ class _Chooser:
                 scored.setdefault(setting_key(setting), (setting, self._score_setting(setting)))
         return list(scored.values())
 
-    def choose(self, scored: Scored, price: float, start: Setting | None = None) -> Setting | None:
+    def choose(self, scored: Scored, price: float, simplify: bool = False) -> Setting | None:
         """Return the best setting at a price, if its gain survives the folds."""
         own, validation = self._validation.price, self._validation
         if not scored:
             return None
         table = np.array([self._before.price_calls(price, own), *(s.price_calls(price, own) for _, s in scored)])
-        gains = gain_out_of_fold(table, validation.topics, validation.held, among=slice(1, None))
-        if not validation.survives(gains):
+        gains = gain_out_of_fold(table, validation.topics, among=slice(1, None))
+        if not survives(gains, validation.topics):
             return None
         best = scored[best_row(table[1:])][0]
-        for setting in (best if start is None else self._simplify_setting(best, start), best):
+        for setting in (self._simplify_setting(best) if simplify else best, best):
             if self.proves_gain(setting, price):
                 return setting
         return None
@@ -217,7 +185,7 @@ class _Chooser:
         own = self._validation.price
         with suppress(BudgetStop):
             gain = self._score_setting(setting).price_calls(price, own) - self._before.price_calls(price, own)
-            return self._validation.survives(gain)
+            return survives(gain, self._validation.topics)
         return False
 
     def compare_stages(self, stages: Mapping[str, Setting]) -> list[dict[str, Any]]:
@@ -236,9 +204,9 @@ class _Chooser:
         self._progress(len(self._seen))
         return scores
 
-    def _simplify_setting(self, setting: Setting, start: Setting) -> Setting:
-        """Return the setting with the values of `start` that are worth no less, tried in halves."""
-        reached = dict(setting)
+    def _simplify_setting(self, setting: Setting) -> Setting:
+        """Return the setting with the values of "as it is" that are worth no less, tried in halves."""
+        reached, start = dict(setting), self._as_it_is
         waiting = [sorted(name for name in reached if reached[name] != start.get(name, reached[name]))]
         with suppress(BudgetStop):
             least = self._score_setting(reached).worth

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from optimize.compiler.candidates.layouts import ROUNDS, count_calls
-from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, choose_points
+from optimize.compiler.choice import OperatingPoints, Validation, choose_points
 from optimize.compiler.plan import (
     DEFAULT_TRIALS,
     EMBEDDED_TRIALS,
@@ -34,6 +34,7 @@ from optimize.compiler.scoring import Scoring, Sweeps, UtilityGrader, sweep_knob
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, open_study
 from optimize.evaluation.evaluate import Grader, evaluate_side_by_side
+from optimize.evaluation.outcome import BALANCED
 from optimize.report.estimate import estimate_cost, list_asked, measure_model
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
@@ -94,8 +95,8 @@ def compile_project(
         final = copy_program(opened.base)
         plan.candidates.equip_program(final)
         dev = Arm(session.replay(final), opened.parts["dev"])
-        validation = Validation(search.scoring, dev, search.price, wary=bool(opened.origin))
-        points = choose(session, search, validation, begun=plan.begun, fitted=plan.fitted, plain=plan.plain)
+        validation = Validation(search.scoring, dev, search.price)
+        points = choose(session, search, validation, plan.firsts[0])
         apply_setting(final, points.points[BALANCED])
         tested = test(session, opened, current, final)
         return seal(
@@ -202,18 +203,16 @@ def search_settings(
         search.run(1, session)
 
 
-def choose(
-    session: Session, search: Search, validation: Validation, *, begun: Setting, fitted: Setting, plain: Setting | None
-) -> OperatingPoints:
+def choose(session: Session, search: Search, validation: Validation, as_it_is: Setting) -> OperatingPoints:
     """Return the setting of each operating point, chosen among the finalists."""
     session.begin_stage("choosing on dev")
     session.limit(Share.CHOICE)
-    begun, fitted = search.fit_ranges(begun), search.fit_ranges(fitted)
+    as_it_is = search.fit_ranges(as_it_is)
     finalists: list[Setting] = []
     with suppress(BudgetStop):
         finalists = [trial.setting for trial in search.pick_finalists(FINALISTS)]
     if session.caps != Caps():
-        validation.limit_to_reach([begun, *finalists])
+        validation.limit_to_reach([as_it_is, *finalists])
     leaders = {one: ranked[0].setting for one in (FIRST, *STAGES) if (ranked := search.rank_trials([one]))}
 
     def scored(done: int) -> None:  # no look at the time: a setting that was scored is not thrown away
@@ -224,9 +223,7 @@ def choose(
         validation,
         stages=leaders,
         finalists=finalists,
-        as_it_is=begun,
-        fitted=fitted,
-        plain=None if plain is None else search.fit_ranges(plain),
+        as_it_is=as_it_is,
         progress=scored,
     )
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain, zip_longest
 from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
@@ -18,14 +17,14 @@ from optimize.compiler.candidates.layouts import screen_layouts
 from optimize.compiler.candidates.screening import CandidateSets, find_candidates
 from optimize.compiler.record import Entry, compiler_digest, digest_json, fingerprint_predictor
 from optimize.compiler.replay import Arm
-from optimize.compiler.scoring import group_topics, split_topics
+from optimize.compiler.scoring import limit_to_reach, split_topics
 from optimize.compiler.search import Session
 from optimize.compiler.study import Caps, Note, Share, Study, create_study
 from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import hold_lock, read_ancestors
-from program.errors import BudgetStop, DataError, StudyError
+from program.errors import DataError, StudyError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
 from program.loop.decisions import clients_of
@@ -50,9 +49,9 @@ OPEN: Setting = {
 """Thresholds at which nothing is withheld. How far one is best closed shows only while the others are open."""
 AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
 """Knobs at which a program does under a language model what it did without, until calls prove their worth."""
-LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
 DEFAULT_TRIALS = 60  # settings that a search proposes by default
 EMBEDDED_TRIALS = 250  # where no language model is asked: half a second each
+LEAST_TRIALS = 20  # of a project with fewer questions in train: the best of more settings would be the luckiest
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +99,9 @@ class SearchPlan:
     firsts: Sequence[Setting]  # as it is, as it begins, thresholds fitted, then open, and the published designs if any
 
     @property
-    def begun(self) -> Setting:
-        """The program with the candidates that it begins with."""
-        return self.firsts[1]
-
-    @property
-    def fitted(self) -> Setting:
-        """The same with the router's thresholds fitted to its labels."""
-        return self.firsts[2]
-
-    @property
     def opened(self) -> Setting:
-        """The same with nothing withheld, from which knobs are swept."""
+        """The program with nothing withheld, from which knobs are swept."""
         return self.firsts[3]
-
-    @property
-    def plain(self) -> Setting | None:
-        """Plain RAG, or None for a program with a parent."""
-        return dict(zip(PRESETS, self.firsts[4:], strict=False)).get("plain")
 
 
 def open_compile(
@@ -165,6 +149,9 @@ class Conditions(Protocol):
     @property
     def project(self) -> Project: ...
 
+    @property
+    def parts(self) -> Mapping[str, Sequence[LabelledQuestion]]: ...
+
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
 
@@ -172,7 +159,10 @@ class Conditions(Protocol):
 def begin_study(
     session: Session, opened: Conditions, begun: Study | None, trials: int | None, usual: int = DEFAULT_TRIALS
 ) -> Study:
-    """Return the study to go on with, or a new one, of `usual` trials where none are asked for."""
+    """Return the study to go on with, or a new one.
+
+    Where no number of trials is asked for they are `usual`, but no more than there are questions to try settings on.
+    """
     identity = opened.describe_conditions()
     if begun is not None:
         begun.expect(identity)
@@ -182,7 +172,8 @@ def begin_study(
         return begun
     with hold_lock(opened.project.artifacts, opened.project.name):
         pass  # nothing is paid for where no version could be sealed
-    study = create_study(opened.project, identity, {Note.TRIALS: trials or usual, Note.CAPS: asdict(session.caps)})
+    trials = trials or min(usual, max(LEAST_TRIALS, len(opened.parts["train"])))
+    study = create_study(opened.project, identity, {Note.TRIALS: trials, Note.CAPS: asdict(session.caps)})
     session.live.study = study.name
     if session.record.store is not None:
         session.spending.join_study(session.record.store, study.key, leads=True)
@@ -269,25 +260,6 @@ def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
 def copy_program(program: AgenticRAG) -> AgenticRAG:
     """Return a program of its own over the same library and models."""
     return program.deepcopy()  # type: ignore[no-any-return]
-
-
-def limit_to_reach(arms: Sequence[Arm], firsts: Sequence[Setting]) -> list[Arm]:
-    """Return the arms with the topics on which a cap lets the settings be run.
-
-    Better every setting on some of the questions than a few on all: their scores are compared.
-    """
-    topics = [[(arm, [arm.questions[n] for n in places]) for places in group_topics(arm.questions)] for arm in arms]
-    turns = [topic for topic in chain.from_iterable(zip_longest(*topics)) if topic is not None]
-    reached = 0
-    with suppress(BudgetStop):
-        for arm, questions in turns:
-            for setting in firsts[1:]:
-                apply_setting(arm.replay.program, setting)
-                arm.replay.answer_all([question.question for question in questions])
-            reached += 1
-    kept = {q.id for _, questions in turns[: max(reached, LEAST_TOPICS)] for q in questions}
-    limited = [Arm(arm.replay, [question for question in arm.questions if question.id in kept]) for arm in arms]
-    return [arm for arm in limited if arm.questions]
 
 
 def make_arms(session: Session, opened: Opened) -> list[Arm]:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from optimize.compiler.candidates.demonstrations import Demonstration, learns_demos
 from optimize.compiler.candidates.labels import calibrate_decisions
-from optimize.compiler.choice import BALANCED, OperatingPoints, Validation, fit_doubt
+from optimize.compiler.choice import OperatingPoints, Validation, fit_doubt
 from optimize.compiler.plan import SEARCHED, Opened, SearchPlan, copy_program
 from optimize.compiler.record import source_digest
 from optimize.compiler.replay import Replay
@@ -28,6 +28,7 @@ from optimize.compiler.study import Note
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.grades import Grade, judge_answer
+from optimize.evaluation.outcome import BALANCED
 from optimize.evaluation.stats import PairedResult, paired_test
 from optimize.labelled.dataset import LabelledQuestion, digest_questions
 from optimize.labelled.split import question_digest
@@ -65,11 +66,6 @@ class Compiled(CompileReport):
     stood_in: int  # answers of a stand-in, for models that could not be reached or read
     asked: Mapping[str, tuple[int, int]]
     """Settings tried and questions asked of each split, and how many of each it would be without a cap."""
-
-    @property
-    def improved(self) -> bool:
-        """True when it is better than its parent."""
-        return self.verdict == "better"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,29 +109,23 @@ class Publisher:
         with hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
             found = self._find_equal(contents, len(scores.grades))
             points = OperatingPoints({BALANCED: contents.setting})
-            return found or self.publish(contents, scores, points, plain=plain, optimizer={"name": "none"})
+            return found or self.publish(contents, scores, points, {"optimizer": {"name": "none"}}, plain)
 
     def publish(
         self,
         contents: Contents,
         scores: Evaluation,
         points: OperatingPoints,
-        *,
-        optimizer: Mapping[str, Any],
+        origin: Mapping[str, Any],
         plain: Evaluation | None = None,
-        parent: str = "",
-        cost: Mapping[str, Any] | None = None,
         report: bytes = b"",
     ) -> str:
-        """Return the reference of the new version."""
+        """Return the reference of the new version; `origin` says how it came about."""
         fields = {
-            **contents.tables,
-            "parent": parent or None,
+            **{"parent": None, "cost": {}, **origin, **contents.tables},
             "data": self._describe_data(),
-            "optimizer": dict(optimizer),
             "points": {name: dict(point) for name, point in points.points.items()},
             "scores": {**scores.metrics(), **({"plain": plain.metrics()} if plain else {})},
-            "cost": dict(cost or {}),
             "env": {"python": platform.python_version(), **{name: _version_of(name) for name in PACKAGES}},
             "git": _describe_commit(self.project.folder),
         }
@@ -146,6 +136,12 @@ class Publisher:
         if report:
             files[REPORT] = report
         return publish_version(self.project.name, fields, files, self.project.artifacts)
+
+    def describe_labels(self) -> str:
+        """Return in words how many questions there are, in all and by split."""
+        questions = [question for part in self.parts.values() for question in part]
+        splits = ", ".join(f"{len(part)} of {name}" for name, part in self.parts.items())
+        return f"{len(questions)} questions of {len({q.cluster for q in questions})} topics ({splits})"
 
     def note_look(self, study: str) -> int:
         """Note that a study reads its test; return which look that is."""
@@ -168,7 +164,7 @@ class Publisher:
             if (
                 one.files.get(STATE, (0, ""))[1] == state
                 and one.section("scores").get("utility", {}).get("n", 0) >= scored
-                and _sizes_of(one.section("data")) == _sizes_of(self._describe_data())
+                and one.section("data") == self._describe_data()
                 and one.section("knowledge") == contents.tables.get("knowledge", {})
             ):
                 return one.label
@@ -183,11 +179,6 @@ class Publisher:
             }
             for name, part in self.parts.items()
         }
-
-
-def _sizes_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return size and digest of each split, which older manifests have too."""
-    return {name: (part.get("n"), part.get("sha256")) for name, part in data.items()}
 
 
 def _version_of(package: str) -> str:
@@ -252,6 +243,7 @@ def seal(
         usd=spending.usd,
         seconds=spending.seconds,
         looks=tested.looks,
+        labelled=publisher.describe_labels(),
         doubts=opened.doubts,
         stopped_by=spending.tripped,
         stood_in=session.record.stand_ins,
@@ -263,7 +255,7 @@ def seal(
         oracle=points.oracle,
         reached=points.reached,
         chosen=chosen,
-        started_from=search.firsts[1][1],
+        started_from=search.firsts[0][1],
         decisions=[asdict(one) for one in decisions],
         given=plan.candidates.describe_choice(opened.base, chosen),
         importances=search.knob_importances(),
@@ -276,16 +268,10 @@ def seal(
             "test": (len(tested.after.grades), len(parts["test"])),
         },
     )
-    optimizer = {"name": "ragc", "seed": opened.seed, "trials": trials, "study": study.key, "test_looks": tested.looks}
+    contents = describe_contents(prepare_sealing(session, opened, plan, points), opened.project)
+    origin, page = done.describe_origin(study.key, opened.seed), render_compile_page(done)
     reference = publisher.find_sealed(study.key) or publisher.publish(
-        describe_contents(prepare_sealing(session, opened, plan, points), opened.project),
-        tested.after,
-        points.seal(),
-        plain=tested.plain,
-        parent=done.parent,
-        optimizer=optimizer,
-        cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
-        report=render_compile_page(done),
+        contents, tested.after, points.seal(), origin, tested.plain, page
     )
     study.note(Note.FINISHED, reference)
     return replace(done, reference=reference)
@@ -303,17 +289,23 @@ def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: 
                 asked |= {ask.predictor for ask, _ in path}
     sealed = copy_program(program)  # what was asked of it so far depends on the record
     apply_setting(sealed, points.points[BALANCED])
-    with suppress(BudgetStop):
-        answers = Replay(sealed, session.record, session.spending).answer_all([q.question for q in opened.parts["dev"]])
-        judged = [
-            (answer.confidence, judge_answer(question, answer.outcome, answer.text).wrong)
-            for question, answer in zip(opened.parts["dev"], answers, strict=True)
-            if answer.outcome is Outcome.ANSWERED
-        ]
-        sealed.policy.turn(unsure_below=fit_doubt(judged))
+    if BALANCED in points.survived:
+        sealed.policy.turn(
+            unsure_below=_fit_doubt(Replay(sealed, session.record, session.spending), opened.parts["dev"])
+        )
     for name in sorted(asked):
         fit_head(sealed, name)
     return sealed
+
+
+def _fit_doubt(replay: Replay, questions: Sequence[LabelledQuestion]) -> float:
+    """Return the bound of confidence that answers to the questions give, 0 where a cap keeps them from being asked."""
+    judged = []
+    with suppress(BudgetStop):
+        for question, answer in zip(questions, replay.answer_all([q.question for q in questions]), strict=True):
+            if answer.outcome is Outcome.ANSWERED:
+                judged.append((answer.confidence, judge_answer(question, answer.outcome, answer.text).wrong))
+    return fit_doubt(judged)
 
 
 def fit_head(program: AgenticRAG, name: str) -> None:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,17 +18,19 @@ from numpy.typing import NDArray
 
 from optimize.compiler.replay import Arm
 from optimize.evaluation.grades import judge_answer, score_routing, score_support, score_utility
-from optimize.evaluation.stats import paired_test
-from optimize.labelled.dataset import LabelledQuestion
+from optimize.evaluation.stats import ALPHA, one_sided_limits
+from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion
 from program.errors import BudgetStop
 from program.knowledge.library import Library
-from program.loop.policy import Dimension, ProgramParameters, Setting
+from program.loop.policy import Dimension, ProgramParameters, Setting, apply_setting
 from program.settings import UtilitySettings
 from program.signatures import BASE_PREFIX
 
 ROUTE = "classifier.route"
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
+DOUBT = 0.1  # chance at most with which a gain survives the folds where there is none; the test is asked, too
+LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # places in the range of a threshold at which it is swept
 COUNTED = 5  # values of a count, or of a knob with steps, that are swept at most
 PREVIEW, FEW = 3, 60
@@ -167,12 +170,32 @@ def group_topics(questions: Sequence[LabelledQuestion]) -> list[list[int]]:
     return list(topics.values())
 
 
-def gain_out_of_fold(table: Floats, topics: Sequence[str], held: Sequence[int], among: slice = slice(None)) -> Floats:
-    """Return each question's gain by the row best without its fold; NaN past `held`."""
+def limit_to_reach(arms: Sequence[Arm], settings: Sequence[Setting], least: int = LEAST_TOPICS) -> list[Arm]:
+    """Return the arms with the topics on which a cap lets the settings be run.
+
+    These are `least` at least. Better every setting on some of the questions than a few on all: their scores are
+    compared.
+    """
+    topics = [[(arm, [arm.questions[n] for n in places]) for places in group_topics(arm.questions)] for arm in arms]
+    turns = [topic for topic in chain.from_iterable(zip_longest(*topics)) if topic is not None]
+    reached = 0
+    with contextlib.suppress(BudgetStop):
+        for arm, questions in turns:
+            for setting in settings:
+                apply_setting(arm.replay.program, setting)
+                arm.replay.answer_all([question.question for question in questions])
+            reached += 1
+    kept = {q.id for _, questions in turns[: max(reached, least)] for q in questions}
+    limited = [Arm(arm.replay, [question for question in arm.questions if question.id in kept]) for arm in arms]
+    return [arm for arm in limited if arm.questions]
+
+
+def gain_out_of_fold(table: Floats, topics: Sequence[str], among: slice = slice(None)) -> Floats:
+    """Return each question's gain by the row best without its fold."""
     gains = np.full(len(topics), np.nan)
-    for fold in split_topics([topics[n] for n in held]):
+    for fold in split_topics(topics):
         mine = np.zeros(len(topics), bool)
-        mine[[held[n] for n in fold]] = True
+        mine[fold] = True
         if not mine.all():
             best = best_row(table[among][:, ~mine])
             gains[mine] = table[among][best][mine] - table[0][mine]
@@ -184,14 +207,15 @@ def best_row(table: Floats) -> int:
     return int(np.argmax(np.round(np.nanmean(table, axis=1), 12)))
 
 
-def survives(gains: Floats, topics: Sequence[str], errors: float = 1.0) -> bool:
-    """Return True for a mean gain above 0 of so many standard errors or more, on several topics."""
+def survives(gains: Floats, topics: Sequence[str]) -> bool:
+    """Return True where the lower limit of a mean gain is above 0, on several topics.
+
+    The limit is one-sided, at 90 %, or at 95 % on fewer than MIN_UNITS topics.
+    """
     known = np.isfinite(gains)
     groups = [topic for topic, there in zip(topics, known, strict=True) if there]
-    if len(set(groups)) < 2:
-        return False
-    test = paired_test([0.0] * len(groups), gains[known].tolist(), groups)
-    return test.difference > 0 and test.difference >= errors * test.spread / test.units**0.5
+    alpha = DOUBT if len(set(groups)) >= MIN_UNITS else ALPHA
+    return len(set(groups)) > 1 and one_sided_limits(gains[known].tolist(), groups, alpha)[0] > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +248,7 @@ def sweep_knobs(
             values, table, matters = _score_values(scoring, dimension, setting)
             if matters:
                 effective.append(dimension.name)
-            gain = gain_out_of_fold(table, topics, range(len(topics)))
+            gain = gain_out_of_fold(table, topics)
             if np.nansum(gain) > 0 and (best := best_row(table)):
                 setting[dimension.name] = values[best - 1]
                 gains[dimension.name] = float(np.nanmean(gain))

@@ -141,17 +141,17 @@ def paired_test(
     )
 
 
-def one_sided_limits(values: Sequence[float], groups: Groups = None) -> tuple[float, float]:
-    """Return the lower and the upper 95 % limit of the mean, each on its own.
+def one_sided_limits(values: Sequence[float], groups: Groups = None, alpha: float = ALPHA) -> tuple[float, float]:
+    """Return the lower and the upper limit of the mean, each at 1 - `alpha`.
 
-    When no two values differ, the limits lie as far off as a share of values never seen in n may reach, 1 - .05**(1/n)
-    (the "rule of three"), times the larger of 1 and the mean. One value, or one group, has no limit.
+    When no two values differ, the limits lie as far off as a share of values never seen in n may reach,
+    1 - alpha**(1/n) (the "rule of three"), times the larger of 1 and the mean. One value, or one group, has no limit.
     """
     data = _require_finite(values)
     mean, n = float(data.mean()), len(data)
     spread = _measure_spread(data, groups)
-    unseen = (1 - ALPHA ** (1 / n)) * max(1.0, abs(mean))
-    reach = _t_quantile(1 - ALPHA, spread.freedom) * spread.error if spread.error else unseen
+    unseen = (1 - alpha ** (1 / n)) * max(1.0, abs(mean))
+    reach = _t_quantile(1 - alpha, spread.freedom) * spread.error if spread.error else unseen
     return (mean - reach, mean + reach) if spread.freedom else ANY
 
 

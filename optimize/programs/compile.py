@@ -14,7 +14,7 @@ import orjson
 from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
 from optimize.compiler.candidates.instructions import propose_instructions
 from optimize.compiler.candidates.screening import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
-from optimize.compiler.choice import BALANCED, OperatingPoints, Validation
+from optimize.compiler.choice import OperatingPoints, Validation
 from optimize.compiler.compile import choose, open_session, search_settings, take_up_study
 from optimize.compiler.plan import SEARCHED, begin_study, lead_study
 from optimize.compiler.publish import Publisher, compare_grades
@@ -23,8 +23,8 @@ from optimize.compiler.scoring import Scoring, split_topics
 from optimize.compiler.search import Search, Session, Watch
 from optimize.compiler.study import Caps, Note, Share, Spending, Study
 from optimize.evaluation.comparison import judge_difference
-from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
-from optimize.evaluation.stats import PairedResult
+from optimize.evaluation.evaluate import evaluate_side_by_side
+from optimize.evaluation.outcome import BALANCED, CompileOutcome
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.split import sample_stratified
 from optimize.programs.examples import Metric, score_prediction
@@ -51,30 +51,13 @@ MOST = 4_000  # demonstrations of a predictor that the embedded decider answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledProgram:
-    """A finished compile of anybody's program."""
+class CompiledProgram(CompileOutcome):
+    """A finished compile of anybody's program; what utility is to a project, the metric's score is here."""
 
     reference: str
-    parent: str
-    verdict: str
-    gain: PairedResult  # in score, example by example on test
-    before: Evaluation
-    after: Evaluation
     optimizer: str
     study: str
-    trials: int
-    calls: int
-    usd: float
-    seconds: float
-    looks: int
-    stopped_by: str
     replayed: bool  # False when the program was run anew for every setting
-    broken: Mapping[str, str]
-
-    @property
-    def improved(self) -> bool:
-        """True when it is better than its parent."""
-        return self.verdict == "better"
 
 
 def compile_program(
@@ -137,35 +120,31 @@ def compile_program(
         parent = origin or publisher.publish_uncompiled(task.contents(task.base, embedded), before)
         sealed = task.contents(final, embedded)
         gain, spending = compare_grades(before.grades, after.grades), session.spending
-        tried = len(search.trials()) if search else 0
-        how = {"name": optimizer, "seed": seed, "trials": tried, "study": current.key, "test_looks": looks}
-        reference = publisher.find_sealed(current.key) or publisher.publish(
-            sealed,
-            after,
-            points or OperatingPoints({BALANCED: sealed.setting}),
+        points = points or OperatingPoints({BALANCED: sealed.setting})
+        done = CompiledProgram(
+            reference="",
             parent=parent,
-            optimizer=how,
-            cost={"seconds": round(spending.seconds, 1), "calls": spending.calls, "usd": round(spending.usd, 6)},
+            verdict=judge_difference("utility", gain),
+            gain=gain,
+            before=before,
+            after=after,
+            survived=points.survived,
+            labelled=publisher.describe_labels(),
+            optimizer=optimizer,
+            study=current.name,
+            trials=len(search.trials()) if search else 0,
+            calls=spending.calls,
+            usd=spending.usd,
+            seconds=spending.seconds,
+            looks=looks,
+            stopped_by=spending.tripped,
+            replayed=all(cast(Any, arm.replay).replays for arm in search.scoring.arms) if search else True,
+            broken={**(search.scoring.broken if search else {}), **dict.fromkeys(after.failed, "in the test")},
         )
+        made = done.describe_origin(current.key, seed, optimizer)
+        reference = publisher.find_sealed(current.key) or publisher.publish(sealed, after, points, made)
         current.note(Note.FINISHED, reference)
-    return CompiledProgram(
-        reference=reference,
-        parent=parent,
-        verdict=judge_difference("utility", gain),
-        gain=gain,
-        before=before,
-        after=after,
-        optimizer=optimizer,
-        study=current.name,
-        trials=tried,
-        calls=spending.calls,
-        usd=spending.usd,
-        seconds=spending.seconds,
-        looks=looks,
-        stopped_by=spending.tripped,
-        replayed=all(cast(Any, arm.replay).replays for arm in search.scoring.arms) if search else True,
-        broken={**(search.scoring.broken if search else {}), **dict.fromkeys(after.failed, "in the test")},
-    )
+    return replace(done, reference=reference)
 
 
 def seal_program(
@@ -188,13 +167,10 @@ def seal_program(
         publisher = Publisher(project, task.parts)
         looks = publisher.note_look("")
         scores = evaluate_program(task, learned, task.parts["test"])
-        return publisher.publish(
-            task.contents(learned, embedded),
-            scores,
-            OperatingPoints({BALANCED: read_setting(learned)}),
-            parent=str(resolve(parent, project.artifacts)) if parent else "",
-            optimizer={"name": "sealed", "test_looks": looks},
-        )
+        made: dict[str, Any] = {"optimizer": {"name": "sealed", "test_looks": looks}}
+        made |= {"parent": str(resolve(parent, project.artifacts))} if parent else {}
+        points = OperatingPoints({BALANCED: read_setting(learned)})
+        return publisher.publish(task.contents(learned, embedded), scores, points, made)
 
 
 def _search(
@@ -218,8 +194,8 @@ def _search(
     candidates.equip_program(final)
     trial = task.base.deepcopy()
     candidates.equip_program(trial)
-    validation = Validation(scoring, task.arm(trial, task.parts["dev"]), 0.0, wary=bool(task.origin))
-    points = choose(session, search, validation, begun=begun, fitted=begun, plain=None)
+    validation = Validation(scoring, task.arm(trial, task.parts["dev"]), 0.0)
+    points = choose(session, search, validation, as_it_is)
     apply_setting(final, points.points[BALANCED])
     setting = {BALANCED: points.seal().points[BALANCED]}
     return final, replace(points, points=setting, frontier=()), search

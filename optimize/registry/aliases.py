@@ -12,7 +12,7 @@ import orjson
 
 from optimize.evaluation.comparison import Comparison, compare_versions
 from optimize.registry.versions import hold_lock, open_published
-from program.errors import GateError, IntegrityError, VersionError
+from program.errors import GateError, IntegrityError, RagcError, VersionError
 from program.serve.reference import Manifest, is_alias, list_aliases, read_alias, require_name, resolve
 from program.settings import artifacts_root
 from program.storage import write_whole
@@ -31,12 +31,14 @@ class AliasMove:
     alias: str
     previous: str | None  # the version it pointed at; None the first time, or when its file was broken
     version: str
-    gate: Comparison | None = None
+    gate: Comparison | None = None  # with the version before, else with the one that it was compiled from
+    against: str = ""  # the version that it was compared with, or why it was not
 
     def as_dict(self) -> dict[str, Any]:
         """Return the shape of `ragc promote --json`."""
         gate = self.gate.as_dict() if self.gate else None
-        return {"name": self.name, "alias": self.alias, "from": self.previous, "to": self.version, "gate": gate}
+        moved = {"name": self.name, "alias": self.alias, "from": self.previous, "to": self.version}
+        return {**moved, "gate": gate, "against": self.against}
 
 
 def require_alias(alias: str) -> None:
@@ -57,10 +59,11 @@ def promote_version(
 ) -> AliasMove:
     """Point an alias at the verified version that a reference names.
 
-    With `require`, the version is first compared with the alias's present one, if any, on their sealed scores: "better"
-    wants the verdict better, both want the 95 % interval of the gain in utility at or above `min_gain` (0 for better,
-    -0.02 for no-worse). Raises `GateError` when the gate does not pass, or the alias moved meanwhile or is not at
-    `expect`, `VersionError` for a bad alias, `IntegrityError` when an alias to compare with cannot be read.
+    The version is compared, on their sealed scores, with the alias's present one, else with the one that it was
+    compiled from. With `require` the comparison with a present one decides: "better" wants the verdict better, both
+    want the 95 % interval of the gain in utility at or above `min_gain` (0 for better, -0.02 for no-worse). Raises
+    `GateError` when the gate does not pass, or the alias moved meanwhile or is not at `expect`, `VersionError` for a
+    bad alias, `IntegrityError` when an alias to compare with cannot be read.
     """
     base = artifacts_root(root)
     require_alias(alias)
@@ -70,12 +73,19 @@ def promote_version(
         read_alias(base, found.name, alias)  # raises: it is broken, so there is nothing to compare with
     if expect is not None and (wanted := resolve(expect, base).version) != present:
         raise _explain_move(found.name, alias, present, wanted)
+    against = f"{found.name}@{present}" if present else found.parent or ""
     gate = None
-    if require and present and present != found.version:
-        gate = compare_versions(f"{found.name}@{present}", str(found), root=base)
+    if against and against != str(found):
+        try:
+            gate = compare_versions(against, str(found), root=base)
+        except RagcError as error:
+            if require and present:
+                raise
+            against = f"{against}: {error.what}"
+    if gate is not None and require and present:
         _require_gain(gate, require, min_gain, new=str(found), old=f"{found.name}@{alias} ({present})")
     _set_alias(base, found, alias, present, action="promote", reason=reason)
-    return AliasMove(found.name, alias, present, found.version, gate)
+    return AliasMove(found.name, alias, present, found.version, gate, against)
 
 
 def roll_back(name: str, alias: str = "production", *, reason: str = "", root: Path | str | None = None) -> AliasMove:

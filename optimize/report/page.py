@@ -14,6 +14,7 @@ import numpy as np
 
 from optimize.evaluation.evaluate import Evaluation, tabulate_metrics
 from optimize.evaluation.grades import PROPORTIONS
+from optimize.evaluation.outcome import CompileOutcome
 from optimize.evaluation.stats import PairedResult, format_estimate, format_interval, format_number, format_p
 from optimize.report import charts
 from program.loop.policy import Setting, is_candidate
@@ -31,23 +32,17 @@ WORDS = 110  # characters that say what a parameter is
 DRAWN = 20  # decisions of one predictor whose charts are shown at most: a router decides on every knowledge base
 
 
-@dataclass(frozen=True, slots=True)
-class CompileReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileReport(CompileOutcome):
     """All that the page of a compile tells; gains are in utility, question by question on test."""
 
     name: str
-    parent: str
-    verdict: str
-    gain: PairedResult
     over_plain: PairedResult
     plain: Evaluation  # plain RAG on test
-    before: Evaluation  # the parent on test
-    after: Evaluation  # the new version on test
     points: Mapping[str, Mapping[str, float]]
     """`utility` and `calls` a question of each named operating point, on train (out of fold) and dev."""
     frontier: Sequence[Mapping[str, Any]]
     """`utility` and `calls` of the settings that no other beats, on the same questions."""
-    survived: Sequence[str]
     reached: float  # utility of the setting of `balanced`
     oracle: float  # utility of choosing the best of the settings for each question
     chosen: Setting  # the setting of `balanced`, candidates included
@@ -61,19 +56,12 @@ class CompileReport:
     given: Mapping[str, Mapping[str, str]]
     """By predictor the instruction or demonstrations chosen, as `kind` and `text`."""
     importances: Mapping[str, float]  # by parameter its share of the spread in utility
-    trials: int
-    calls: int
-    usd: float
-    seconds: float
-    looks: int
     stages: Sequence[Mapping[str, Any]] = ()
     """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
     doubts: Sequence[str] = ()  # shortcuts in the labels, a paragraph each
     meanings: Mapping[str, str] = field(default_factory=dict)  # by parameter what it is, in words
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage of the compile how long it took, in this process."""
-    stopped_by: str = ""
-    broken: Mapping[str, str] = field(default_factory=dict)
 
 
 def render_compile_page(report: CompileReport) -> bytes:
@@ -112,6 +100,7 @@ def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str,
     return {
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
+        "outcome": report.explain(),
         "p": format_p(report.gain.p),
         "p_plain": format_p(report.over_plain.p),
         "metrics": list(metrics.values()),

@@ -1,4 +1,4 @@
-"""The doors to a program: of a sealed version, of a project's latest one, or as it is before any compile.
+"""The doors to a program: of a sealed version, of a project's folder, or as it is before any compile.
 
 What they open is imported when they are called: `from program import load` costs neither DSPy nor a model.
 """
@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
@@ -63,11 +64,12 @@ def load(
 ) -> AgenticRAG | Followed | dspy.Module:
     """Load the compiled program that a reference, or a version's folder, names.
 
-    It answers over its project's knowledge as that is now. With `follow`, an alias is followed: what is returned
-    answers with whatever version it names by then. A program of one's own code is what `make()` returns, its state
-    restored; no version names the function. Raises `VersionError` for an unknown reference or point,
-    `IntegrityError` when a byte of the artifact changed or it does not fit this code and project, `ModelError` when a
-    model it needs cannot be reached, `BudgetError` when the project caps money and a model has no price.
+    A project's folder is opened as by `open_latest`. It answers over its project's knowledge as that is now. With
+    `follow`, an alias is followed: what is returned answers with whatever version it names by then. A program of one's
+    own code is what `make()` returns, its state restored; no version names the function. Raises `VersionError` for an
+    unknown reference or point, `IntegrityError` when a byte of the artifact changed or it does not fit this code and
+    project, `ModelError` when a model it needs cannot be reached, `BudgetError` when the project caps money and a model
+    has no price.
     """
     from program.serve import artifact
     from program.serve.manifest import open_version, refuse_unreadable
@@ -80,6 +82,8 @@ def load(
         return Followed(
             reference, root, lambda: load(reference, point=point, artifacts=root, project=project, progress=progress)
         )
+    if make is None and _is_project(reference):
+        return open_latest(reference, artifacts=artifacts, point=point, progress=progress)
     manifest = open_version(reference, artifacts)
     with refuse_unreadable(manifest.path):
         if make is not None or manifest.section("program").get("kind"):
@@ -98,21 +102,27 @@ def load(
     return program
 
 
-def open_latest(project: str | Path, *, point: str | None = None, progress: Advance | None = None) -> AgenticRAG:
-    """Load a project's latest version, or its program before any compile.
+def open_latest(
+    project: str | Path,
+    *,
+    artifacts: str | Path | None = None,
+    point: str | None = None,
+    progress: Advance | None = None,
+) -> AgenticRAG:
+    """Load a project's current version, or its program before any compile.
 
-    Raises as `load`; `VersionError`, too, when a point is given for a project without a version.
+    Raises as `load`; `VersionError`, too, when a point is given for a project without such a version.
     """
     from program.knowledge.project import Project
-    from program.serve.reference import list_programs
+    from program.serve.reference import find_current
 
     opened = Project.open(project)
-    if opened.name in list_programs(opened.artifacts):
-        latest = f"{opened.name}@latest"
-        return load(latest, artifacts=opened.artifacts, project=opened.folder, point=point, progress=progress)
+    root = opened.artifacts if artifacts is None else Path(artifacts)
+    if (current := find_current(root, opened.name)) is not None:
+        return load(str(current), artifacts=root, project=opened.folder, point=point, progress=progress)
     if point:
-        what = f"{opened.name} was never compiled, so it has no point {point} to choose."
-        raise VersionError(what, f"Ask without it, or run: ragc compile {shlex.quote(str(project))}")
+        what = f"{opened.name} has no version that was better than the uncompiled program, so no point {point}."
+        raise VersionError(what, f"Ask without it, name a version, or run: ragc compile {shlex.quote(str(project))}")
     return open_program(opened, progress=progress)
 
 
@@ -182,9 +192,16 @@ def find_project(target: str, artifacts: str | Path | None = None, project: str 
     from program.knowledge.project import Project
     from program.serve.manifest import open_version
 
-    if (Path(target) / "ragc.toml").is_file():
+    if _is_project(target):
         return Project.open(target)
     return _open_noted_project(open_version(target, artifacts), project)
+
+
+def _is_project(target: object) -> bool:
+    """Return True for the folder of a project."""
+    with suppress(OSError, ValueError):
+        return isinstance(target, str | Path) and str(target) != "" and (Path(target) / "ragc.toml").is_file()
+    return False
 
 
 def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project:

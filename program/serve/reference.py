@@ -23,6 +23,8 @@ NUMBER = r"v([1-9][0-9]{0,8})"
 VERSION = rf"{NUMBER}-([0-9a-f]{{8}})"
 DIGEST = r"sha256:([0-9a-f]{8,64})"
 LATEST = "latest"
+PRODUCTION = "production"
+"""The alias by which a project's folder is opened."""
 DEVICES = frozenset(["con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))])
 RESERVED = frozenset(["experiments"])
 
@@ -84,6 +86,14 @@ class Manifest:
     def content_digest(self) -> str:
         """The digest of the program alone: equal for two versions that hold the same one."""
         return str(self.fields.get("content_digest", ""))
+
+    @property
+    def better(self) -> bool:
+        """True when the version was better than what it was compiled from, as it was judged when it was sealed.
+
+        One that does not say so counts where it has a parent.
+        """
+        return bool(self.section("gain").get("better", self.parent is not None))
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Return a table of the manifest, such as `points`; empty when there is none."""
@@ -176,6 +186,17 @@ def resolve(given: str | Path, root: Path | str | None = None) -> Manifest:
             what = f"{reference} was set to {expected}, but {found} is now {found.digest}."
             raise IntegrityError(what, "Restore the version's manifest.json, or promote another version to the alias.")
     return found
+
+
+def find_current(root: Path, name: str) -> Manifest | None:
+    """Return the version that opens a project's folder, or None for no version.
+
+    It is the one that the alias `production` names, else the newest that was better than what it was compiled from.
+    Raises as `resolve`.
+    """
+    known = [PRODUCTION] if PRODUCTION in list_aliases(root, name) else find_versions(root, name)[::-1]
+    found = (resolve(f"{name}@{selector}", root) for selector in known)
+    return next((one for one in found if one.better or known == [PRODUCTION]), None)
 
 
 def list_programs(root: Path) -> list[str]:

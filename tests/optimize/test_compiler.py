@@ -10,9 +10,10 @@ import sys
 import pytest
 
 from optimize.compiler.compile import compile_project
-from optimize.compiler.plan import DEFAULT_TRIALS, EMBEDDED_TRIALS
+from optimize.compiler.plan import DEFAULT_TRIALS, EMBEDDED_TRIALS, LEAST_TRIALS
 from optimize.compiler.publish import Compiled
 from optimize.compiler.study import Note, open_study
+from optimize.evaluation.comparison import read_scores
 from optimize.registry.aliases import promote_version
 from program import open_program
 from program.errors import BudgetError, ModelError, StudyError, VersionError
@@ -179,19 +180,33 @@ def test_a_number_beyond_all_use_is_refused_before_anything_is_done(paid_shop, m
     assert not model.calls and not (paid_shop / ".ragc").exists()
 
 
-def test_more_settings_are_tried_where_no_language_model_is_asked(own_shop, model, monkeypatch):
+def test_as_many_settings_are_tried_as_train_has_questions_and_more_where_no_language_model_is_asked(
+    own_shop, model, monkeypatch
+):
     def stop(live):
         if live.study:
             raise KeyboardInterrupt
 
-    def plan():
+    def plan(questions):
+        (own_shop / "labelled.jsonl").write_text(
+            "\n".join(
+                [
+                    *labels,
+                    *(more.replace("q3", f"r{n}").replace("descaled", f"part {n} descaled") for n in range(questions)),
+                ]
+            )
+        )
         with pytest.raises(KeyboardInterrupt):
             compile_project(Project.open(own_shop), watch=stop)
         return open_study(Project.open(own_shop)).notes[Note.TRIALS]
 
-    assert plan() == EMBEDDED_TRIALS
+    labels = (own_shop / "labelled.jsonl").read_text().splitlines()
+    more = labels[2]
+    assert plan(0) == LEAST_TRIALS
+    assert plan(40) == 44
+    assert plan(300) == EMBEDDED_TRIALS
     paid(own_shop, model.url, monkeypatch)
-    assert plan() == DEFAULT_TRIALS < EMBEDDED_TRIALS
+    assert plan(300) == DEFAULT_TRIALS
 
 
 def test_a_resume_that_contradicts_its_study_is_refused(paid_shop):
@@ -258,8 +273,11 @@ def test_a_compile_from_a_version_however_it_is_named_is_compared_with_that_vers
         assert second.before.measure("utility").value == pytest.approx(first.after.measure("utility").value)
 
 
-def test_a_version_that_quoted_goes_on_so_under_a_language_model_until_calls_pay(own_shop, model, monkeypatch):
-    first = compile_(own_shop)
-    paid(own_shop, model.url, monkeypatch, '[models]\nwrite = "openai/gpt-4o-mini"\n\n')
-    second = compile_(own_shop, origin=first.reference)
-    assert [one.answer for one in second.before.grades] == [one.answer for one in first.after.grades]
+def test_a_version_that_quoted_goes_on_so_under_a_language_model_until_calls_pay(
+    compiled, tmp_path, model, monkeypatch
+):
+    folder = shutil.copytree(compiled, tmp_path / "shop")
+    first = [row["answer"] for row in read_scores("shop@v2", folder / "artifacts")]
+    paid(folder, model.url, monkeypatch, '[models]\nwrite = "openai/gpt-4o-mini"\n\n')
+    second = compile_(folder, origin="shop@v2")
+    assert [one.answer for one in second.before.grades] == first

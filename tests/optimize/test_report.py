@@ -84,7 +84,7 @@ def story(before, after, **changed):
         "stages": [{"name": "best first setting", "utility": 0.25, "calls": 1.0}],
         "chosen": {"policy.k": 5, "judge.relevance:relevant": 0.3}, "started_from": {"policy.k": 7, "judge.relevance:relevant": 0.3},
         "decisions": [judged("judge.relevance:relevant", [0.1, 0.2, 0.4, 0.9], [False, False, True, True])],
-        "given": {}, "importances": {"policy.k": 0.75}, "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
+        "given": {}, "labelled": "40 questions", "importances": {"policy.k": 0.75}, "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
     }  # fmt: skip
     return CompileReport(**{**told, **changed})
 

@@ -1,8 +1,8 @@
 """What each predictor may be given (instructions, sets of demonstrations), screened by its labels before any search.
 
 A candidate is let in when its loss on labelled examples of topics that it was not shown is lower than that of what the
-predictor has, by a standard error over topics. Where there are too few labels the search itself must tell. Only what
-can change an answer is offered: an embedded decider reads demonstrations alone, the embedded writer neither.
+predictor has, at the lower 90 % limit over topics. Where there are too few labels the search itself must tell. Only
+what can change an answer is offered: an embedded decider reads demonstrations alone, the embedded writer neither.
 """
 
 from __future__ import annotations
