@@ -74,21 +74,10 @@ class Passage:
     ) -> Passage:
         """Return the passage under another score; None keeps a field as it is."""
         # Spelt out: `dataclasses.replace` takes twice as long, and a search makes hundreds.
-        return Passage(
-            self.id,
-            self.source,
-            self.title,
-            self.text,
-            score,
-            method or self.method,
-            self.as_of,
-            self.authority,
-            self.superseded_by,
-            self.link,
-            self.scores if scores is None else scores,
-            self.attributes,
-            self.reason if reason is None else reason,
-        )
+        scores, reason = self.scores if scores is None else scores, self.reason if reason is None else reason
+        dated = self.as_of, self.authority, self.superseded_by, self.link
+        said = self.id, self.source, self.title, self.text
+        return Passage(*said, score, method or self.method, *dated, scores, self.attributes, reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,14 @@ class RequestCache:
         self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]
     ) -> list[Evidence]:
         """Return the client's evidence for each input, in one batch where it can."""
-        return self._request(name, predictor, client, inputs[0]).ask(client, inputs)
+        request = self._request(name, predictor, client, inputs[0])
+        return [read_answers(answers, request.questions) for answers in request.answer(client, inputs)]
+
+    def answer(
+        self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]
+    ) -> list[Mapping[str, Any]]:
+        """Return the client's answers, as it gives them."""
+        return self._request(name, predictor, client, inputs[0]).answer(client, inputs)
 
     def _request(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> _Request:
         if name not in self._kept or not self._kept[name].fits(predictor):
@@ -84,13 +91,11 @@ class _Request:
     def fits(self, predictor: dspy.Predict) -> bool:
         return predictor.demos is self._demos and _parts_of(predictor) == self._made_of
 
-    def ask(self, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Evidence]:
+    def answer(self, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         sent = [{name: to_jsonable(value) for name, value in one.items()} for one in inputs]
         if hasattr(client, "batch"):
-            found = client.batch(self.state, self.questions, sent)
-        else:
-            found = [client(state={**self.state, "inputs": one}, questions=self.questions) for one in sent]
-        return [read_answers(answers, self.questions) for answers in found]
+            return list(client.batch(self.state, self.questions, sent))
+        return [client(state={**self.state, "inputs": one}, questions=self.questions) for one in sent]
 
     async def aask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
         state = {**self.state, "inputs": {name: to_jsonable(value) for name, value in inputs.items()}}

@@ -49,8 +49,6 @@ class ModelSpending:
     tokens_in: int = 0  # tokens of the prompts
     tokens_out: int = 0  # tokens of the replies
     usd: float = 0.0  # price of the requests in US dollars
-    instead: dict[str, str] = field(default_factory=dict)
-    """The model that answered, by the name of the model that did not."""
     handed_over: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """Notes on stand-ins by (failed model, stand-in, what the stand-in did)."""
     cut: bool = False  # true when the last text was cut off
@@ -105,14 +103,14 @@ class ModelSpending:
         note = f"{why}: {other.model} {does}"
         self.note(note)
         with self._lock:
-            self.instead[failed] = other.model
             self.handed_over.setdefault((failed, other.model, does), note)
 
     def answering(self, model: str) -> str:
         """Return the model or cascade (`first > second`) that answers, stand-ins put in."""
         names = model.split(" > ")
-        for _ in self.instead:
-            names = [self.instead.get(name, name) for name in names]
+        instead = {failed: other for failed, other, _ in list(self.handed_over)}
+        for _ in instead:
+            names = [instead.get(name, name) for name in names]
         return " > ".join(dict.fromkeys(names))
 
 
