@@ -7,16 +7,21 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import torch
 from safetensors.torch import save_file
 
 from optimize.reader.data import TrainingData
-from optimize.reader.measure import measure_weights
+from optimize.reader.export import export_reader
+from optimize.reader.measure import measure_reader
 from optimize.reader.network import ReaderNet, Training, compute_loss, make_optimizer
 from optimize.reader.pairs import Encoded, PairEncoder, collate, make_batches
 from program.errors import StudyError
+from program.models.embedded.reader import CARD, Reader
+from program.storage import digest_file
 
 if TYPE_CHECKING:
     from program.knowledge.index.build import Advance
@@ -98,11 +103,10 @@ class _Run:
                 self.save_checkpoint()
                 raise
         self.epoch = epoch + 1
-        held_out = self._data.held_out
-        found = measure_weights(self._net, self._averaged, held_out, self._encoder) if held_out else {}
+        found = self._measure_averaged() if self._data.held_out else {}
         if self.best is None or not found or _worth(found) > _worth(self.best):
             self.best = found
-            self._save_weights()
+            self._write(WEIGHTS, self._save_averaged)
         self.save_checkpoint()
         loss = {"loss": lost / (1 - LOSS_KEEP**seen)} if seen else {}
         return ", ".join(f"{name} {value:.3f}" for name, value in (loss | found).items())
@@ -148,9 +152,17 @@ class _Run:
         self._write(CHECKPOINT, partial(torch.save, {**reached, **weights, "random": torch.get_rng_state()}))
         self._saved = time.monotonic()
 
-    def _save_weights(self) -> None:
-        kept = {name: value.contiguous() for name, value in self._averaged.items()}
-        self._write(WEIGHTS, partial(save_file, kept))
+    def _measure_averaged(self) -> dict[str, float]:
+        """Return the figures of the averaged weights on the held-out questions, exported as they would be served."""
+        with TemporaryDirectory() as place:
+            folder = Path(place)
+            self._save_averaged(folder / WEIGHTS)
+            graph = export_reader(folder / WEIGHTS, folder, self._training)
+            (folder / CARD).write_bytes(orjson.dumps({"sha256": digest_file(graph)}))
+            return measure_reader(Reader(folder), self._data.held_out)
+
+    def _save_averaged(self, file: Path) -> None:
+        save_file({name: value.contiguous() for name, value in self._averaged.items()}, file)
 
     def _write(self, name: str, write: Callable[[Path], Any]) -> None:
         self._out.mkdir(parents=True, exist_ok=True)
