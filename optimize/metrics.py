@@ -39,11 +39,7 @@ class GradedScore(float):
 
 
 def graded(
-    example: dspy.Example,
-    prediction: Any,
-    trace: Any = None,
-    pred_name: str | None = None,
-    pred_trace: Any = None,
+    example: dspy.Example, prediction: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
 ) -> GradedScore:
     """Return what an answer is worth by the labels of its question, and why.
 

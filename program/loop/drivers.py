@@ -22,13 +22,7 @@ from dspy.utils.lazy_import import require
 
 from program.answer import Answer
 from program.errors import ModelError
-from program.loop.decisions import (
-    RunnableProgram,
-    Search,
-    ask_watched,
-    await_client,
-    list_tiers,
-)
+from program.loop.decisions import RunnableProgram, Search, ask_watched, await_client, list_tiers
 from program.loop.grounding import known_addresses
 from program.loop.metering import CALLED_OFF, Driver, Event, PreparedRequest, Tell, Token, Withdrawn, is_draft
 from program.loop.state import Ask, Find, Reply, Request, search_arguments

@@ -143,14 +143,7 @@ class Policy(dspy.Module):
             getattr(self, name).set(value)
 
 
-PLAIN: Mapping[str, float] = {
-    "route": 0,
-    "decompose": 0,
-    "judge": 0,
-    "ground": 0,
-    "max_rounds": 1,
-    "graph_weight": 0.0,
-}
+PLAIN: Mapping[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0}
 """Plain RAG: search once, write from whatever came back."""
 
 _WHOLE: Mapping[str, float] = {"decompose": 0, "ground": 0, "filter": 0}  # judged and written as a whole
