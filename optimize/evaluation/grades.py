@@ -65,8 +65,7 @@ class Correctness:
     correct: bool
     wrong: bool
     fact_share: float
-    precision: float | None = None
-    """None where there is no answer, or no label says what one states."""
+    precision: float | None = None  # none where there is no answer, or no label says what one states
 
     @property
     def partial(self) -> bool:

@@ -23,8 +23,7 @@ from optimize.compiler.scoring import Scoring, split_topics
 from optimize.compiler.search import Search, Session, Watch
 from optimize.compiler.study import Caps, Note, Share, Spending, Study
 from optimize.evaluation.comparison import judge_difference
-from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
-from optimize.evaluation.stats import PairedResult
+from optimize.evaluation.evaluate import evaluate_side_by_side
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.split import sample_stratified
 from optimize.programs.examples import Metric, score_prediction
@@ -41,6 +40,7 @@ from optimize.programs.task import (
     plain_outputs,
 )
 from optimize.programs.thresholds import fit_decisions, widen_weights
+from optimize.report.page import CompileResult
 from program.errors import BudgetError, BudgetStop, DataError
 from program.loop.policy import apply_setting, find_dimensions, read_setting
 from program.models.embedded.decider import LocalDecider
@@ -51,30 +51,13 @@ MOST = 4_000  # demonstrations of a predictor that the embedded decider answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledProgram:
-    """A finished compile of anybody's program."""
+class CompiledProgram(CompileResult):
+    """A finished compile of anybody's program; the gain is in score."""
 
     reference: str
-    parent: str
-    verdict: str
-    gain: PairedResult  # in score, example by example on test
-    before: Evaluation
-    after: Evaluation
     optimizer: str
     study: str
-    trials: int
-    calls: int
-    usd: float
-    seconds: float
-    looks: int
-    stopped_by: str
     replayed: bool  # False when the program was run anew for every setting
-    broken: Mapping[str, str]
-
-    @property
-    def improved(self) -> bool:
-        """True when it is better than its parent."""
-        return self.verdict == "better"
 
 
 def compile_program(

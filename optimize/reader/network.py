@@ -25,14 +25,10 @@ class Training:
     epochs: int = 4
     seed: int = 0
     learning_rate: float = 1e-4
-    batch_tokens: int = 4_096
-    """Tokens of a batch, padding counted."""
-    frozen: int = 1
-    """Layers that stay as they are, from the first; the embeddings always do."""
-    dropout: float = 0.1
-    """Of the embedded tokens."""
-    bfloat16: bool = False
-    """Multiply in bfloat16; faster where the processor can (AVX-512 BF16, AMX)."""
+    batch_tokens: int = 4_096  # tokens of a batch, padding counted
+    frozen: int = 1  # layers that stay as they are, from the first; the embeddings always do
+    dropout: float = 0.1  # of the embedded tokens
+    bfloat16: bool = False  # multiply in bfloat16; faster where the processor can (AVX-512 BF16, AMX)
 
 
 class ReaderNet(torch.nn.Module):

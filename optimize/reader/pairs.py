@@ -26,8 +26,7 @@ class Encoded:
     """A question and a window of a passage as token ids; `spans` are (first, last) tokens of answers."""
 
     ids: tuple[int, ...]
-    text_at: int
-    """Where the passage's text begins; what is before it is never an answer."""
+    text_at: int  # where the passage's text begins; what is before it is never an answer
     spans: tuple[tuple[int, int], ...]
 
 

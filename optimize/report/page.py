@@ -31,18 +31,36 @@ WORDS = 110  # characters that say what a parameter is
 DRAWN = 20  # decisions of one predictor whose charts are shown at most: a router decides on every knowledge base
 
 
-@dataclass(frozen=True, slots=True)
-class CompileReport:
-    """All that the page of a compile tells; gains are in utility, question by question on test."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileResult:
+    """What a compile of any program came to; the gain is question by question on test."""
 
-    name: str
     parent: str
     verdict: str
     gain: PairedResult
-    over_plain: PairedResult
-    plain: Evaluation  # plain RAG on test
     before: Evaluation  # the parent on test
     after: Evaluation  # the new version on test
+    trials: int
+    calls: int
+    usd: float
+    seconds: float
+    looks: int
+    stopped_by: str = ""
+    broken: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def improved(self) -> bool:
+        """True when it is better than its parent."""
+        return self.verdict == "better"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileReport(CompileResult):
+    """All that the page of a compile of a project tells; gains are in utility."""
+
+    name: str
+    over_plain: PairedResult
+    plain: Evaluation  # plain RAG on test
     points: Mapping[str, Mapping[str, float]]
     """`utility` and `calls` a question of each named operating point, on train (out of fold) and dev."""
     frontier: Sequence[Mapping[str, Any]]
@@ -61,19 +79,12 @@ class CompileReport:
     given: Mapping[str, Mapping[str, str]]
     """By predictor the instruction or demonstrations chosen, as `kind` and `text`."""
     importances: Mapping[str, float]  # by parameter its share of the spread in utility
-    trials: int
-    calls: int
-    usd: float
-    seconds: float
-    looks: int
     stages: Sequence[Mapping[str, Any]] = ()
     """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
     doubts: Sequence[str] = ()  # shortcuts in the labels, a paragraph each
     meanings: Mapping[str, str] = field(default_factory=dict)  # by parameter what it is, in words
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage of the compile how long it took, in this process."""
-    stopped_by: str = ""
-    broken: Mapping[str, str] = field(default_factory=dict)
 
 
 def render_compile_page(report: CompileReport) -> bytes:

@@ -32,10 +32,8 @@ class Decision:
     value: Any
     probability: float
     probabilities: Mapping[Any, float] | None = None
-    level: int | None = None
-    """The level of a Score."""
-    undecided: bool = False
-    """Whether a model was asked and its reply could not be read; it counts as denied."""
+    level: int | None = None  # the level of a Score
+    undecided: bool = False  # whether a model was asked and its reply could not be read; it counts as denied
 
 
 UNDECIDED = Decision(False, 0.0, undecided=True)

@@ -34,8 +34,7 @@ from program.models.language.fence import remove_links
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.passage import Passage
 
-FOR_WRITING = 1 / 3
-"""The share of the seconds that is kept for writing the answer, or for the fallback."""
+FOR_WRITING = 1 / 3  # the share of the seconds that is kept for writing the answer, or for the fallback
 WRITING = ("generator.", "grounder.")  # the predictors that may use it
 CALLED_OFF = 1.0  # seconds at most until a request that was called off is in the books
 DOCUMENTS = 10  # of a search that a step shows
@@ -71,15 +70,12 @@ class PreparedRequest:
 
     request: Request
     started: float
-    may_hang: bool
-    """Whether it goes to a network, so that it is waited for no longer than there is time."""
+    may_hang: bool  # whether it goes to a network, so that it is waited for no longer than there is time
     predictor: Any = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     client: Any = None
-    stand_in: Any = None
-    """Who judges, decision by decision, when a chat model cannot be reached."""
-    direct: bool = False
-    """Whether a decision client is asked as such, not by way of DSPy."""
+    stand_in: Any = None  # who judges, decision by decision, when a chat model cannot be reached
+    direct: bool = False  # whether a decision client is asked as such, not by way of DSPy
 
     @property
     def model(self) -> str:

@@ -18,10 +18,8 @@ from program.passage import NO_FILTERS, Filters, Passage
 from program.signatures import BASE_PREFIX, Detail
 
 DEPTH = 30
-DRAFT = "generator.answer"
-"""The predictor that writes the answer."""
-STATES = "generator.states"
-"""The predictor that says which pieces of a passage the embedded writer quotes."""
+DRAFT = "generator.answer"  # the predictor that writes the answer
+STATES = "generator.states"  # the predictor that says which pieces of a passage the embedded writer quotes
 MOST_LOOK_UPS = 4
 MEND = "Ask again, or look at what ragc doctor PROJECT finds amiss."
 ALL = "all"
@@ -85,8 +83,7 @@ class Plan:
     likely: tuple[tuple[str, float], ...]
     vague: bool = False
     vagueness: float = 0.0
-    confidence: float = 1.0
-    """The probability of the route."""
+    confidence: float = 1.0  # the probability of the route
 
 
 def read_plan(reply: Mapping[str, Any], sources: Sequence[str]) -> Plan:
@@ -207,8 +204,7 @@ class Program(Protocol):
     def is_greeting(self, message: str) -> bool: ...
 
 
-Key = tuple[str, str]
-"""A search that was made: the strategy's name and the query."""
+Key = tuple[str, str]  # A search that was made: the strategy's name and the query
 
 
 @dataclass(slots=True)

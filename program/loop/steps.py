@@ -40,8 +40,7 @@ from program.loop.state import (
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
 CLAIM = "claim"
-SQL = "sql"
-"""How a passage was found whose SELECT a language model wrote."""
+SQL = "sql"  # how a passage was found whose SELECT a language model wrote
 MOST_CLAIMS = 2  # looked up again, of those without support
 UNREAD = "The question seems to be in another language ({}), and I read English only. Ask in English."
 NO_BASES: Mapping[str, str] = {}

@@ -91,8 +91,7 @@ class Endpoint:
     slots: asyncio.Semaphore
     breaker: CircuitBreaker
     warm: bool = False
-    takes_examples: bool = True
-    """False once a decision model has refused demonstrations."""
+    takes_examples: bool = True  # false once a decision model has refused demonstrations
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Endpoint:
         return self  # copies of a model share its limits

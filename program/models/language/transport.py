@@ -30,8 +30,7 @@ from program.models.language.provider import (
 LONGEST_STREAM = 8_000  # characters, as of the longest answer; the rest counts as cut off
 EXTRA_TOKENS = 10_000  # in, beyond the prompt's bytes: what a provider may add to it
 MOST_TOKENS_OUT = 1_000_000
-MOST_AMISS = 0.02
-"""How far from 1 the probabilities of one question may sum up: they are rounded."""
+MOST_AMISS = 0.02  # how far from 1 the probabilities of one question may sum up: they are rounded
 BUSY = 429
 BUSY_SECONDS = 1.0  # to leave a busy provider alone that does not say how long
 _REFUSALS = (BUSY, 502, 503, 529)
