@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -237,24 +237,17 @@ def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> t
     preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
     values, rows, matters = list[float](), [before], False
     for value in grid_of(dimension, setting[dimension.name]):
-        with _leave_out_unaffordable():
+        try:
             tried = {**setting, dimension.name: value}
             gain = scoring(tried, preview).utility[preview] - before[preview]
             matters |= bool((np.nan_to_num(gain) != 0).any())
             if np.nansum(gain) > 0:
                 rows.append(scoring(tried).utility)
                 values.append(value)
+        except BudgetStop as stop:  # a value that needs a call past a cap is left out; past one on time, all are
+            if stop.tripped == "seconds":
+                raise
     return values, np.array(rows), matters
-
-
-@contextlib.contextmanager
-def _leave_out_unaffordable() -> Iterator[None]:
-    """End a trial that needs a call past a cap; past one on time, end all."""
-    try:
-        yield
-    except BudgetStop as stop:
-        if stop.tripped == "seconds":
-            raise
 
 
 def grid_of(dimension: Dimension, now: float) -> list[float]:

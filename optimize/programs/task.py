@@ -31,16 +31,8 @@ from program.knowledge.project import Project
 from program.loop.policy import read_setting
 from program.models.embedded.decider import LocalDecider
 from program.models.language.provider import listed_price
+from program.serve import factory
 from program.serve.artifact import STATE
-from program.serve.factory import (
-    Factory,
-    describe_module,
-    export_module,
-    find_undecided,
-    make_program,
-    open_decider,
-    restore_module,
-)
 from program.serve.opening import load
 from program.serve.reference import digest_of, resolve
 from program.settings import NAME, Settings, artifacts_root
@@ -66,9 +58,9 @@ class Task:
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
         return {
-            **describe_module(self.base, self.undecided),
+            **factory.describe_module(self.base, self.undecided),
             "compiler": compiler_digest(),
-            "start": digest_of(export_module(self.base, [], open_decider())[STATE]),
+            "start": digest_of(factory.export_module(self.base, [], factory.open_decider())[STATE]),
             "questions": {name: digest_questions(part) for name, part in self.parts.items()},
             "metric": getattr(self.metric, "__qualname__", repr(self.metric)),
             "seed": self.seed,
@@ -114,8 +106,8 @@ class Task:
 
     def contents(self, program: dspy.Module, embedded: LocalDecider) -> Contents:
         """Return what a version holds of a program."""
-        files = export_module(program, self.undecided, embedded)
-        return Contents(files, describe_module(program, self.undecided), read_setting(program))
+        files = factory.export_module(program, self.undecided, embedded)
+        return Contents(files, factory.describe_module(program, self.undecided), read_setting(program))
 
 
 def evaluate_program(
@@ -130,14 +122,14 @@ def evaluate_program(
 
 
 def open_task(
-    project: Project, make: Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
+    project: Project, make: factory.Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
 ) -> Task:
     """Return the program made, with an origin's state, and its examples divided."""
     ancestors = read_ancestors(origin, project.artifacts) if origin else []
-    base = restore_module(ancestors[0], make) if ancestors else make_program(make)
+    base = factory.restore_module(ancestors[0], make) if ancestors else factory.make_program(make)
     for _, predictor in base.named_predictors():
         predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
-    undecided = find_undecided(base)
+    undecided = factory.find_undecided(base)
     examples = read_examples(Path(data), base)
     parts = examples.split(find_previous_splits(ancestors))
     return Task(project, base, undecided, examples, parts, metric, seed, origin)
@@ -153,7 +145,7 @@ def asking(task: Task, spending: Spending) -> Iterator[LocalDecider]:
     if spending.money and (unknown := [m.model for m in models if listed_price(m.model, 1, 1) is None]):
         what = f"What {unknown[0]} costs is not known, so that --max-usd could not stop it."
         raise BudgetError(what, "Cap --max-calls instead.")
-    embedded = open_decider()
+    embedded = factory.open_decider()
     embedded.embedder.remember_in(task.project.private)
     callbacks = [*(dspy.settings.callbacks or []), CallMeter(spending)]
     with dspy.context(lm=dspy.settings.lm or embedded, callbacks=callbacks):
@@ -168,7 +160,7 @@ def plain_outputs(prediction: Any) -> dict[str, Any]:
 
 
 def open_version(
-    ref: str, make: Factory, data: Path | str, metric: Metric, artifacts: Path | str | None = None
+    ref: str, make: factory.Factory, data: Path | str, metric: Metric, artifacts: Path | str | None = None
 ) -> tuple[Task, dspy.Module]:
     """Return a version's program, and the task of measuring it on examples."""
     program = load(ref, make, artifacts=artifacts)
@@ -178,7 +170,7 @@ def open_version(
 
 def evaluate_version(
     ref: str,
-    make: Factory,
+    make: factory.Factory,
     data: Path,
     metric: Metric,
     split: str = "test",
@@ -198,7 +190,7 @@ def evaluate_version(
 
 def compare_anew(
     refs: Sequence[str],
-    make: Factory,
+    make: factory.Factory,
     data: Path,
     metric: Metric,
     repeats: int = 1,

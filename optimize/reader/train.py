@@ -17,8 +17,16 @@ from safetensors.torch import save_file
 from optimize.reader.data import TrainingData
 from optimize.reader.export import export_reader
 from optimize.reader.measure import measure_reader
-from optimize.reader.network import ReaderNet, Training, compute_loss, make_optimizer
-from optimize.reader.pairs import Encoded, PairEncoder, collate, make_batches
+from optimize.reader.network import (
+    Encoded,
+    PairEncoder,
+    ReaderNet,
+    Training,
+    collate,
+    compute_loss,
+    make_batches,
+    make_optimizer,
+)
 from program.errors import StudyError
 from program.models.embedded.reader import CARD, Reader
 from program.storage import digest_file
@@ -114,7 +122,9 @@ class _Run:
     def _take_step(self, batch: list[Encoded], step: int, total: int) -> float:
         self._net.train()
         for group in self._optimizer.param_groups:
-            group["lr"] = group["peak"] * _pace(step / total)
+            group["lr"] = group["peak"] * min(
+                step / total / WARM_UP, (1 - step / total) / (1 - WARM_UP)
+            )  # up, then down in a line
         with torch.autocast("cpu", torch.bfloat16, self._training.bfloat16):
             loss = compute_loss(self._net, collate(batch))
         if not torch.isfinite(loss):
@@ -173,8 +183,3 @@ class _Run:
 
 def _worth(found: Mapping[str, float]) -> float:
     return found["exact"] + found.get("auc_sum", 0.0)
-
-
-def _pace(done: float) -> float:
-    """Return the learning rate's share of its peak: up over the first steps, then down in a line."""
-    return done / WARM_UP if done < WARM_UP else (1 - done) / (1 - WARM_UP)

@@ -323,12 +323,8 @@ class ProgramParameters:
         for kind, chosen, choices in (INSTRUCTIONS, "signature", signatures), (DEMONSTRATIONS, "shown", shown):
             if len(choices) > 1:
                 found = Dimension(name + kind, 0, len(choices) - 1, integral=True, nominal=True)
-                read = partial(attrgetter(f"candidates.{chosen}"), predictor)
-                self._add(found, read, partial(_set_chosen, predictor, chosen))
-
-
-def _set_chosen(predictor: dspy.Predict, chosen: str, value: float) -> None:
-    setattr(predictor.candidates, chosen, int(value))
+                write = lambda value, chosen=chosen: setattr(predictor.candidates, chosen, int(value))  # noqa: E731
+                self._add(found, partial(attrgetter(f"candidates.{chosen}"), predictor), write)
 
 
 def find_dimensions(program: dspy.Module) -> list[Dimension]:

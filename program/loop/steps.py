@@ -10,17 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from program.answer import Answer, Outcome, StoppedBy
-from program.loop import evidence
+from program.loop import evidence, grounding
 from program.loop.decide import Move, Verdict, decide, rounds_left
-from program.loop.grounding import (
-    conclude_answer,
-    make_abstention,
-    make_answer,
-    quote_unsupported,
-    repeats_prompt,
-    write_draft,
-    write_once,
-)
 from program.loop.judging import judge_evidence, judge_passages
 from program.loop.state import (
     DIRECT,
@@ -66,14 +57,14 @@ def steps(
         except StepFailed as failure:
             path.append(f"failed: {failure}")
             text = failure.text
-    return make_answer(state, text, Outcome.FAILED, 0.0, stopped_by=StoppedBy.FALLBACK)
+    return grounding.make_answer(state, text, Outcome.FAILED, 0.0, stopped_by=StoppedBy.FALLBACK)
 
 
 def _answer_in_rounds(state: State) -> Steps:
     question, tuning = state.question, state.tuning
     if language := state.program.find_unread_language(question):
         state.path.append(f"language {language}")
-        return make_answer(state, UNREAD.format(language), Outcome.ABSTAIN, 0.5)
+        return grounding.make_answer(state, UNREAD.format(language), Outcome.ABSTAIN, 0.5)
     yield from _plan_question(state)
     plan = state.plan
     # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
@@ -86,12 +77,12 @@ def _answer_in_rounds(state: State) -> Steps:
     if tuning.route and plan.route == DIRECT:
         (reply,) = yield [Ask("generator.direct", {"question": question})]
         text = reply["answer"].strip()
-        if text and not repeats_prompt(state, "generator.direct", text):
+        if text and not grounding.repeats_prompt(state, "generator.direct", text):
             state.path.append("unretrieved")
-            return make_answer(state, text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
+            return grounding.make_answer(state, text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
         state.path.append("no direct answer")
         if not tuning.look_up_unknown:
-            return make_abstention(state, "", 0.5)
+            return grounding.make_abstention(state, "", 0.5)
     if tuning.one_strategy:
         state.order = state.promising
         state.strategy = state.order[0]
@@ -148,7 +139,7 @@ def _take_rounds(state: State) -> Steps:
             state.path.append("clarify")
             return (yield from _ask_back(state, action.stopped_by))
         if action.move is Move.GIVE_UP:
-            return make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
+            return grounding.make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
         state.previous = state.verdict.sufficiency
         if action.move is Move.SEARCH_NEWER:
             state.settled = True
@@ -166,16 +157,16 @@ def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Steps:
     """Ask one question back that names the options found; they count as found, not as cited."""
     (reply,) = yield [Ask("generator.clarify", {"question": state.question, "passages": state.kept})]
     text = reply["clarifying_question"]
-    if repeats_prompt(state, "generator.clarify", text):
-        return make_abstention(state, state.missing, 0.0, stopped_by)
+    if grounding.repeats_prompt(state, "generator.clarify", text):
+        return grounding.make_abstention(state, state.missing, 0.0, stopped_by)
     state.kept = []
-    return make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
+    return grounding.make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
 
 
 def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Steps:
     """Return the answer; when nothing of it can be upheld, say what is known to be missing."""
     answer = yield from _write_answer(state, stopped_by)
-    return answer or make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
+    return answer or grounding.make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
 
 
 def _write_answer(state: State, stopped_by: StoppedBy, last: bool = True) -> Flow[Answer | None]:
@@ -183,19 +174,20 @@ def _write_answer(state: State, stopped_by: StoppedBy, last: bool = True) -> Flo
 
     The `last` text without any support gives way to a quotation.
     """
-    draft = yield from write_draft(state)
+    draft = yield from grounding.write_draft(state)
     unsupported = [text for text in draft.unsupported if (CLAIM, text) not in state.ranked][:MOST_CLAIMS]
-    if unsupported and state.tuning.search_claims and _may_search(state):
+    may_search = rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped())
+    if unsupported and state.tuning.search_claims and may_search:
         before = list(state.kept)
         yield from _search_aside(state, CLAIM, [Find(claim, state.scope) for claim in unsupported])
         yield from judge_passages(state)
         known = {passage.id for passage in before}
         state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
         if len(state.kept) > len(before):
-            draft = yield from write_once(state, strict=True)
+            draft = yield from grounding.write_once(state, strict=True)
     if last:
-        draft = yield from quote_unsupported(state, draft)
-    return (yield from conclude_answer(state, draft, stopped_by))
+        draft = yield from grounding.quote_unsupported(state, draft)
+    return (yield from grounding.conclude_answer(state, draft, stopped_by))
 
 
 def _fall_back(state: State) -> Steps:
@@ -210,10 +202,10 @@ def _fall_back(state: State) -> Steps:
     state.path.append("fallback")
     state.tuning = replace(state.tuning, ground=0)
     if state.kept:
-        draft = yield from quote_unsupported(state, (yield from write_once(state, strict=False)))
+        draft = yield from grounding.quote_unsupported(state, (yield from grounding.write_once(state, strict=False)))
         if draft.text:
-            return make_answer(state, draft.text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
-    return make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
+            return grounding.make_answer(state, draft.text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
+    return grounding.make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
 
 
 def _search_plan(state: State) -> Flow[None]:
@@ -303,7 +295,3 @@ def _ask_follow_up(state: State, n: int) -> Ask:
     parents = [state.ranked[state.strategy.name, state.queries[parent]] for parent in state.look_ups[n].after]
     inputs = {"question": state.question, "draft": state.look_ups[n].query, "passages": evidence.interleave(parents)}
     return Ask("decomposer.follow", inputs)
-
-
-def _may_search(state: State) -> bool:
-    return rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped())

@@ -25,18 +25,12 @@ _LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 class Cap(Protocol):
-    """A hard limit on requests and money, asked before each request (`optimize.compiler.study`)."""
+    """A hard limit on requests and money: `optimize.compiler.study.Spending`."""
 
     @property
-    def money(self) -> bool:
-        """True when money is limited."""
-        ...
-
-    def before_call(self, usd: float = 0.0) -> None:
-        """Reserve a request of at most `usd`. Raises `BudgetStop` past the limit."""
-
-    def after_call(self, expected: float, usd: float, sent: bool = True) -> None:
-        """Replace what was reserved for a request by what it did cost."""
+    def money(self) -> bool: ...
+    def before_call(self, usd: float = 0.0) -> None: ...
+    def after_call(self, expected: float, usd: float, sent: bool = True) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
