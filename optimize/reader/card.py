@@ -13,9 +13,8 @@ import orjson
 
 from optimize.reader.data import DataFile, TrainingData
 from optimize.reader.examples import ReadingExample
-from optimize.reader.export import export_reader, require_onnx
 from optimize.reader.measure import measure_reader
-from optimize.reader.network import Training
+from optimize.reader.network import Training, export_reader, require_onnx
 from optimize.reader.train import ASIDE, CHECKPOINT, WEIGHTS, Tell, train_reader
 from program.errors import StudyError
 from program.models.embedded.encoder import MINILM_SHA256

@@ -1,21 +1,29 @@
-"""The reader as a torch module: MiniLM with a head for the answer's span and one for whether there is any."""
+"""The reader as a torch module, its batches, and its export as one int8 ONNX file.
+
+MiniLM has a head for the answer's span and one for whether there is any.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BertModel
 from transformers.utils import logging
 
 from optimize.reader.examples import ReadingExample
+from program.errors import ModelError
 from program.models.embedded.encoder import minilm_folder
-from program.models.embedded.reader import PAIR_TOKENS, SEP, join_head
+from program.models.embedded.reader import FILE, PAIR_TOKENS, SEP, join_head
 
 ANSWER_WEIGHT = 1.0  # of the loss of "answers", beside that of the span
 HEAD_PACE = 3  # times the learning rate that the heads have
@@ -23,6 +31,8 @@ LAYER_DECAY = 0.9  # of the learning rate, from a layer to the one before it
 CLOSED = -1e4  # the logit of a place where no answer may stand
 POOL = 40  # batches whose examples are sorted by length together
 USUAL_TOKENS = 160  # of an example, about
+OPSET = 17
+INPUTS, OUTPUTS = ["words", "types", "open"], ["start", "end", "answers"]
 
 Batch = dict[str, Any]
 
@@ -185,3 +195,47 @@ def collate(batch: Sequence[Encoded]) -> Batch:
     open = ((places >= texts) & (places < lengths - 1)) | (places == 0)
     masks = {"mask": mask, "types": mask & (places > questions), "open": open}
     return {"ids": ids, **{name: one.long() for name, one in masks.items()}, "spans": [one.spans for one in batch]}
+
+
+def require_onnx() -> None:
+    """Raise `ModelError` when the package onnx is not installed."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError as error:
+        raise ModelError("The package onnx is not installed.", 'Run: python -m pip install "ragc[train]"') from error
+
+
+def export_reader(weights: Path, out: Path, training: Training) -> Path:
+    """Write `reader.onnx` into a folder, and return its path.
+
+    Its weights are in int8, about 11 MB. Its inputs are `words` (pairs, tokens, 384), the embeddings' rows of the
+    token ids, and `types` and `open` (pairs, tokens), none of which is padding; its outputs are logits: `start` and
+    `end` (pairs, tokens), `answers` (pairs,). The word embeddings are not in it: they are those of the MiniLM package,
+    which training leaves as they are.
+
+    Raises `ModelError` when the package onnx is not installed.
+    """
+    require_onnx()
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    net = ReaderNet(training, attention="eager")
+    net.load_state_dict(load_file(weights), strict=False)
+    net.eval()
+    axes = {0: "pairs", 1: "tokens"}
+    whole = torch.ones(2, 16, dtype=torch.long)
+    given = (torch.zeros(2, 16, net.bert.config.hidden_size), whole, whole)
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        full = Path(folder) / FILE
+        torch.onnx.export(
+            net,
+            given,
+            str(full),
+            input_names=INPUTS,
+            output_names=OUTPUTS,
+            dynamic_axes=dict.fromkeys(INPUTS, axes) | {"start": axes, "end": axes, "answers": {0: "pairs"}},
+            opset_version=OPSET,
+            dynamo=False,
+        )
+        quantize_dynamic(full, out / FILE, per_channel=True, weight_type=QuantType.QInt8)
+    return out / FILE

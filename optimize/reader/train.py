@@ -14,19 +14,9 @@ import orjson
 import torch
 from safetensors.torch import save_file
 
+from optimize.reader import network
 from optimize.reader.data import TrainingData
-from optimize.reader.export import export_reader
 from optimize.reader.measure import measure_reader
-from optimize.reader.network import (
-    Encoded,
-    PairEncoder,
-    ReaderNet,
-    Training,
-    collate,
-    compute_loss,
-    make_batches,
-    make_optimizer,
-)
 from program.errors import StudyError
 from program.models.embedded.reader import CARD, Reader
 from program.storage import digest_file
@@ -47,7 +37,7 @@ Tell = Callable[[str], None]
 def train_reader(
     data: TrainingData,
     out: Path,
-    training: Training,
+    training: network.Training,
     advance: Advance = lambda done, of: None,
     tell: Tell = lambda line: None,
 ) -> int:
@@ -75,25 +65,25 @@ def train_reader(
 class _Run:
     """A training under way: its net, optimizer and averaged weights, and how far it is."""
 
-    def __init__(self, data: TrainingData, out: Path, training: Training) -> None:
+    def __init__(self, data: TrainingData, out: Path, training: network.Training) -> None:
         self.epoch = self.step = 0
         """Those that are behind."""
         self.best: dict[str, float] | None = None
         """The figures of the weights kept."""
         self._data, self._out, self._training = data, out, training
         self._key = data.compute_key(training)
-        self._encoder = PairEncoder()
+        self._encoder = network.PairEncoder()
         torch.manual_seed(training.seed)
-        self._net = ReaderNet(training)
+        self._net = network.ReaderNet(training)
         self._trained = self._net.list_trained()
         self._averaged = {name: value.detach().clone() for name, value in self._trained.items()}
-        self._optimizer = make_optimizer(self._net, training)
+        self._optimizer = network.make_optimizer(self._net, training)
         self._saved = time.monotonic()
 
-    def list_batches(self, epoch: int) -> list[list[Encoded]]:
+    def list_batches(self, epoch: int) -> list[list[network.Encoded]]:
         random = Random(f"{self._training.seed}/{epoch}")
         encoded = [self._encoder.encode(one, random) for one in self._data.draw_epoch(random)]
-        return make_batches(encoded, self._training.batch_tokens, random)
+        return network.make_batches(encoded, self._training.batch_tokens, random)
 
     def run_epoch(self, epoch: int, before: int, total: int, advance: Advance) -> str:
         """Take the steps left of an epoch, keep its weights if they are best, and return its figures."""
@@ -119,14 +109,14 @@ class _Run:
         loss = {"loss": lost / (1 - LOSS_KEEP**seen)} if seen else {}
         return ", ".join(f"{name} {value:.3f}" for name, value in (loss | found).items())
 
-    def _take_step(self, batch: list[Encoded], step: int, total: int) -> float:
+    def _take_step(self, batch: list[network.Encoded], step: int, total: int) -> float:
         self._net.train()
         for group in self._optimizer.param_groups:
             group["lr"] = group["peak"] * min(
                 step / total / WARM_UP, (1 - step / total) / (1 - WARM_UP)
             )  # up, then down in a line
         with torch.autocast("cpu", torch.bfloat16, self._training.bfloat16):
-            loss = compute_loss(self._net, collate(batch))
+            loss = network.compute_loss(self._net, network.collate(batch))
         if not torch.isfinite(loss):
             raise StudyError(f"The loss of step {step} is no number.", "Begin anew with a smaller --learning-rate.")
         loss.backward()  # type: ignore[no-untyped-call]
@@ -167,7 +157,7 @@ class _Run:
         with TemporaryDirectory() as place:
             folder = Path(place)
             self._save_averaged(folder / WEIGHTS)
-            graph = export_reader(folder / WEIGHTS, folder, self._training)
+            graph = network.export_reader(folder / WEIGHTS, folder, self._training)
             (folder / CARD).write_bytes(orjson.dumps({"sha256": digest_file(graph)}))
             return measure_reader(Reader(folder), self._data.held_out)
 
