@@ -20,6 +20,7 @@ from optimize.evaluation.grades import judge_answer, score_routing, score_suppor
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import BudgetStop
+from program.knowledge.index.build import Advance
 from program.knowledge.library import Library
 from program.loop.policy import Dimension, ProgramParameters, Setting
 from program.settings import UtilitySettings
@@ -204,10 +205,7 @@ class Sweeps:
 
 
 def sweep_knobs(
-    scoring: Scoring,
-    space: Sequence[Dimension],
-    start: Setting,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Advance = lambda done, of: None
 ) -> Sweeps:
     """Return the start with each knob at its value of most utility.
 

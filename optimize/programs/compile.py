@@ -29,16 +29,7 @@ from optimize.labelled.split import sample_stratified
 from optimize.programs.examples import Metric, score_prediction
 from optimize.programs.optimizers import RAGC, require_optimizer, run_optimizer
 from optimize.programs.recording import Answered
-from optimize.programs.task import (
-    GOOD,
-    Task,
-    asking,
-    check_program,
-    evaluate_program,
-    open_project,
-    open_task,
-    plain_outputs,
-)
+from optimize.programs.task import Task, asking, check_program, evaluate_program, open_project, open_task, plain_outputs
 from optimize.programs.thresholds import fit_decisions, widen_weights
 from optimize.report.page import CompileResult
 from program.errors import BudgetError, BudgetStop, DataError
@@ -112,7 +103,7 @@ def compile_program(
         looks = publisher.note_look(current.key)
         session.limit(1.0)
         pair = [(task.grade, task.replay(one.deepcopy()).answer_all) for one in (task.base, final)]
-        before, after = evaluate_side_by_side(pair, task.parts["test"], GOOD, session.advance)
+        before, after = evaluate_side_by_side(pair, task.parts["test"], task.GOOD, session.advance)
         if after.failed and not after.grades:
             what = f"No example of test could be graded: {after.failed[0]}."
             raise DataError(what, "Mend the metric, or the labels that it reads.")
@@ -256,7 +247,7 @@ def label_demonstrations(task: Task, name: str, predictor: dspy.Predict, runs: R
         if labels and all(field in known for field in inputs):
             made.append(Demonstration(name, question.cluster, {**{field: known[field] for field in inputs}, **labels}))
     for question, answer in () if made else runs:
-        if not answer.error and task.grade(question, answer).utility >= GOOD:
+        if not answer.error and task.grade(question, answer).utility >= task.GOOD:
             said = [(asked, plain_outputs(told)) for one, asked, told in answer.trace if one == name]
             made += [Demonstration(name, question.cluster, {**asked, **told}) for asked, told in said]
     return made
@@ -272,6 +263,6 @@ def _collect_failures(task: Task, name: str, runs: Runs) -> list[Mapping[str, An
         failures += [
             {"Inputs": dict(asked), "Generated Outputs": plain_outputs(told), "Feedback": said or labels}
             for one, asked, told in answer.trace
-            if one == name and score < GOOD
+            if one == name and score < task.GOOD
         ]
     return failures

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import dspy
 import numpy as np
@@ -27,6 +27,7 @@ from optimize.programs.examples import Examples, Metric, check_metric, read_exam
 from optimize.programs.recording import Answered, CallMeter, ModuleReplay, run_example
 from optimize.registry.versions import note_test_use, read_ancestors
 from program.errors import BudgetError, DataError, SettingsError
+from program.knowledge.index.build import Advance
 from program.knowledge.project import Project
 from program.loop.policy import read_setting
 from program.models.embedded.decider import LocalDecider
@@ -37,7 +38,6 @@ from program.serve.opening import load
 from program.serve.reference import digest_of, resolve
 from program.settings import NAME, Settings, artifacts_root
 
-GOOD = 1.0  # score from which a run is worth showing
 LONGEST = 2_000  # characters of an answer in `scores.jsonl`
 
 
@@ -45,6 +45,7 @@ LONGEST = 2_000  # characters of an answer in `scores.jsonl`
 class Task:
     """A program with its examples divided, and the metric."""
 
+    GOOD: ClassVar[float] = 1.0  # score from which a run is worth showing
     project: Project  # its name, and the folders it works in
     base: dspy.Module  # what is compiled from
     undecided: list[str]  # predictors that the embedded decider answers
@@ -85,8 +86,8 @@ class Task:
             tags=question.tags,
             question=question.question,
             outcome="",
-            correct=int(score >= GOOD),
-            partial=int(0 < score < GOOD),
+            correct=int(score >= self.GOOD),
+            partial=int(0 < score < self.GOOD),
             wrong=int(score <= 0),
             utility=score,
             answer=said[:LONGEST],
@@ -111,14 +112,11 @@ class Task:
 
 
 def evaluate_program(
-    task: Task,
-    program: dspy.Module,
-    questions: Sequence[LabelledQuestion],
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    task: Task, program: dspy.Module, questions: Sequence[LabelledQuestion], progress: Advance = lambda done, of: None
 ) -> Evaluation:
     """Ask a program and grade the answers."""
     replay = task.replay(program.deepcopy())
-    return evaluate_side_by_side([(task.grade, replay.answer_all)], questions, GOOD, progress)[0]
+    return evaluate_side_by_side([(task.grade, replay.answer_all)], questions, task.GOOD, progress)[0]
 
 
 def open_task(
@@ -175,7 +173,7 @@ def evaluate_version(
     metric: Metric,
     split: str = "test",
     artifacts: Path | str | None = None,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Advance = lambda done, of: None,
 ) -> tuple[Evaluation, int]:
     """Measure a version on a split; return also how often that was looked at."""
     task, program = open_version(ref, make, data, metric, artifacts)
@@ -195,7 +193,7 @@ def compare_anew(
     metric: Metric,
     repeats: int = 1,
     artifacts: Path | str | None = None,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Advance = lambda done, of: None,
 ) -> list[list[dict[str, Any]]]:
     """Return the rows of each version of a program on every example of a file."""
     opened = [open_version(ref, make, data, metric, artifacts) for ref in refs]

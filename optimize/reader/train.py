@@ -66,10 +66,8 @@ class _Run:
     """A training under way: its net, optimizer and averaged weights, and how far it is."""
 
     def __init__(self, data: TrainingData, out: Path, training: network.Training) -> None:
-        self.epoch = self.step = 0
-        """Those that are behind."""
-        self.best: dict[str, float] | None = None
-        """The figures of the weights kept."""
+        self.epoch = self.step = 0  # those that are behind
+        self.best: dict[str, float] | None = None  # the figures of the weights kept
         self._data, self._out, self._training = data, out, training
         self._key = data.compute_key(training)
         self._encoder = network.PairEncoder()

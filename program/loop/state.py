@@ -23,7 +23,6 @@ STATES = "generator.states"  # the predictor that says which pieces of a passage
 MOST_LOOK_UPS = 4
 MEND = "Ask again, or look at what ragc doctor PROJECT finds amiss."
 ALL = "all"
-DIRECT = "direct"
 _YEAR = re.compile(r"\b(20\d\d)\b")
 UNJUDGED = Verdict(True, 1.0, 0)
 
@@ -55,7 +54,6 @@ Reply = Any
 Result = TypeVar("Result")
 Flow = Generator[list[Request], list[Reply], Result]
 """A part of the loop: yields requests, receives their replies, returns a result."""
-Steps = Flow[Answer]
 
 
 class StepFailed(Exception):
@@ -284,8 +282,8 @@ class State:
     @property
     def chosen(self) -> str:
         """The strategy put first: `direct` without a look-up, empty without a plan."""
-        if self.plan.route == DIRECT:
-            return DIRECT
+        if self.plan.route == "direct":
+            return "direct"
         return self.promising[0].name if self.plan.likely else ""
 
     @property

@@ -13,20 +13,7 @@ from program.answer import Answer, Outcome, StoppedBy
 from program.loop import evidence, grounding
 from program.loop.decide import Move, Verdict, decide, rounds_left
 from program.loop.judging import judge_evidence, judge_passages
-from program.loop.state import (
-    DIRECT,
-    Ask,
-    Find,
-    Flow,
-    Plan,
-    Program,
-    State,
-    StepFailed,
-    Steps,
-    format_share,
-    read_look_ups,
-    read_plan,
-)
+from program.loop.state import Ask, Find, Flow, Plan, Program, State, StepFailed, format_share, read_look_ups, read_plan
 
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
@@ -43,7 +30,7 @@ def steps(
     max_rounds: int = 10,
     tripped: Callable[[], StoppedBy | None] = lambda: None,
     path: list[str] | None = None,
-) -> Steps:
+) -> Flow[Answer]:
     """Yield requests, receive their replies, and return the answer.
 
     `path` is filled with the readable trace as it grows; `tripped` names the cap that is reached, if any.
@@ -60,7 +47,7 @@ def steps(
     return grounding.make_answer(state, text, Outcome.FAILED, 0.0, stopped_by=StoppedBy.FALLBACK)
 
 
-def _answer_in_rounds(state: State) -> Steps:
+def _answer_in_rounds(state: State) -> Flow[Answer]:
     question, tuning = state.question, state.tuning
     if language := state.program.find_unread_language(question):
         state.path.append(f"language {language}")
@@ -68,13 +55,13 @@ def _answer_in_rounds(state: State) -> Steps:
     yield from _plan_question(state)
     plan = state.plan
     # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
-    if plan.vague and not (plan.route == DIRECT and plan.confidence > plan.vagueness):
+    if plan.vague and not (plan.route == "direct" and plan.confidence > plan.vagueness):
         state.path.append(f"clarify ({format_share(plan.vagueness)})")
         state.kept = evidence.preview_pool(state.pool or ())
         state.ranked[state.strategy.name, question] = state.kept
         evidence.merge_searches(state)
         return (yield from _ask_back(state))
-    if tuning.route and plan.route == DIRECT:
+    if tuning.route and plan.route == "direct":
         (reply,) = yield [Ask("generator.direct", {"question": question})]
         text = reply["answer"].strip()
         if text and not grounding.repeats_prompt(state, "generator.direct", text):
@@ -107,7 +94,7 @@ def _plan_question(state: State) -> Flow[None]:
     """
     question, find = state.question, Find(state.question, state.program.sources)
     if state.tuning.route and state.program.is_greeting(question):
-        state.plan = Plan(DIRECT, (), ())
+        state.plan = Plan("direct", (), ())
         state.path.append("greeting")
         return
     if state.tuning.glimpse or not state.tuning.route:
@@ -123,7 +110,7 @@ def _plan_question(state: State) -> Flow[None]:
     state.path.append(f"classify->{state.plan.route}[{','.join(state.plan.bases)}]")
 
 
-def _take_rounds(state: State) -> Steps:
+def _take_rounds(state: State) -> Flow[Answer]:
     """Judge what was searched, and do what `decide` says until there is an answer."""
     while True:
         if state.tripped() is StoppedBy.SECONDS:
@@ -153,7 +140,7 @@ def _take_rounds(state: State) -> Steps:
             yield from _search_queries(state, state.queries or [state.question])
 
 
-def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Steps:
+def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer]:
     """Ask one question back that names the options found; they count as found, not as cited."""
     (reply,) = yield [Ask("generator.clarify", {"question": state.question, "passages": state.kept})]
     text = reply["clarifying_question"]
@@ -163,7 +150,7 @@ def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Steps:
     return grounding.make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
 
 
-def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Steps:
+def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Flow[Answer]:
     """Return the answer; when nothing of it can be upheld, say what is known to be missing."""
     answer = yield from _write_answer(state, stopped_by)
     return answer or grounding.make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
@@ -190,7 +177,7 @@ def _write_answer(state: State, stopped_by: StoppedBy, last: bool = True) -> Flo
     return (yield from grounding.conclude_answer(state, draft, stopped_by))
 
 
-def _fall_back(state: State) -> Steps:
+def _fall_back(state: State) -> Flow[Answer]:
     """Answer as plain RAG does with what is there: at most one search, one text, nothing judged."""
     if not state.ranked:
         if state.pool is None:

@@ -121,9 +121,8 @@ def race_layouts(
 def count_calls(count: int) -> int:
     """Return the calls that a race over so many questions comes to at most."""
     tried = [0, *(min(upto, count) for _, upto in ROUNDS)]
-    return (
-        sum(most * (b - a) for (most, _), (a, b) in zip(ROUNDS, pairwise(tried), strict=True)) + NEIGHBOURS * tried[-2]
-    )
+    race = sum(most * (b - a) for (most, _), (a, b) in zip(ROUNDS, pairwise(tried), strict=True))
+    return race + NEIGHBOURS * tried[-2]
 
 
 def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: int) -> list[Case]:

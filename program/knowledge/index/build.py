@@ -25,14 +25,7 @@ from program.knowledge.index.fanout import Fan, embed_over_ray
 from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords, weigh_texts
 from program.knowledge.index.store import MEND, Index, place_index
-from program.knowledge.ingest.folder import (
-    BaseSpec,
-    SkippedFile,
-    fingerprint_files,
-    link_superseded,
-    list_bases,
-    read_base,
-)
+from program.knowledge.ingest.folder import BaseSpec, fingerprint_files, link_superseded, list_bases, read_base
 from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, embedding_text, keyword_text
@@ -41,6 +34,7 @@ from program.storage import ASIDE, DiskCache, write_whole
 
 if TYPE_CHECKING:
     from program.knowledge.index.qdrant import QdrantVectors
+    from program.knowledge.ingest.folder import SkippedFile
 
 INDEX = "index"  # the folder of the index in a project's private folder
 FINGERPRINT = "seen"  # the file that says what the documents looked like when they were indexed
