@@ -21,8 +21,7 @@ _SEARCHES, _JUDGES, _WRITES = {"decomposer", "retriever"}, {"judge"}, {"generato
 class GradedScore(float):
     """A score in [0, 1] with feedback; a number to `Evaluate`, `score` and `feedback` to GEPA."""
 
-    feedback: str
-    """What is right or wrong, in sentences."""
+    feedback: str  # what is right or wrong, in sentences
 
     def __new__(cls, score: float, feedback: str) -> GradedScore:
         found = super().__new__(cls, score)
@@ -39,11 +38,7 @@ class GradedScore(float):
 
 
 def graded(
-    example: dspy.Example,
-    prediction: Any,
-    trace: Any = None,
-    pred_name: str | None = None,
-    pred_trace: Any = None,
+    example: dspy.Example, prediction: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
 ) -> GradedScore:
     """Return what an answer is worth by the labels of its question, and why.
 

@@ -22,18 +22,8 @@ _HOME = {
     "Experiment": "program.serve.experiment",
     "AgenticRAG": "program.loop.rag",
 }
-__all__ = [
-    "AgenticRAG",
-    "Answer",
-    "Citation",
-    "Experiment",
-    "Outcome",
-    "RagcError",
-    "StoppedBy",
-    "Usage",
-    "load",
-    "open_program",
-]
+__all__ = ["AgenticRAG", "Answer", "Citation", "Experiment", "Outcome", "RagcError", "StoppedBy", "Usage"]
+__all__ += ["load", "open_program"]
 
 
 def __getattr__(name: str) -> Any:

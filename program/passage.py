@@ -12,6 +12,7 @@ AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 """How much a document's word counts; a document that does not say is `reviewed`."""
 COMPUTED, SELECTED = "computed", "rows"
 """How a passage of a table was found that a question was read to ask for: a figure, in its first line, or rows."""
+_Scores = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +88,14 @@ class Passage:
     """The way through the graph, or the SELECT, by which it was reached; or empty."""
 
     def rescored(
-        self,
-        score: float,
-        method: str | None = None,
-        scores: Mapping[str, float] | None = None,
-        reason: str | None = None,
+        self, score: float, method: str | None = None, scores: _Scores | None = None, reason: str | None = None
     ) -> Passage:
         """Return the passage under another score; None keeps a field as it is."""
         # Spelt out: `dataclasses.replace` takes twice as long, and a search makes hundreds.
-        return Passage(
-            self.id,
-            self.source,
-            self.title,
-            self.text,
-            score,
-            method or self.method,
-            self.as_of,
-            self.authority,
-            self.superseded_by,
-            self.link,
-            self.scores if scores is None else scores,
-            self.attributes,
-            self.reason if reason is None else reason,
-        )
+        scores, reason = self.scores if scores is None else scores, self.reason if reason is None else reason
+        dated = self.as_of, self.authority, self.superseded_by, self.link
+        said = self.id, self.source, self.title, self.text
+        return Passage(*said, score, method or self.method, *dated, scores, self.attributes, reason)
 
 
 @dataclass(frozen=True, slots=True)

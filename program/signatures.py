@@ -28,11 +28,7 @@ _ASKED: Choices = {
     "instruction": ("full", "short", "line"),
     "demonstrations": (4, 2, 1, 0),
 }
-_SHOWN: Choices = {
-    "order": ("question last", "question first"),
-    "marks": ("fenced", "numbered", "plain"),
-    **_ASKED,
-}
+_SHOWN: Choices = {"order": ("question last", "question first"), "marks": ("fenced", "numbered", "plain"), **_ASKED}
 
 
 class Excerpt(BaseModel, frozen=True):

@@ -76,7 +76,7 @@ def run_ask(
         for line in filter(str.strip, sys.stdin):
             check()
             try:
-                code = max(code, _answer_question(rag, line, trace, stream, json, compact=True))
+                code = max(code, _answer_question(rag, line, trace, stream, json, flat=True))
             except QuestionError as error:
                 code = max(code, error.exit_code)
                 show.print_error(error, json)
@@ -84,15 +84,13 @@ def run_ask(
         raise typer.Exit(code)
 
 
-def _answer_question(
-    rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, compact: bool = False
-) -> int:
+def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, flat: bool = False) -> int:
     """Print the answer, and return the exit code: that of a failure where there is none."""
     from program.loop.grounding import LINKS_REMOVED
 
     if json:
         answer = rag(question)
-        show.print_json(answer.as_dict(), compact=compact)
+        show.print_json(answer.as_dict(), compact=flat)
         return FAILED * (answer.outcome == "failed")
     if stream:
         import asyncio

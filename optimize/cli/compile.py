@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
+from optimize.cli import show
 from optimize.cli.interruption import INTERRUPTED
-from optimize.cli.show import (
-    DEFAULT_ARTIFACTS,
-    Artifacts,
-    Json,
-    count_noun,
-    print_metrics,
-    print_result,
-    show_compile,
-    show_progress,
-    tell_looks,
-)
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from program.errors import DataError, SettingsError
 
@@ -72,8 +62,8 @@ def run_compile(
     metric: Annotated[str, Option(help="Of a program of your own: MODULE:FUNCTION, in DSPy's form.")] = "",
     name: Annotated[str, Option(help="Of a program of your own: the name of its versions.")] = "",
     optimizer: Annotated[str, Option(help="ragc, or DSPy's: gepa, mipro, bootstrap, reanchor.")] = "ragc",
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Compile a project, or your own program, into a new version."""
     from optimize.compiler.compile import compile_project
@@ -107,11 +97,11 @@ def run_compile(
 
     try:
         left = "stopped at once; calls on their way are lost."
-        with show_compile(json, lambda: f"{left} {go_on()}") as show:
+        with show.show_compile(json, lambda: f"{left} {go_on()}") as view:
 
             def watched(live: Live) -> None:
                 begun.add(live.study)
-                show(live)
+                view(live)
 
             done = run(**options, watch=watched)
     except KeyboardInterrupt:
@@ -127,7 +117,7 @@ def run_compile(
             typer.echo(f"The alias {promote} {told_of}.")
 
     shape = _shape(done) | ({"promoted": done.improved} if promote else {})
-    print_result(shape, json, tell, 0 if done.improved else 3)
+    show.print_result(shape, json, tell, 0 if done.improved else 3)
 
 
 def run_seal(
@@ -137,8 +127,8 @@ def run_seal(
     metric: Annotated[str, Option(help="MODULE:FUNCTION, a metric in DSPy's form.")],
     name: Annotated[str, Option(help="The name of the program and its versions.")],
     parent: Annotated[str, Option(help="The version that it came from.")] = "",
-    artifacts: Artifacts = DEFAULT_ARTIFACTS,
-    json: Json = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+    json: show.Json = False,
 ) -> None:
     """Seal what another optimizer learned as a scored version."""
     from optimize.programs.compile import seal_program
@@ -151,28 +141,30 @@ def run_seal(
     except Exception as error:  # DSPy raises what it likes
         what = f"{state} is no state of {program}: {type(error).__name__}: {error}."
         raise DataError(what, "Name the JSON that program.save(...) wrote.") from error
-    with show_progress("asking the test questions", json):
+    with show.show_progress("asking the test questions", json):
         reference = seal_program(
             learned, name=name, data=data, metric=import_function(metric), parent=parent, artifacts=artifacts
         )
     how = f'load("{reference}", {program.partition(":")[2]})'
-    print_result({"version": reference}, json, lambda: typer.echo(f"{reference} is sealed. Load it: {how}"))
+    show.print_result({"version": reference}, json, lambda: typer.echo(f"{reference} is sealed. Load it: {how}"))
 
 
 def run_worker(
     project: Annotated[Path, Argument(help="The project folder.")],
     study: Annotated[str | None, Option(callback=_named, help="The study to join, if not the last.")] = None,
     wait: Annotated[float, Option(min=0, help="Seconds to wait for the compile to say what is searched.")] = 1800,
-    json: Json = False,
+    json: show.Json = False,
 ) -> None:
     """Help a study that a compile began. It may be on another machine."""
     from optimize.compiler.compile import join_study
     from program.knowledge.project import Project
 
-    with show_compile(json, lambda: "interrupted") as watch:
+    with show.show_compile(json, lambda: "interrupted") as watch:
         added = join_study(Project.open(project), study or "", watch=watch, wait=wait)
     none = "No trial added: the study has all it was asked for, or all that its caps leave a worker."
-    print_result({"trials": added}, json, lambda: typer.echo(f"{count_noun(added, 'trial')} added" if added else none))
+    show.print_result(
+        {"trials": added}, json, lambda: typer.echo(f"{show.count_noun(added, 'trial')} added" if added else none)
+    )
 
 
 def _shape(done: Compiled | CompiledProgram) -> dict[str, Any]:
@@ -214,16 +206,16 @@ def _over(found: PairedResult, what: str) -> str:
 
 
 def _print_metrics(done: Compiled | CompiledProgram, plain: Evaluation | None, noun: str) -> None:
-    on = count_noun(len(done.after.grades), noun)
+    on = show.count_noun(len(done.after.grades), noun)
     sides = {"plain RAG": plain, "parent": done.before, "compiled": done.after}
     figures = {name: side.metrics() for name, side in sides.items() if side is not None}
-    print_metrics(f"{done.reference} on {on}: percent or mean [95 % interval by topic]", figures, timed=False)
+    show.print_metrics(f"{done.reference} on {on}: percent or mean [95 % interval by topic]", figures, timed=False)
 
 
 def _tell_spent(done: Compiled | CompiledProgram) -> str:
-    calls = f"{count_noun(done.calls, 'model call')}, ${done.usd:.2f}"
-    tried = f"{count_noun(done.trials, 'setting')} tried in {done.seconds:.0f} s, {calls}"
-    return f"{tried}. {tell_looks(done.looks, 'This test split was')}"
+    calls = f"{show.count_noun(done.calls, 'model call')}, ${done.usd:.2f}"
+    tried = f"{show.count_noun(done.trials, 'setting')} tried in {done.seconds:.0f} s, {calls}"
+    return f"{tried}. {show.tell_looks(done.looks, 'This test split was')}"
 
 
 def _print_compiled(done: Compiled, project: Project) -> None:
@@ -253,8 +245,8 @@ def _print_compiled(done: Compiled, project: Project) -> None:
         warnings.append(f"Topics tested on: {done.gain.topics}, too few for any verdict ({check}).")
     if done.stood_in:
         warnings.append(
-            f"For models that could not be reached or read a stand-in gave {count_noun(done.stood_in, 'answer')}, on"
-            " which rests what was chosen, too. Compile again when they can be; only what it answered is asked anew."
+            f"For models that could not be reached or read a stand-in gave {show.count_noun(done.stood_in, 'answer')},"
+            " on which rests what was chosen, too. Compile again when they can be; only what it answered is asked anew."
         )
     _warn(warnings, done.broken)
 

@@ -127,8 +127,7 @@ def _print_flaws(read: ReadReport, most: int | None) -> None:
 
 
 def run_doctor(
-    folder: Annotated[Path | None, Argument(metavar="[PROJECT]", help="The project folder.")] = None,
-    json: Json = False,
+    folder: Annotated[Path | None, Argument(metavar="[PROJECT]", help="The project folder.")] = None, json: Json = False
 ) -> None:
     """Check what is installed, reachable and set. Each problem has its remedy."""
     from optimize.report.doctor import examine_setup

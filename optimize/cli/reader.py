@@ -51,14 +51,9 @@ def run_train(
     from optimize.reader.network import Training
 
     silent = quiet or json
-    usual = Training()
-    training = replace(
-        usual,
-        seed=seed,
-        epochs=epochs or usual.epochs,
-        learning_rate=learning_rate or usual.learning_rate,
-        bfloat16=bfloat16,
-    )
+    chosen = {"epochs": epochs, "learning_rate": learning_rate}
+    given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
+    training = replace(Training(seed=seed, bfloat16=bfloat16), **given)
 
     def tell(line: str) -> None:
         if not silent:

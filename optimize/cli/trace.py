@@ -14,9 +14,7 @@ Where = Annotated[str, Argument(help="The project folder, or a file of traces.")
 
 
 def run_show(
-    trace_id: Annotated[str, Argument(help="The trace's id, or its beginning.")],
-    where: Where = ".",
-    json: Json = False,
+    trace_id: Annotated[str, Argument(help="The trace's id, or its beginning.")], where: Where = ".", json: Json = False
 ) -> None:
     """Show the path of one question, with its steps. Each has scores and tokens."""
     from optimize.report.monitoring import find_trace, open_log

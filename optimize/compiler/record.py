@@ -252,11 +252,8 @@ class RequestKeys:
         predictor, layout = self._predictors[name], self._program.layout_of(name)
         key = (name, str(model.model), id(predictor.signature), id(predictor.demos), layout)
         if key not in self._prints:  # signature and demos are kept, so that no other objects take their ids
-            self._prints[key] = (
-                fingerprint_predictor(self._program, name, model),
-                predictor.signature,
-                predictor.demos,
-            )
+            digest = fingerprint_predictor(self._program, name, model)
+            self._prints[key] = digest, predictor.signature, predictor.demos
         return self._prints[key][0]
 
 

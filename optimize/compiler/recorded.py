@@ -55,11 +55,7 @@ def evaluate_recording(
 
 
 def evaluate_replayed(
-    programs: Sequence[AgenticRAG],
-    questions: Sequence[LabelledQuestion],
-    project: Project,
-    file: Path,
-    progress: Advance,
+    programs: Sequence[AgenticRAG], asked: Sequence[LabelledQuestion], project: Project, file: Path, progress: Advance
 ) -> list[Evaluation]:
     """Return one evaluation each, of the questions whose replies are all in `file`; no language model is asked.
 
@@ -68,16 +64,16 @@ def evaluate_replayed(
     record = Record(replies=read_replies(file))
     replays = [Replay(program, record, NoCalls()) for program in programs]
     answers: dict[str, list[Answer]] = {}
-    for n, question in enumerate(questions, 1):
+    for n, question in enumerate(asked, 1):
         with suppress(BudgetStop):  # plain RAG, the last, finds soonest what was not recorded
             found = [replay.answer_all([question.question])[0] for replay in reversed(replays)]
             answers[question.question] = found[::-1]
-        progress(n, len(questions))
-    held = [question for question in questions if question.question in answers]
+        progress(n, len(asked))
+    held = [question for question in asked if question.question in answers]
     if not held:
         what = f"{file} holds the replies of another program, or to other questions."
         raise DataError(what, "Record them anew: ragc eval REF --record FILE")
-    recall = [lambda asked, n=n: [answers[text][n] for text in asked] for n in range(len(programs))]
+    recall = [lambda texts, n=n: [answers[text][n] for text in texts] for n in range(len(programs))]
     return _evaluate(programs, recall, held, project)
 
 

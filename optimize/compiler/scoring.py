@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, zip_longest
@@ -21,6 +21,7 @@ from optimize.evaluation.grades import judge_answer, score_routing, score_suppor
 from optimize.evaluation.stats import ALPHA, one_sided_limits
 from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion
 from program.errors import BudgetStop
+from program.knowledge.index.build import Advance
 from program.knowledge.library import Library
 from program.loop.policy import Dimension, ProgramParameters, Setting, apply_setting
 from program.settings import UtilitySettings
@@ -228,10 +229,7 @@ class Sweeps:
 
 
 def sweep_knobs(
-    scoring: Scoring,
-    space: Sequence[Dimension],
-    start: Setting,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Advance = lambda done, of: None
 ) -> Sweeps:
     """Return the start with each knob at its value of most utility.
 
@@ -261,24 +259,17 @@ def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> t
     preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
     values, rows, matters = list[float](), [before], False
     for value in grid_of(dimension, setting[dimension.name]):
-        with _leave_out_unaffordable():
+        try:
             tried = {**setting, dimension.name: value}
             gain = scoring(tried, preview).utility[preview] - before[preview]
             matters |= bool((np.nan_to_num(gain) != 0).any())
             if np.nansum(gain) > 0:
                 rows.append(scoring(tried).utility)
                 values.append(value)
+        except BudgetStop as stop:  # a value that needs a call past a cap is left out; past one on time, all are
+            if stop.tripped == "seconds":
+                raise
     return values, np.array(rows), matters
-
-
-@contextlib.contextmanager
-def _leave_out_unaffordable() -> Iterator[None]:
-    """End a trial that needs a call past a cap; past one on time, end all."""
-    try:
-        yield
-    except BudgetStop as stop:
-        if stop.tripped == "seconds":
-            raise
 
 
 def grid_of(dimension: Dimension, now: float) -> list[float]:

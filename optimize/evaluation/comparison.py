@@ -17,17 +17,14 @@ from optimize.labelled.dataset import MIN_UNITS
 from program.errors import DataError
 from program.serve import manifest
 
-Row = Mapping[str, Any]
-"""A line of `scores.jsonl`."""
-Pair = tuple[float, float, str]
-"""A's value of a metric, B's, and the topic of the question."""
+Row = Mapping[str, Any]  # A line of `scores.jsonl`
+Pair = tuple[float, float, str]  # A's value of a metric, B's, and the topic of the question
 Direction = Literal["better", "worse", "no_detectable_difference"]
 State = Literal["holds", "breached", "not_shown", "not_measured"]
 SCORES = "scores.jsonl"
 PRIMARY = "utility"
 WORDS = ("correct", "partial", "wrong")
-REPEAT = "repeat"
-"""The key that tells one asking of a question from another."""
+REPEAT = "repeat"  # the key that tells one asking of a question from another
 _COSTS = ("sentences", "model_calls", "calls", "tokens", "tokens_in", "tokens_out", "usd", "seconds", "rounds")
 LOWER_IS_BETTER = frozenset(["wrong", "seconds_p50", "seconds_p95", *_COSTS])
 
@@ -37,8 +34,7 @@ class Margin:
     """How much worse a metric may get."""
 
     metric: str
-    worse_by: float
-    """The most by which it may be worse, in the metric's unit or as a share."""
+    worse_by: float  # the most by which it may be worse, in the metric's unit or as a share
     relative: bool = False
 
     def __str__(self) -> str:
@@ -54,12 +50,9 @@ class Guardrail:
     """A test of non-inferiority: that B is at most so much worse than A."""
 
     margin: Margin
-    state: State
-    """`holds` when `limit` is within the margin, `breached` when even the lower limit is beyond it."""
-    worse: float
-    """By how much B is worse, in the margin's unit; negative where it is better."""
-    limit: float
-    """The one-sided 95 % upper limit of `worse`."""
+    state: State  # `holds` when `limit` is within the margin, `breached` when even the lower limit is beyond it
+    worse: float  # by how much B is worse, in the margin's unit; negative where it is better
+    limit: float  # the one-sided 95 % upper limit of `worse`
     n: int
 
     def as_dict(self) -> dict[str, Any]:

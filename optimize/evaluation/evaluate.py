@@ -26,11 +26,9 @@ TOGETHER = 16  # questions that a replay answers at once; a cap that is reached 
 class Evaluation:
     """The graded answers of one program."""
 
-    grades: tuple[Grade, ...]
-    """The graded answers, in the order of the questions."""
+    grades: tuple[Grade, ...]  # the graded answers, in the order of the questions
     seconds: tuple[float, ...] = ()
-    failed: tuple[str, ...] = field(default=())
-    """The questions whose grading failed, and why."""
+    failed: tuple[str, ...] = field(default=())  # the questions whose grading failed, and why
     best: float = math.inf
     """The highest utility there can be."""
 

@@ -68,8 +68,7 @@ class Correctness:
     correct: bool
     wrong: bool
     fact_share: float
-    precision: float | None = None
-    """None where there is no answer, or no label says what one states."""
+    precision: float | None = None  # none where there is no answer, or no label says what one states
 
     @property
     def partial(self) -> bool:
@@ -96,12 +95,7 @@ def judge_answer(question: LabelledQuestion, outcome: str, text: str) -> Correct
 
 
 def score_utility(
-    verdict: Correctness,
-    outcome: str,
-    calls: int,
-    weights: UtilitySettings,
-    support: float | None = None,
-    usd: float = 0.0,
+    judged: Correctness, outcome: str, calls: int, weights: UtilitySettings, held: float | None = None, usd: float = 0.0
 ) -> float:
     """Return what an answer is worth under the project's weights.
 
@@ -109,15 +103,15 @@ def score_utility(
     share of the facts, a needless refusal `missed`. Each model call costs `call`, each US dollar `usd`; sentences that
     state no fact cost their share of `padding`.
     """
-    if verdict.wrong or support == 0:
+    if judged.wrong or held == 0:
         worth = weights.wrong
-    elif verdict.correct:
+    elif judged.correct:
         worth = weights.correct
     elif outcome == Outcome.ANSWERED:
-        worth = weights.correct * verdict.fact_share
+        worth = weights.correct * judged.fact_share
     else:
         worth = weights.missed
-    padded = 0.0 if verdict.precision is None else 1 - verdict.precision
+    padded = 0.0 if judged.precision is None else 1 - judged.precision
     return worth - weights.padding * padded - weights.call * calls - weights.usd * usd
 
 

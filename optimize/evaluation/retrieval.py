@@ -22,8 +22,7 @@ from program.knowledge.project import Project
 from program.models.embedded.encoder import shared_embedder
 
 BASE = "corpus"
-DEPTHS = (2, 5, 8, 10)
-"""Ranks of the stable figures: R@2, R@5, all@8 and nDCG@10."""
+DEPTHS = (2, 5, 8, 10)  # ranks of the stable figures: R@2, R@5, all@8 and nDCG@10
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,7 @@ class SearchSet:
 
     questions: Mapping[str, str]
     judged: Mapping[str, Mapping[str, float]]
-    corpus: Path | None = None
-    """The file that the passages come from; None for the project's own, whose ids are whole."""
+    corpus: Path | None = None  # the file that the passages come from; None for the project's own, whose ids are whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,16 +30,7 @@ from optimize.labelled.split import sample_stratified
 from optimize.programs.examples import Metric, score_prediction
 from optimize.programs.optimizers import RAGC, require_optimizer, run_optimizer
 from optimize.programs.recording import Answered
-from optimize.programs.task import (
-    GOOD,
-    Task,
-    asking,
-    check_program,
-    evaluate_program,
-    open_project,
-    open_task,
-    plain_outputs,
-)
+from optimize.programs.task import Task, asking, check_program, evaluate_program, open_project, open_task, plain_outputs
 from optimize.programs.thresholds import fit_decisions, widen_weights
 from program.errors import BudgetError, BudgetStop, DataError
 from program.loop.policy import apply_setting, find_dimensions, read_setting
@@ -249,7 +240,7 @@ def label_demonstrations(task: Task, name: str, predictor: dspy.Predict, runs: R
         if labels and all(field in known for field in inputs):
             made.append(Demonstration(name, question.cluster, {**{field: known[field] for field in inputs}, **labels}))
     for question, answer in () if made else runs:
-        if not answer.error and task.grade(question, answer).utility >= GOOD:
+        if not answer.error and task.grade(question, answer).utility >= task.GOOD:
             said = [(asked, plain_outputs(told)) for one, asked, told in answer.trace if one == name]
             made += [Demonstration(name, question.cluster, {**asked, **told}) for asked, told in said]
     return made
@@ -265,6 +256,6 @@ def _collect_failures(task: Task, name: str, runs: Runs) -> list[Mapping[str, An
         failures += [
             {"Inputs": dict(asked), "Generated Outputs": plain_outputs(told), "Feedback": said or labels}
             for one, asked, told in answer.trace
-            if one == name and score < GOOD
+            if one == name and score < task.GOOD
         ]
     return failures

@@ -143,10 +143,9 @@ def read_examples(path: Path, program: dspy.Module) -> Examples:
     for n, row in enumerate(rows):
         id_, split = str(row.get("id") or f"e{n + 1:06}"), row.get("split")
         if id_ in known or split not in (None, *get_args(Split)):
-            what = f"{path} line {lines[n][0]}: " + (
-                f"the id {id_} is there twice" if id_ in known else f"{split!r} is no split"
-            )
-            raise DataError(f"{what}.", f"Give each its own id, and of splits only {', '.join(get_args(Split))}.")
+            amiss = f"the id {id_} is there twice" if id_ in known else f"{split!r} is no split"
+            what = f"{path} line {lines[n][0]}: {amiss}."
+            raise DataError(what, f"Give each its own id, and of splits only {', '.join(get_args(Split))}.")
         labels = {name: value for name, value in row.items() if name in outputs}
         tags = (f"{k}={v}" for k, v in labels.items() if len(str(v)) <= LONGEST_TAG)
         topic = "" if "topic" in outputs else str(row.get("topic") or "")

@@ -36,9 +36,8 @@ def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], me
 
     def scored(example: Any, prediction: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None) -> Any:
         score, feedback = score_prediction(metric, example, prediction)
-        return (
-            dspy.Prediction(score=score, feedback=feedback or f"The score was {score:g}.") if name == "gepa" else score
-        )
+        said = feedback or f"The score was {score:g}."
+        return dspy.Prediction(score=score, feedback=said) if name == "gepa" else score
 
     train, dev = parts
     student = program.deepcopy()

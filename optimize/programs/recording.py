@@ -27,7 +27,7 @@ from program.loop.decisions import is_direct, is_embedded
 from program.loop.policy import Knob
 from program.models.language.provider import listed_price
 from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
-from program.models.requests import RequestCache, to_jsonable
+from program.models.requests import DecisionClient, RequestCache, to_jsonable
 
 PARALLEL_RUNS = 8  # examples under way at once where a language model is asked
 CHECKED = 3  # examples that are run twice to see whether a program can be replayed
@@ -66,7 +66,7 @@ class ModuleReplay:
         self.replays = True
         self._examples = by_inputs
         self._predictors = dict(program.named_predictors())
-        self._requests = {name: RequestCache() for name in self._predictors}
+        self._requests = RequestCache()
         self._kept: dict[Any, _Branch | Answered] = {}
         self._told: dict[Any, Any] = {}
         self._shares: dict[int, tuple[Any, tuple[str, ...], Any]] = {}  # of each choice that was met
@@ -175,17 +175,9 @@ class ModuleReplay:
         sent = [{n: to_jsonable(value) for n, value in one.items()} for one in inputs]
         known = (name, id(predictor.demos), id(predictor.signature))
         keys = [(*known, orjson.dumps(one, option=orjson.OPT_SORT_KEYS, default=str)) for one in sent]
-        if new := {key: one for key, one in zip(keys, sent, strict=True) if key not in self._told}:
+        if new := {key: one for key, one in zip(keys, inputs, strict=True) if key not in self._told}:
             self._held += [predictor.demos, predictor.signature]
-            requests = self._requests[name]
-            if known not in self._told or not requests.kept({name: predictor}):
-                requests.ask(name, predictor, client, inputs[:1])
-                self._told[known] = None
-            ((state, questions),) = requests.kept({name: predictor})
-            if hasattr(client, "batch"):
-                answers = client.batch(state, questions, list(new.values()))
-            else:
-                answers = [client(state={**state, "inputs": one}, questions=questions) for one in new.values()]
+            answers = self._requests.answer(name, predictor, client, list(new.values()))
             self._told.update(zip(new, answers, strict=True))
         return [self._told[key] for key in keys]
 
@@ -209,15 +201,12 @@ def run_example(program: dspy.Module, example: dspy.Example) -> Answered:
     return Answered(prediction, usage, path, told, error)
 
 
-class _Told:
+class _Told(DecisionClient):
     """A decision client that says what was recorded."""
 
-    supports_decision_requests = True
-
     def __init__(self, client: Any, answers: Mapping[str, Any]) -> None:
-        self.model, self.cache, self._answers = client.model, False, answers
-        self.callbacks: list[Any] = []
-        self.kwargs: dict[str, Any] = {}
+        super().__init__(client.model)
+        self._answers = answers
 
     def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
         return self._answers

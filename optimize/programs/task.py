@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import dspy
 import numpy as np
@@ -27,25 +27,17 @@ from optimize.programs.examples import Examples, Metric, check_metric, read_exam
 from optimize.programs.recording import Answered, CallMeter, ModuleReplay, run_example
 from optimize.registry.versions import note_test_use, read_ancestors
 from program.errors import BudgetError, DataError, SettingsError
+from program.knowledge.index.build import Advance
 from program.knowledge.project import Project
 from program.loop.policy import read_setting
 from program.models.embedded.decider import LocalDecider
 from program.models.language.provider import listed_price
+from program.serve import factory
 from program.serve.artifact import STATE
-from program.serve.factory import (
-    Factory,
-    describe_module,
-    export_module,
-    find_undecided,
-    make_program,
-    open_decider,
-    restore_module,
-)
 from program.serve.opening import load
 from program.serve.reference import digest_of, resolve
 from program.settings import NAME, Settings, artifacts_root
 
-GOOD = 1.0  # score from which a run is worth showing
 LONGEST = 2_000  # characters of an answer in `scores.jsonl`
 
 
@@ -53,6 +45,7 @@ LONGEST = 2_000  # characters of an answer in `scores.jsonl`
 class Task:
     """A program with its examples divided, and the metric."""
 
+    GOOD: ClassVar[float] = 1.0  # score from which a run is worth showing
     project: Project  # its name, and the folders it works in
     base: dspy.Module  # what is compiled from
     undecided: list[str]  # predictors that the embedded decider answers
@@ -66,9 +59,9 @@ class Task:
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
         return {
-            **describe_module(self.base, self.undecided),
+            **factory.describe_module(self.base, self.undecided),
             "compiler": compiler_digest(),
-            "start": digest_of(export_module(self.base, [], open_decider())[STATE]),
+            "start": digest_of(factory.export_module(self.base, [], factory.open_decider())[STATE]),
             "questions": {name: digest_questions(part) for name, part in self.parts.items()},
             "metric": getattr(self.metric, "__qualname__", repr(self.metric)),
             "seed": self.seed,
@@ -93,8 +86,8 @@ class Task:
             tags=question.tags,
             question=question.question,
             outcome="",
-            correct=int(score >= GOOD),
-            partial=int(0 < score < GOOD),
+            correct=int(score >= self.GOOD),
+            partial=int(0 < score < self.GOOD),
             wrong=int(score <= 0),
             utility=score,
             answer=said[:LONGEST],
@@ -114,15 +107,12 @@ class Task:
 
     def contents(self, program: dspy.Module, embedded: LocalDecider) -> Contents:
         """Return what a version holds of a program."""
-        files = export_module(program, self.undecided, embedded)
-        return Contents(files, describe_module(program, self.undecided), read_setting(program))
+        files = factory.export_module(program, self.undecided, embedded)
+        return Contents(files, factory.describe_module(program, self.undecided), read_setting(program))
 
 
 def evaluate_program(
-    task: Task,
-    program: dspy.Module,
-    questions: Sequence[LabelledQuestion],
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    task: Task, program: dspy.Module, questions: Sequence[LabelledQuestion], progress: Advance = lambda done, of: None
 ) -> Evaluation:
     """Ask a program and grade the answers."""
     replay = task.replay(program.deepcopy())
@@ -130,14 +120,14 @@ def evaluate_program(
 
 
 def open_task(
-    project: Project, make: Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
+    project: Project, make: factory.Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
 ) -> Task:
     """Return the program made, with an origin's state, and its examples divided."""
     ancestors = read_ancestors(origin, project.artifacts) if origin else []
-    base = restore_module(ancestors[0], make) if ancestors else make_program(make)
+    base = factory.restore_module(ancestors[0], make) if ancestors else factory.make_program(make)
     for _, predictor in base.named_predictors():
         predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
-    undecided = find_undecided(base)
+    undecided = factory.find_undecided(base)
     examples = read_examples(Path(data), base)
     parts = examples.split(find_previous_splits(ancestors))
     return Task(project, base, undecided, examples, parts, metric, seed, origin)
@@ -153,7 +143,7 @@ def asking(task: Task, spending: Spending) -> Iterator[LocalDecider]:
     if spending.money and (unknown := [m.model for m in models if listed_price(m.model, 1, 1) is None]):
         what = f"What {unknown[0]} costs is not known, so that --max-usd could not stop it."
         raise BudgetError(what, "Cap --max-calls instead.")
-    embedded = open_decider()
+    embedded = factory.open_decider()
     embedded.embedder.remember_in(task.project.private)
     callbacks = [*(dspy.settings.callbacks or []), CallMeter(spending)]
     with dspy.context(lm=dspy.settings.lm or embedded, callbacks=callbacks):
@@ -168,7 +158,7 @@ def plain_outputs(prediction: Any) -> dict[str, Any]:
 
 
 def open_version(
-    ref: str, make: Factory, data: Path | str, metric: Metric, artifacts: Path | str | None = None
+    ref: str, make: factory.Factory, data: Path | str, metric: Metric, artifacts: Path | str | None = None
 ) -> tuple[Task, dspy.Module]:
     """Return a version's program, and the task of measuring it on examples."""
     program = load(ref, make, artifacts=artifacts)
@@ -178,12 +168,12 @@ def open_version(
 
 def evaluate_version(
     ref: str,
-    make: Factory,
+    make: factory.Factory,
     data: Path,
     metric: Metric,
     split: str = "test",
     artifacts: Path | str | None = None,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Advance = lambda done, of: None,
 ) -> tuple[Evaluation, int]:
     """Measure a version on a split; return also how often that was looked at."""
     task, program = open_version(ref, make, data, metric, artifacts)
@@ -198,12 +188,12 @@ def evaluate_version(
 
 def compare_anew(
     refs: Sequence[str],
-    make: Factory,
+    make: factory.Factory,
     data: Path,
     metric: Metric,
     repeats: int = 1,
     artifacts: Path | str | None = None,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Advance = lambda done, of: None,
 ) -> list[list[dict[str, Any]]]:
     """Return the rows of each version of a program on every example of a file."""
     opened = [open_version(ref, make, data, metric, artifacts) for ref in refs]

@@ -13,9 +13,8 @@ import orjson
 
 from optimize.reader.data import DataFile, TrainingData
 from optimize.reader.examples import ReadingExample
-from optimize.reader.export import export_reader, require_onnx
 from optimize.reader.measure import measure_reader
-from optimize.reader.network import Training
+from optimize.reader.network import Training, export_reader, require_onnx
 from optimize.reader.train import ASIDE, CHECKPOINT, WEIGHTS, Tell, train_reader
 from program.errors import StudyError
 from program.models.embedded.encoder import MINILM_SHA256
@@ -35,13 +34,7 @@ MEANINGS = {
 
 
 def make_reader(
-    files: Sequence[DataFile],
-    out: Path,
-    training: Training,
-    dev: Path | None,
-    licence: str,
-    advance: Advance,
-    tell: Tell,
+    files: Sequence[DataFile], out: Path, training: Training, dev: Path | None, licence: str, step: Advance, tell: Tell
 ) -> dict[str, Any]:
     """Train a reader, leave it in a folder with its card, and return the card.
 
@@ -52,9 +45,9 @@ def make_reader(
     require_onnx()
     _check_folder(out)
     data = TrainingData.read(files, dev)
-    steps = train_reader(data, out, training, advance, tell)
+    steps = train_reader(data, out, training, step, tell)
     graph = export_reader(out / WEIGHTS, out, training)
-    advance(steps, steps)
+    step(steps, steps)
     card = {
         "sha256": digest_file(graph),
         "minilm_sha256": MINILM_SHA256,
@@ -70,7 +63,7 @@ def make_reader(
     if dev:
         card["figures"] = measure_reader(Reader(out), data.held_out)
         _write_card(out, card)
-    advance(steps, steps)  # whoever pressed Ctrl-C meanwhile finds the training to go on with
+    step(steps, steps)  # whoever pressed Ctrl-C meanwhile finds the training to go on with
     (out / CHECKPOINT).unlink()
     return card
 

@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import torch
 from safetensors.torch import save_file
 
+from optimize.reader import network
 from optimize.reader.data import TrainingData
-from optimize.reader.measure import measure_weights
-from optimize.reader.network import ReaderNet, Training, compute_loss, make_optimizer
-from optimize.reader.pairs import Encoded, PairEncoder, collate, make_batches
+from optimize.reader.measure import measure_reader
 from program.errors import StudyError
+from program.models.embedded.reader import CARD, Reader
+from program.storage import digest_file
 
 if TYPE_CHECKING:
     from program.knowledge.index.build import Advance
@@ -34,7 +37,7 @@ Tell = Callable[[str], None]
 def train_reader(
     data: TrainingData,
     out: Path,
-    training: Training,
+    training: network.Training,
     advance: Advance = lambda done, of: None,
     tell: Tell = lambda line: None,
 ) -> int:
@@ -62,25 +65,23 @@ def train_reader(
 class _Run:
     """A training under way: its net, optimizer and averaged weights, and how far it is."""
 
-    def __init__(self, data: TrainingData, out: Path, training: Training) -> None:
-        self.epoch = self.step = 0
-        """Those that are behind."""
-        self.best: dict[str, float] | None = None
-        """The figures of the weights kept."""
+    def __init__(self, data: TrainingData, out: Path, training: network.Training) -> None:
+        self.epoch = self.step = 0  # those that are behind
+        self.best: dict[str, float] | None = None  # the figures of the weights kept
         self._data, self._out, self._training = data, out, training
         self._key = data.compute_key(training)
-        self._encoder = PairEncoder()
+        self._encoder = network.PairEncoder()
         torch.manual_seed(training.seed)
-        self._net = ReaderNet(training)
+        self._net = network.ReaderNet(training)
         self._trained = self._net.list_trained()
         self._averaged = {name: value.detach().clone() for name, value in self._trained.items()}
-        self._optimizer = make_optimizer(self._net, training)
+        self._optimizer = network.make_optimizer(self._net, training)
         self._saved = time.monotonic()
 
-    def list_batches(self, epoch: int) -> list[list[Encoded]]:
+    def list_batches(self, epoch: int) -> list[list[network.Encoded]]:
         random = Random(f"{self._training.seed}/{epoch}")
         encoded = [self._encoder.encode(one, random) for one in self._data.draw_epoch(random)]
-        return make_batches(encoded, self._training.batch_tokens, random)
+        return network.make_batches(encoded, self._training.batch_tokens, random)
 
     def run_epoch(self, epoch: int, before: int, total: int, advance: Advance) -> str:
         """Take the steps left of an epoch, keep its weights if they are best, and return its figures."""
@@ -98,21 +99,22 @@ class _Run:
                 self.save_checkpoint()
                 raise
         self.epoch = epoch + 1
-        held_out = self._data.held_out
-        found = measure_weights(self._net, self._averaged, held_out, self._encoder) if held_out else {}
+        found = self._measure_averaged() if self._data.held_out else {}
         if self.best is None or not found or _worth(found) > _worth(self.best):
             self.best = found
-            self._save_weights()
+            self._write(WEIGHTS, self._save_averaged)
         self.save_checkpoint()
         loss = {"loss": lost / (1 - LOSS_KEEP**seen)} if seen else {}
         return ", ".join(f"{name} {value:.3f}" for name, value in (loss | found).items())
 
-    def _take_step(self, batch: list[Encoded], step: int, total: int) -> float:
+    def _take_step(self, batch: list[network.Encoded], step: int, total: int) -> float:
         self._net.train()
         for group in self._optimizer.param_groups:
-            group["lr"] = group["peak"] * _pace(step / total)
+            group["lr"] = group["peak"] * min(
+                step / total / WARM_UP, (1 - step / total) / (1 - WARM_UP)
+            )  # up, then down in a line
         with torch.autocast("cpu", torch.bfloat16, self._training.bfloat16):
-            loss = compute_loss(self._net, collate(batch))
+            loss = network.compute_loss(self._net, network.collate(batch))
         if not torch.isfinite(loss):
             raise StudyError(f"The loss of step {step} is no number.", "Begin anew with a smaller --learning-rate.")
         loss.backward()  # type: ignore[no-untyped-call]
@@ -148,9 +150,17 @@ class _Run:
         self._write(CHECKPOINT, partial(torch.save, {**reached, **weights, "random": torch.get_rng_state()}))
         self._saved = time.monotonic()
 
-    def _save_weights(self) -> None:
-        kept = {name: value.contiguous() for name, value in self._averaged.items()}
-        self._write(WEIGHTS, partial(save_file, kept))
+    def _measure_averaged(self) -> dict[str, float]:
+        """Return the figures of the averaged weights on the held-out questions, exported as they would be served."""
+        with TemporaryDirectory() as place:
+            folder = Path(place)
+            self._save_averaged(folder / WEIGHTS)
+            graph = network.export_reader(folder / WEIGHTS, folder, self._training)
+            (folder / CARD).write_bytes(orjson.dumps({"sha256": digest_file(graph)}))
+            return measure_reader(Reader(folder), self._data.held_out)
+
+    def _save_averaged(self, file: Path) -> None:
+        save_file({name: value.contiguous() for name, value in self._averaged.items()}, file)
 
     def _write(self, name: str, write: Callable[[Path], Any]) -> None:
         self._out.mkdir(parents=True, exist_ok=True)
@@ -161,8 +171,3 @@ class _Run:
 
 def _worth(found: Mapping[str, float]) -> float:
     return found["exact"] + found.get("auc_sum", 0.0)
-
-
-def _pace(done: float) -> float:
-    """Return the learning rate's share of its peak: up over the first steps, then down in a line."""
-    return done / WARM_UP if done < WARM_UP else (1 - done) / (1 - WARM_UP)

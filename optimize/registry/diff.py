@@ -19,8 +19,7 @@ from program.serve.reference import Manifest
 
 Edit = tuple[Literal["same", "out", "in"], str]
 """A run of words, and whether both hold it, only the first (out) or only the second (in)."""
-Change = Mapping[Literal["from", "to"], Any]
-"""A value in A and in B; None where one has none."""
+Change = Mapping[Literal["from", "to"], Any]  # A value in A and in B; None where one has none
 STATE = "program.json"
 POINT = "balanced"
 SECTIONS = ("data", "knowledge", "models", "optimizer", "env", "git")

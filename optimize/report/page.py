@@ -86,7 +86,8 @@ def _open_template(name: str) -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
-    found.filters |= {"signed": format_number, "interval": format_interval, "estimate": format_estimate, "cut": _cut}
+    found.filters |= {"signed": format_number, "interval": format_interval, "estimate": format_estimate}
+    found.filters["cut"] = lambda text, longest: text if len(text) <= longest else f"{text[:longest]}..."
     return found.get_template(name)
 
 
@@ -133,10 +134,6 @@ def _name_parameter(report: CompileReport, name: str) -> str:
     if (field := name.rpartition(":")[2]).startswith(BASE_PREFIX):
         return f"probability from which the base {field.removeprefix(BASE_PREFIX)} is searched"
     return shorten(report.meanings.get(name, ""), WORDS, placeholder=" ...")
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}..."
 
 
 def _list_metrics(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:

@@ -28,8 +28,7 @@ from program.models.table_schema import Schema, read_schema
 from program.passage import COMPUTED, NO_FILTERS, SELECTED, Filters, Passage, ReadReport, Source, SourceCard
 
 SECONDS = 2.0
-SHOWN_WRITTEN = 40
-"""Rows that are shown of a SELECT written by a language model."""
+SHOWN_WRITTEN = 40  # rows that are shown of a SELECT written by a language model
 _OPERATIONS = 5_000  # of SQLite's machine between two looks at the clock
 _MOST_CHARACTERS = 1_000
 _URL_MEND = "Write it as SQLAlchemy does, such as sqlite:///orders.db, and install its driver."

@@ -34,17 +34,12 @@ class SearchProvider:
     """How a search provider is asked: a JSON API at `path` under its `url`."""
 
     path: str
-    pointers: Mapping[str, str]
-    """The pointers of `HttpSettings` into its reply."""
-    url: str = ""
-    """Its address, where settings name no other."""
-    key: str = ""
-    """The environment variable that holds its key; empty: it needs none."""
+    pointers: Mapping[str, str]  # the pointers of `HttpSettings` into its reply
+    url: str = ""  # its address, where settings name no other
+    key: str = ""  # the environment variable that holds its key; empty: it needs none
     headers: Mapping[str, str] = field(default_factory=dict)
-    posts: bool = False
-    """Whether the query is posted."""
-    may_lack_items: bool = False
-    """Whether a reply without items is an empty one."""
+    posts: bool = False  # whether the query is posted
+    may_lack_items: bool = False  # whether a reply without items is an empty one
 
 
 PROVIDERS = {

@@ -33,26 +33,20 @@ class LoopProgress:
     """Where the loop stands."""
 
     rounds: int
-    tried: frozenset[tuple[str, str]]
-    """The strategy and query of each search."""
-    previous: float | None = None
-    """The last round's sufficiency."""
+    tried: frozenset[tuple[str, str]]  # the strategy and query of each search
+    previous: float | None = None  # the last round's sufficiency
     strategy: str = ""
     untried: tuple[str, ...] = ()
     vagueness: float = 0.0
-    settled: bool = False
-    """Whether newer or more official evidence was searched for."""
+    settled: bool = False  # whether newer or more official evidence was searched for
 
 
 class Move(StrEnum):
     """What the loop may do next."""
 
-    SEARCH = "search"
-    """Search again, with other queries."""
-    SEARCH_NEWER = "search newer"
-    """Search for newer or more official evidence than there is."""
-    SWITCH = "switch"
-    """Search by another strategy."""
+    SEARCH = "search"  # search again, with other queries
+    SEARCH_NEWER = "search newer"  # search for newer or more official evidence than there is
+    SWITCH = "switch"  # search by another strategy
     ASK_BACK = "ask back"
     GIVE_UP = "give up"
     WRITE = "write"

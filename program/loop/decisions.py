@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
@@ -32,10 +32,8 @@ class Decision:
     value: Any
     probability: float
     probabilities: Mapping[Any, float] | None = None
-    level: int | None = None
-    """The level of a Score."""
-    undecided: bool = False
-    """Whether a model was asked and its reply could not be read; it counts as denied."""
+    level: int | None = None  # the level of a Score
+    undecided: bool = False  # whether a model was asked and its reply could not be read; it counts as denied
 
 
 UNDECIDED = Decision(False, 0.0, undecided=True)
@@ -70,9 +68,7 @@ class RunnableProgram(Program, Protocol):
     requests: RequestCache
 
     def predictor(self, name: str) -> dspy.Predict: ...
-
-    def doubt_of(self, predictor: str) -> float:
-        """Return the certainty under which a cascade asks its second model."""
+    def doubt_of(self, predictor: str) -> float: ...
 
 
 def client_of(program: RunnableProgram, predictor: dspy.Predict, inputs: Mapping[str, Any] | None = None) -> Any:
@@ -155,11 +151,7 @@ def ask_watched(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> l
     if not (dspy.settings.callbacks or program.predictor(asks[0].predictor).callbacks):
         return ask_client(program, client, asks)
     found: list[Evidence] = []
-
-    def decide_all() -> Iterator[Evidence]:
-        yield from ask_client(program, client, asks)
-
-    evidence = decide_all()
+    evidence = chain.from_iterable(ask_client(program, client, asks) for _ in range(1))  # asked by the first `next`
 
     @tell_callbacks
     def decide(self: dspy.Predict, *args: Any, **kwargs: Any) -> dspy.Prediction:

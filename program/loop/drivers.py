@@ -41,8 +41,7 @@ from program.passage import Passage
 anyio = require("anyio")  # on which DSPy streams: its callbacks can send from these threads only
 _tell: ContextVar[Tell | None] = ContextVar("ragc_tell", default=None)
 _UNHEARD = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy streams what some listener hears
-WRITERS = ("generator.answer", "generator.direct")
-"""The predictors that write what `dspy.streamify` streams."""
+WRITERS = ("generator.answer", "generator.direct")  # the predictors that write what `dspy.streamify` streams
 WITHDRAWN = "The text so far is withdrawn."
 """What `dspy.streamify` is told, as a status message, of a draft that does not count."""
 

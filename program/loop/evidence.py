@@ -19,8 +19,7 @@ PREVIEW = 8  # passages that the classifier is shown
 REMEMBERED = 48  # rankings of one pool
 INFORMAL = AUTHORITY["informal"]
 NO_PRIOR: Mapping[str, float] = {}
-ALIKE = 0.4
-"""Share of common words from which two statements are taken to be about the same thing."""
+ALIKE = 0.4  # share of common words from which two statements are taken to be about the same thing
 MOST_SUSPECTS = 3  # pairs of passages put to a judge
 MOST_FOLLOWED = 3  # passages that look-ups written from others add to unjudged evidence
 

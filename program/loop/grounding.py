@@ -50,8 +50,7 @@ class Draft:
     stated: tuple[Claim, ...] = ()
     upheld: tuple[Claim, ...] = ()
     responsive: Any = None
-    quoted: float | None = None
-    """How probably a quotation states what is asked; None for a text that was written."""
+    quoted: float | None = None  # how probably a quotation states what is asked; None for a text that was written
 
     @property
     def text(self) -> str:

@@ -16,25 +16,13 @@ from dspy.utils.exceptions import LMError
 
 from program.answer import Answer, Outcome, Step, StoppedBy, Trace, Usage, new_trace_id
 from program.errors import KnowledgeError, RagcError
-from program.loop.decisions import (
-    RunnableProgram,
-    client_of,
-    decode,
-    is_decision,
-    is_direct,
-    is_embedded,
-    is_undecided,
-    is_untraced,
-    judges_many,
-    to_prompt_inputs,
-)
+from program.loop import decisions
 from program.loop.state import DRAFT, Ask, Find, Program, Reply, Request, StepFailed
 from program.loop.steps import steps
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.passage import Passage
 
-FOR_WRITING = 1 / 3
-"""The share of the seconds that is kept for writing the answer, or for the fallback."""
+FOR_WRITING = 1 / 3  # the share of the seconds that is kept for writing the answer, or for the fallback
 WRITING = ("generator.", "grounder.")  # the predictors that may use it
 CALLED_OFF = 1.0  # seconds at most until a request that was called off is in the books
 DOCUMENTS = 10  # of a search that a step shows
@@ -70,15 +58,12 @@ class PreparedRequest:
 
     request: Request
     started: float
-    may_hang: bool
-    """Whether it goes to a network, so that it is waited for no longer than there is time."""
+    may_hang: bool  # whether it goes to a network, so that it is waited for no longer than there is time
     predictor: Any = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     client: Any = None
-    stand_in: Any = None
-    """Who judges, decision by decision, when a chat model cannot be reached."""
-    direct: bool = False
-    """Whether a decision client is asked as such, not by way of DSPy."""
+    stand_in: Any = None  # who judges, decision by decision, when a chat model cannot be reached
+    direct: bool = False  # whether a decision client is asked as such, not by way of DSPy
 
     @property
     def model(self) -> str:
@@ -87,14 +72,14 @@ class PreparedRequest:
     @property
     def batched(self) -> bool:
         """Whether an embedded client decides, which takes several inputs at once."""
-        return self.direct and is_embedded(self.client)
+        return self.direct and decisions.is_embedded(self.client)
 
 
 class Driver:
     """One question on its way: the loop's generator, what it has spent so far, its path and its steps."""
 
     def __init__(
-        self, question: str, program: RunnableProgram, tell: Tell | None = None, parallel: bool = False
+        self, question: str, program: decisions.RunnableProgram, tell: Tell | None = None, parallel: bool = False
     ) -> None:
         self.parallel = parallel
         self.id = new_trace_id()
@@ -167,13 +152,13 @@ class Driver:
         if isinstance(request, Find):
             here = self.program.runtime.library.searches_here(request.sources)
             return PreparedRequest(request, started, not here)
-        predictor, inputs = self.program.predictor(request.predictor), to_prompt_inputs(request.inputs)
-        client = client_of(self.program, predictor, inputs)
+        predictor, inputs = self.program.predictor(request.predictor), decisions.to_prompt_inputs(request.inputs)
+        client = decisions.client_of(self.program, predictor, inputs)
         stand_in = getattr(client, "stand_in", None)
-        if stand_in is not None and client.model in self._unreachable and is_decision(predictor):
+        if stand_in is not None and client.model in self._unreachable and decisions.is_decision(predictor):
             client = stand_in
-        direct = is_untraced() and is_decision(predictor) and is_direct(client)
-        may_hang = not is_embedded(client)
+        direct = decisions.is_untraced() and decisions.is_decision(predictor) and decisions.is_direct(client)
+        may_hang = not decisions.is_embedded(client)
         return PreparedRequest(request, started, may_hang, predictor, inputs, client, stand_in, direct)
 
     @contextmanager
@@ -202,16 +187,16 @@ class Driver:
         if (tracker := dspy.settings.usage_tracker) is not None and spent.tokens_in:  # of texts DSPy keeps it itself
             counts = {"prompt_tokens": spent.tokens_in, "completion_tokens": spent.tokens_out}
             tracker.add_usage(call.model, {**counts, "total_tokens": sum(counts.values())})
-        return self._note_step(call, decode(said[-1], call.predictor.fields), spent)
+        return self._note_step(call, decisions.decode(said[-1], call.predictor.fields), spent)
 
     def note_reply(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any]) -> Reply:
         """Return the reply of a search or a text, kept as a step."""
         tokens = None
         if isinstance(call.request, Find):
             self.add(searches=1)
-        elif is_decision(call.predictor):
+        elif decisions.is_decision(call.predictor):
             self.add(decisions=1)
-        elif judges_many(call.predictor):
+        elif decisions.judges_many(call.predictor):
             self.add(decisions=sum(len(value) for value in (reply or {}).values() if isinstance(value, list)))
         elif not hasattr(call.client, "endpoint"):
             tokens = count_used_tokens(usage)
@@ -320,7 +305,7 @@ def _show_reply(reply: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
         chosen = getattr(value, "value", value)
         probability = getattr(value, "probability", (getattr(value, "probabilities", None) or {}).get(str(chosen)))
         shown[name] = str(chosen)[:SHOWN]
-        if is_undecided(value):
+        if decisions.is_undecided(value):
             shown[name] = "undecided"
         elif probability is not None:
             scores[name] = float(probability)

@@ -143,14 +143,7 @@ class Policy(dspy.Module):
             getattr(self, name).set(value)
 
 
-PLAIN: Mapping[str, float] = {
-    "route": 0,
-    "decompose": 0,
-    "judge": 0,
-    "ground": 0,
-    "max_rounds": 1,
-    "graph_weight": 0.0,
-}
+PLAIN: Mapping[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0}
 """Plain RAG: search once, write from whatever came back."""
 
 _WHOLE: Mapping[str, float] = {"decompose": 0, "ground": 0, "filter": 0}  # judged and written as a whole
@@ -330,12 +323,8 @@ class ProgramParameters:
         for kind, chosen, choices in (INSTRUCTIONS, "signature", signatures), (DEMONSTRATIONS, "shown", shown):
             if len(choices) > 1:
                 found = Dimension(name + kind, 0, len(choices) - 1, integral=True, nominal=True)
-                read = partial(attrgetter(f"candidates.{chosen}"), predictor)
-                self._add(found, read, partial(_set_chosen, predictor, chosen))
-
-
-def _set_chosen(predictor: dspy.Predict, chosen: str, value: float) -> None:
-    setattr(predictor.candidates, chosen, int(value))
+                write = lambda value, chosen=chosen: setattr(predictor.candidates, chosen, int(value))  # noqa: E731
+                self._add(found, partial(attrgetter(f"candidates.{chosen}"), predictor), write)
 
 
 def find_dimensions(program: dspy.Module) -> list[Dimension]:

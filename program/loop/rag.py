@@ -199,11 +199,8 @@ class AgenticRAG(dspy.Module):
 
     def prompt_of(self, predictor: str) -> str:
         """Return what a language model is told for a predictor beside its inputs."""
-        return (
-            FencedAdapter()
-            .lay_out(self.layout_of(predictor))
-            .format_system_message(self.predictor(predictor).signature)
-        )
+        adapter = FencedAdapter().lay_out(self.layout_of(predictor))
+        return adapter.format_system_message(self.predictor(predictor).signature)
 
     def layout_of(self, predictor: str) -> PromptLayout:
         """Return how the prompt of a predictor is laid out."""

@@ -18,14 +18,11 @@ from program.passage import NO_FILTERS, Filters, Passage
 from program.signatures import BASE_PREFIX, Detail
 
 DEPTH = 30
-DRAFT = "generator.answer"
-"""The predictor that writes the answer."""
-STATES = "generator.states"
-"""The predictor that says which pieces of a passage the embedded writer quotes."""
+DRAFT = "generator.answer"  # the predictor that writes the answer
+STATES = "generator.states"  # the predictor that says which pieces of a passage the embedded writer quotes
 MOST_LOOK_UPS = 4
 MEND = "Ask again, or look at what ragc doctor PROJECT finds amiss."
 ALL = "all"
-DIRECT = "direct"
 _NO_TAGS = str.maketrans("<>", "()")
 _YEAR = re.compile(r"\b(20\d\d)\b")
 UNJUDGED = Verdict(True, 1.0, 0)
@@ -58,7 +55,6 @@ Reply = Any
 Result = TypeVar("Result")
 Flow = Generator[list[Request], list[Reply], Result]
 """A part of the loop: yields requests, receives their replies, returns a result."""
-Steps = Flow[Answer]
 
 
 class StepFailed(Exception):
@@ -87,8 +83,7 @@ class Plan:
     likely: tuple[tuple[str, float], ...]
     vague: bool = False
     vagueness: float = 0.0
-    confidence: float = 1.0
-    """The probability of the route."""
+    confidence: float = 1.0  # the probability of the route
 
 
 def read_plan(reply: Mapping[str, Any], sources: Sequence[str]) -> Plan:
@@ -186,44 +181,30 @@ class Runtime:
 
 
 class Program(Protocol):
-    """What the loop reads of a program."""
+    """What the loop reads of a program; `tables` has the schemas for which a language model can write SQL."""
 
     @property
     def sources(self) -> tuple[str, ...]: ...
-
     @property
     def strategies(self) -> tuple[Strategy, ...]: ...
-
     @property
     def runtime(self) -> Runtime: ...
-
     @property
     def vouches(self) -> bool: ...
-
-    def quotes(self, strict: bool) -> bool: ...
-
-    def prompt_of(self, predictor: str) -> str: ...
-
-    def layout_of(self, predictor: str) -> PromptLayout: ...
-
     @property
     def judges_at_once(self) -> bool: ...
-
     @property
-    def tables(self) -> Mapping[str, str]:
-        """The schema of each source of tables, where a language model can write SQL."""
-
+    def tables(self) -> Mapping[str, str]: ...
+    def quotes(self, strict: bool) -> bool: ...
+    def prompt_of(self, predictor: str) -> str: ...
+    def layout_of(self, predictor: str) -> PromptLayout: ...
     def tuning(self) -> Tuning: ...
-
     def threshold(self, predictor: str, field: str) -> float: ...
-
     def find_unread_language(self, question: str) -> str: ...
-
     def is_greeting(self, message: str) -> bool: ...
 
 
-Key = tuple[str, str]
-"""A search that was made: the strategy's name and the query."""
+Key = tuple[str, str]  # A search that was made: the strategy's name and the query
 
 
 @dataclass(slots=True)
@@ -303,8 +284,8 @@ class State:
     @property
     def chosen(self) -> str:
         """The strategy put first: `direct` without a look-up, empty without a plan."""
-        if self.plan.route == DIRECT:
-            return DIRECT
+        if self.plan.route == "direct":
+            return "direct"
         return self.promising[0].name if self.plan.likely else ""
 
     @property

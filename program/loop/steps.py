@@ -10,38 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from program.answer import Answer, Outcome, StoppedBy
-from program.loop import evidence
+from program.loop import evidence, grounding
 from program.loop.decide import Move, Verdict, decide, rounds_left
-from program.loop.grounding import (
-    conclude_answer,
-    make_abstention,
-    make_answer,
-    quote_unsupported,
-    repeats_prompt,
-    write_draft,
-    write_once,
-)
 from program.loop.judging import judge_evidence, judge_passages
-from program.loop.state import (
-    DIRECT,
-    Ask,
-    Find,
-    Flow,
-    Plan,
-    Program,
-    State,
-    StepFailed,
-    Steps,
-    format_share,
-    read_look_ups,
-    read_plan,
-)
+from program.loop.state import Ask, Find, Flow, Plan, Program, State, StepFailed, format_share, read_look_ups, read_plan
 
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
 CLAIM = "claim"
-SQL = "sql"
-"""How a passage was found whose SELECT a language model wrote."""
+SQL = "sql"  # how a passage was found whose SELECT a language model wrote
 MOST_CLAIMS = 2  # looked up again, of those without support
 UNREAD = "The question seems to be in another language ({}), and I read English only. Ask in English."
 NO_BASES: Mapping[str, str] = {}
@@ -53,7 +30,7 @@ def steps(
     max_rounds: int = 10,
     tripped: Callable[[], StoppedBy | None] = lambda: None,
     path: list[str] | None = None,
-) -> Steps:
+) -> Flow[Answer]:
     """Yield requests, receive their replies, and return the answer.
 
     `path` is filled with the readable trace as it grows; `tripped` names the cap that is reached, if any.
@@ -67,32 +44,32 @@ def steps(
         except StepFailed as failure:
             path.append(f"failed: {failure}")
             text = failure.text
-    return Answer(make_answer(state, "", Outcome.FAILED, 0.0, stopped_by=StoppedBy.FALLBACK), text=text)
+    return Answer(grounding.make_answer(state, "", Outcome.FAILED, 0.0, stopped_by=StoppedBy.FALLBACK), text=text)
 
 
-def _answer_in_rounds(state: State) -> Steps:
+def _answer_in_rounds(state: State) -> Flow[Answer]:
     question, tuning = state.question, state.tuning
     if language := state.program.find_unread_language(question):
         state.path.append(f"language {language}")
-        return make_answer(state, UNREAD.format(language), Outcome.ABSTAIN, 0.5)
+        return grounding.make_answer(state, UNREAD.format(language), Outcome.ABSTAIN, 0.5)
     yield from _plan_question(state)
     plan = state.plan
     # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
-    if plan.vague and not (plan.route == DIRECT and plan.confidence > plan.vagueness):
+    if plan.vague and not (plan.route == "direct" and plan.confidence > plan.vagueness):
         state.path.append(f"clarify ({format_share(plan.vagueness)})")
         state.kept = evidence.preview_pool(state.pool or ())
         state.ranked[state.strategy.name, question] = state.kept
         evidence.merge_searches(state)
         return (yield from _ask_back(state))
-    if tuning.route and plan.route == DIRECT:
+    if tuning.route and plan.route == "direct":
         (reply,) = yield [Ask("generator.direct", {"question": question})]
         text = reply["answer"].strip()
-        if text and not repeats_prompt(state, "generator.direct", text):
+        if text and not grounding.repeats_prompt(state, "generator.direct", text):
             state.path.append("unretrieved")
-            return make_answer(state, text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
+            return grounding.make_answer(state, text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
         state.path.append("no direct answer")
         if not tuning.look_up_unknown:
-            return make_abstention(state, "", 0.5)
+            return grounding.make_abstention(state, "", 0.5)
     if tuning.one_strategy:
         state.order = state.promising
         state.strategy = state.order[0]
@@ -117,7 +94,7 @@ def _plan_question(state: State) -> Flow[None]:
     """
     question, find = state.question, Find(state.question, state.program.sources)
     if state.tuning.route and state.program.is_greeting(question):
-        state.plan = Plan(DIRECT, (), ())
+        state.plan = Plan("direct", (), ())
         state.path.append("greeting")
         return
     if state.tuning.glimpse or not state.tuning.route:
@@ -133,7 +110,7 @@ def _plan_question(state: State) -> Flow[None]:
     state.path.append(f"classify->{state.plan.route}[{','.join(state.plan.bases)}]")
 
 
-def _take_rounds(state: State) -> Steps:
+def _take_rounds(state: State) -> Flow[Answer]:
     """Judge what was searched, and do what `decide` says until there is an answer."""
     while True:
         if state.tripped() is StoppedBy.SECONDS:
@@ -149,7 +126,7 @@ def _take_rounds(state: State) -> Steps:
             state.path.append("clarify")
             return (yield from _ask_back(state, action.stopped_by))
         if action.move is Move.GIVE_UP:
-            return make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
+            return grounding.make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
         state.previous = state.verdict.sufficiency
         if action.move is Move.SEARCH_NEWER:
             state.settled = True
@@ -163,20 +140,20 @@ def _take_rounds(state: State) -> Steps:
             yield from _search_queries(state, state.queries or [state.question])
 
 
-def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Steps:
+def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer]:
     """Ask one question back that names the options found; they count as found, not as cited."""
     (reply,) = yield [Ask("generator.clarify", {"question": state.question, "passages": state.kept})]
     text = reply["clarifying_question"]
-    if repeats_prompt(state, "generator.clarify", text):
-        return make_abstention(state, state.missing, 0.0, stopped_by)
+    if grounding.repeats_prompt(state, "generator.clarify", text):
+        return grounding.make_abstention(state, state.missing, 0.0, stopped_by)
     state.kept = []
-    return make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
+    return grounding.make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
 
 
-def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Steps:
+def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Flow[Answer]:
     """Return the answer; when nothing of it can be upheld, say what is known to be missing."""
     answer = yield from _write_answer(state, stopped_by)
-    return answer or make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
+    return answer or grounding.make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
 
 
 def _write_answer(state: State, stopped_by: StoppedBy, last: bool = True) -> Flow[Answer | None]:
@@ -184,22 +161,23 @@ def _write_answer(state: State, stopped_by: StoppedBy, last: bool = True) -> Flo
 
     The `last` text without any support gives way to a quotation.
     """
-    draft = yield from write_draft(state)
+    draft = yield from grounding.write_draft(state)
     unsupported = [text for text in draft.unsupported if (CLAIM, text) not in state.ranked][:MOST_CLAIMS]
-    if unsupported and state.tuning.search_claims and _may_search(state):
+    may_search = rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped())
+    if unsupported and state.tuning.search_claims and may_search:
         before = list(state.kept)
         yield from _search_aside(state, CLAIM, [Find(claim, state.scope) for claim in unsupported])
         yield from judge_passages(state)
         known = {passage.id for passage in before}
         state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
         if len(state.kept) > len(before):
-            draft = yield from write_once(state, strict=True)
+            draft = yield from grounding.write_once(state, strict=True)
     if last:
-        draft = yield from quote_unsupported(state, draft)
-    return (yield from conclude_answer(state, draft, stopped_by))
+        draft = yield from grounding.quote_unsupported(state, draft)
+    return (yield from grounding.conclude_answer(state, draft, stopped_by))
 
 
-def _fall_back(state: State) -> Steps:
+def _fall_back(state: State) -> Flow[Answer]:
     """Answer as plain RAG does with what is there: at most one search, one text, nothing judged."""
     if not state.ranked:
         if state.pool is None:
@@ -211,10 +189,10 @@ def _fall_back(state: State) -> Steps:
     state.path.append("fallback")
     state.tuning = replace(state.tuning, ground=0)
     if state.kept:
-        draft = yield from quote_unsupported(state, (yield from write_once(state, strict=False)))
+        draft = yield from grounding.quote_unsupported(state, (yield from grounding.write_once(state, strict=False)))
         if draft.text:
-            return make_answer(state, draft.text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
-    return make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
+            return grounding.make_answer(state, draft.text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
+    return grounding.make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
 
 
 def _search_plan(state: State) -> Flow[None]:
@@ -304,7 +282,3 @@ def _ask_follow_up(state: State, n: int) -> Ask:
     parents = [state.ranked[state.strategy.name, state.queries[parent]] for parent in state.look_ups[n].after]
     inputs = {"question": state.question, "draft": state.look_ups[n].query, "passages": evidence.interleave(parents)}
     return Ask("decomposer.follow", inputs)
-
-
-def _may_search(state: State) -> bool:
-    return rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped())

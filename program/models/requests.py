@@ -12,6 +12,7 @@ from typing import Any
 
 import dspy
 
+Inputs = Mapping[str, Any]
 Evidence = dict[str, Any]
 """By output: the probability of a Noul, those of a Choice by option, or those of a Score in order of its levels; None
 where nobody could tell."""
@@ -53,17 +54,22 @@ class RequestCache:
         found = [self._kept[name] for name in sorted(self._kept) if self._kept[name].fits(predictors[name])]
         return [(request.state, request.questions) for request in found]
 
-    async def aask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> Evidence:
+    async def aask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Inputs) -> Evidence:
         """Await the client's evidence for these inputs."""
         return await self._request(name, predictor, client, inputs).aask(client, inputs)
 
-    def ask(
-        self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]
-    ) -> list[Evidence]:
+    def ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Inputs]) -> list[Evidence]:
         """Return the client's evidence for each input, in one batch where it can."""
-        return self._request(name, predictor, client, inputs[0]).ask(client, inputs)
+        request = self._request(name, predictor, client, inputs[0])
+        return [read_answers(answers, request.questions) for answers in request.answer(client, inputs)]
 
-    def _request(self, name: str, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> _Request:
+    def answer(
+        self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Inputs]
+    ) -> list[Mapping[str, Any]]:
+        """Return the client's answers, as it gives them."""
+        return self._request(name, predictor, client, inputs[0]).answer(client, inputs)
+
+    def _request(self, name: str, predictor: dspy.Predict, client: Any, inputs: Inputs) -> _Request:
         if name not in self._kept or not self._kept[name].fits(predictor):
             self._kept[name] = _Request(predictor, client, inputs)
         return self._kept[name]
@@ -72,7 +78,7 @@ class RequestCache:
 class _Request:
     """What DSPy sends for a predictor, its inputs aside."""
 
-    def __init__(self, predictor: dspy.Predict, client: Any, inputs: Mapping[str, Any]) -> None:
+    def __init__(self, predictor: dspy.Predict, client: Any, inputs: Inputs) -> None:
         self._demos = predictor.demos
         self._made_of = _parts_of(predictor)
         listener = _Listener(client)
@@ -84,15 +90,13 @@ class _Request:
     def fits(self, predictor: dspy.Predict) -> bool:
         return predictor.demos is self._demos and _parts_of(predictor) == self._made_of
 
-    def ask(self, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Evidence]:
+    def answer(self, client: Any, inputs: Sequence[Inputs]) -> list[Mapping[str, Any]]:
         sent = [{name: to_jsonable(value) for name, value in one.items()} for one in inputs]
         if hasattr(client, "batch"):
-            found = client.batch(self.state, self.questions, sent)
-        else:
-            found = [client(state={**self.state, "inputs": one}, questions=self.questions) for one in sent]
-        return [read_answers(answers, self.questions) for answers in found]
+            return list(client.batch(self.state, self.questions, sent))
+        return [client(state={**self.state, "inputs": one}, questions=self.questions) for one in sent]
 
-    async def aask(self, client: Any, inputs: Mapping[str, Any]) -> Evidence:
+    async def aask(self, client: Any, inputs: Inputs) -> Evidence:
         state = {**self.state, "inputs": {name: to_jsonable(value) for name, value in inputs.items()}}
         return read_answers(await client.acall(state=state, questions=self.questions), self.questions)
 

@@ -144,11 +144,8 @@ def check_fit(manifest: Manifest, program: dspy.Module, state: Mapping[str, Any]
     differences += [f"its state has a surplus {name}" for name in sorted(held - wanted)]
     differences += _find_out_of_range(manifest, program, state)
     there = manifest.section("models")
-    differences += [
-        f"{role} {there.get(role)} there, {digest} here"
-        for role, digest in weights.items()
-        if there.get(role) != digest
-    ]
+    other = {role: own for role, own in weights.items() if there.get(role) != own}
+    differences += [f"{role} {there.get(role)} there, {own} here" for role, own in other.items()]
     if differences:
         what = f"{manifest.label} does not fit this program: {'; '.join(differences)}."
         raise IntegrityError(what, COMPILE_ANEW, differences=differences)

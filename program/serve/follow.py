@@ -78,11 +78,8 @@ class Followed:
         except Exception as error:  # whatever is wrong with the new version, the old one can answer
             self._retry_at = time.monotonic() + RETRY_SECONDS
             if named != self._seen:
-                version, told = (
-                    self._current.runtime.version,
-                    "%s moved, but what it names does not load; %s goes on. %s",
-                )
-                _log.warning(told, self._reference, version, error)
+                told = "%s moved, but what it names does not load; %s goes on. %s"
+                _log.warning(told, self._reference, self._current.runtime.version, error)
         self._seen = named
 
 

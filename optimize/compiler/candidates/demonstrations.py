@@ -30,22 +30,14 @@ from program.models.text import split_claims, split_pieces, split_sentences
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
-NEGATIVES = 4
-"""Passages of a search that are taken as near misses."""
-CONTEXT = 6
-"""Passages shown to a judge of sufficiency or to a writer."""
-SHOWN = 3
-"""Passages, and no less than the evidence, of a text to be shown to a language model."""
-MOST = 200
-"""Demonstrations of one predictor at most, the classifier's left out."""
-CLASSIFIED = 300
-"""Demonstrations of the classifier, and of a judge of sufficiency, at most: a question gives each one."""
-PIECES = 2_400
-"""Demonstrations of what to quote at most: each piece of a passage gives one."""
-READ = 4
-"""Passages of a question, its evidence aside, whose pieces are labelled."""
-WORKED = 200
-"""Questions at most that are worked through for the other predictors: each gives several."""
+NEGATIVES = 4  # passages of a search that are taken as near misses
+CONTEXT = 6  # passages shown to a judge of sufficiency or to a writer
+SHOWN = 3  # passages, and no less than the evidence, of a text to be shown to a language model
+MOST = 200  # demonstrations of one predictor at most, the classifier's left out
+CLASSIFIED = 300  # demonstrations of the classifier, and of a judge of sufficiency, at most: a question gives each one
+PIECES = 2_400  # demonstrations of what to quote at most: each piece of a passage gives one
+READ = 4  # passages of a question, its evidence aside, whose pieces are labelled
+WORKED = 200  # questions at most that are worked through for the other predictors: each gives several
 CLASSIFIER = "classifier.route"
 LABEL = {
     "judge.relevance": "relevant",
@@ -54,15 +46,12 @@ LABEL = {
     "grounder.responsive": "responsive",
     STATES: "states",
 }
-HALF_RIGHT = (0.34, 0.99)
-"""Share of the facts between which a draft is neither an answer nor a miss."""
+HALF_RIGHT = (0.34, 0.99)  # share of the facts between which a draft is neither an answer nor a miss
 _NUMBER = re.compile(r"\d+")
 
 Fields = dict[str, Any]
-Failure = Mapping[str, Any]
-"""GEPA's form: `Inputs`, `Generated Outputs` and `Feedback`."""
-Found = Mapping[str, Sequence[Passage]]
-"""Passages by the query that found them."""
+Failure = Mapping[str, Any]  # GEPA's form: `Inputs`, `Generated Outputs` and `Feedback`
+Found = Mapping[str, Sequence[Passage]]  # passages by the query that found them
 
 
 @dataclass(frozen=True, slots=True)

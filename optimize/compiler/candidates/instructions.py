@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dspy
-from dspy.lm15 import Request, Response, TextPart
+from dspy.lm15 import Request, Response, TextPart, Usage
 
 from optimize.compiler.candidates.demonstrations import Failure
 from optimize.compiler.record import Entry, Record, digest_json
 from optimize.compiler.study import Spending
 from program.models.language.gateway import ProviderEngine, ProviderLM
 from program.models.language.spending import track_spending
-from program.models.language.transport import to_response, to_usage
+from program.models.language.transport import to_response
 
 LONGEST = 6000  # characters of an instruction at most
 SHOWN, CHARACTERS = 5, 3000  # failures in a reflection at most, and characters of each of their fields
@@ -59,7 +59,7 @@ class _Recorded:
         digest = digest_json(["propose", call.model, call.messages, call.settings])
         found = self._record.read([digest]).get(digest) or self._ask(request, digest)
         text, whole = found.value
-        return to_response(request.model, text, to_usage(found.tokens_in, found.tokens_out), whole)
+        return to_response(request.model, text, Usage(found.tokens_in, found.tokens_out), whole)
 
     def _ask(self, request: Request, digest: bytes) -> Entry:
         began = time.perf_counter()

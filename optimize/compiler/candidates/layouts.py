@@ -27,14 +27,10 @@ from program.loop.state import DRAFT, Find, State
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout, vary_layout
 from program.passage import Passage
 
-ROUNDS = ((16, 2), (8, 4), (4, 8))
-"""Layouts in the race, and the questions that each has then been tried on."""
-NEIGHBOURS = 8
-"""Layouts that differ in one part from the best, which join the race before its last round."""
-LET_IN = 3
-"""Layouts that go into the study, beside the one that the program has."""
-SHOWN = 4
-"""Passages shown with a question, its evidence among them."""
+ROUNDS = ((16, 2), (8, 4), (4, 8))  # layouts in the race, and the questions that each has then been tried on
+NEIGHBOURS = 8  # layouts that differ in one part from the best, which join the race before its last round
+LET_IN = 3  # layouts that go into the study, beside the one that the program has
+SHOWN = 4  # passages shown with a question, its evidence among them
 
 Score = Callable[[PromptLayout, Sequence[int]], Sequence[float]]
 """The share of the facts that a layout brings out of the questions at those places."""
@@ -125,9 +121,8 @@ def race_layouts(
 def count_calls(count: int) -> int:
     """Return the calls that a race over so many questions comes to at most."""
     tried = [0, *(min(upto, count) for _, upto in ROUNDS)]
-    return (
-        sum(most * (b - a) for (most, _), (a, b) in zip(ROUNDS, pairwise(tried), strict=True)) + NEIGHBOURS * tried[-2]
-    )
+    race = sum(most * (b - a) for (most, _), (a, b) in zip(ROUNDS, pairwise(tried), strict=True))
+    return race + NEIGHBOURS * tried[-2]
 
 
 def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: int) -> list[Case]:

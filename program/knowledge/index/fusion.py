@@ -16,11 +16,8 @@ from program.passage import Passage, embedding_text
 WEIGHT = 0.5  # the default share of the dense part; 1 is dense only, 0 is keyword only
 GRAPH = 0.6  # the default share of the graph part; 0 leaves it out
 STRATEGIES: Mapping[str, tuple[float, float]] = {
-    "auto": (WEIGHT, GRAPH),
-    "vector": (1.0, 0.0),
-    "keyword": (0.0, 0.0),
-    "hybrid": (WEIGHT, 0.0),
-    "graph": (WEIGHT, 0.9),
+    **{"auto": (WEIGHT, GRAPH), "vector": (1.0, 0.0), "keyword": (0.0, 0.0)},
+    **{"hybrid": (WEIGHT, 0.0), "graph": (WEIGHT, 0.9)},
 }
 """By name: the share of the dense part in the text score, and the graph's share beside the text's."""
 RERANK = 0.5  # the default share of a reranker's part

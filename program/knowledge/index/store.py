@@ -47,12 +47,7 @@ class Index:
     """
 
     def __init__(
-        self,
-        passages: Sequence[Passage],
-        matrix: Floats,
-        keywords: Keywords,
-        graph: Graph,
-        embedder_digest: str,
+        self, passages: Sequence[Passage], matrix: Floats, keywords: Keywords, graph: Graph, embedder_digest: str
     ) -> None:
         self.passages = tuple(passages)
         self.matrix, self.keywords, self.graph, self.embedder_digest = matrix, keywords, graph, embedder_digest

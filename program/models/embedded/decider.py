@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from program.errors import IntegrityError
-from program.models.embedded.cases import Case, read_case
 from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
-from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import Vector
+from program.models.embedded.encoder import Embedder, keep_last
+from program.models.embedded.features import Case, Vector, read_case
 from program.models.embedded.heads import EVIDENCE_SETS, READ_SETS, TEXT_SETS, Head, fit_decision
 from program.models.embedded.reader import READER, Reader
+from program.models.requests import DecisionClient
 
 HEADS_KEPT = 512
 SETS_KEPT = 16
@@ -29,7 +29,7 @@ State = Mapping[str, Any]
 Questions = Mapping[str, Mapping[str, Any]]
 
 
-class LocalDecider:
+class LocalDecider(DecisionClient):
     """A client that answers decision requests with calibrated probabilities. Safe from many threads.
 
     Give it to DSPy as a language model. For each output field a head is fitted on the request's demonstrations when
@@ -37,20 +37,14 @@ class LocalDecider:
     from what the reader finds, softly. The same request gets the same answer, whatever the order of its demonstrations.
     """
 
-    supports_decision_requests = True
+    cache = True  # what it fitted is kept, and no answer costs a request
 
     def __init__(self, embedder: Embedder, reader: Reader, model: str = READER) -> None:
+        super().__init__(model)
         self.embedder, self.reader = embedder, reader
-        self.model = model
-        self.callbacks: list[Any] = []
-        self.cache = True  # what it fitted is kept, and no answer costs a request
-        self.kwargs: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._sets: OrderedDict[bytes, DemonstrationSet] = OrderedDict()
         self._heads: OrderedDict[str, Head] = OrderedDict()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LocalDecider:
-        return self  # copies of a program share what was fitted
 
     def dump_state(self) -> None:
         """Return nothing: a saved predictor that is answered here names no model."""
@@ -113,8 +107,7 @@ class LocalDecider:
                 "Compile again, or restore the artifact's heads.safetensors.",
             ) from error
         with self._lock:
-            for key, head in heads.items():
-                self._keep_head(key, head)
+            keep_last(self._heads, heads, HEADS_KEPT)
 
     @cached_property
     def _read_by(self) -> str:
@@ -140,12 +133,9 @@ class LocalDecider:
         inputs = sorted(state["inputs"])
         key = to_json_bytes([described, inputs, outputs, demos])  # kept whole: no digest is as quick
         with self._lock:
-            if key not in self._sets:
-                self._sets[key] = DemonstrationSet(demos, inputs, outputs, described, self._read_by)
-            self._sets.move_to_end(key)
-            while len(self._sets) > SETS_KEPT:
-                self._sets.popitem(last=False)
-            return self._sets[key]
+            found = self._sets.get(key) or DemonstrationSet(demos, inputs, outputs, described, self._read_by)
+            keep_last(self._sets, {key: found}, SETS_KEPT)
+            return found
 
     def _head_of(self, question: Question, shown: DemonstrationSet) -> Head | None:
         """Return the head of these labels, fitted at the first time; None when they name fewer than two options."""
@@ -153,7 +143,7 @@ class LocalDecider:
             return None
         with self._lock:
             head = self._heads.get(key) or self._fit_head(question, shown)
-            self._keep_head(key, head)
+            keep_last(self._heads, {key: head}, HEADS_KEPT)
             return head
 
     def _fit_head(self, question: Question, shown: DemonstrationSet) -> Head:
@@ -167,9 +157,3 @@ class LocalDecider:
         read = any(case.evidence for case in shown.cases)
         sets = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
         return fit_decision(cases, labels, groups, sets)
-
-    def _keep_head(self, key: str, head: Head) -> None:
-        self._heads[key] = head
-        self._heads.move_to_end(key)
-        while len(self._heads) > HEADS_KEPT:
-            self._heads.popitem(last=False)

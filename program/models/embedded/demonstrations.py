@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from program.models.embedded.cases import Case, WordRarity, read_case, word_set
 from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import VERSION, FeatureSpace, Vector
+from program.models.embedded.features import VERSION, Case, FeatureSpace, Vector, WordRarity, read_case, word_set
 from program.models.embedded.reader import Reader
 
 TRUE = frozenset({"true", "yes", "1", "1.0"})

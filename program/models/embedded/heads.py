@@ -85,11 +85,8 @@ def fit_decision(
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     classes, y = np.unique(np.asarray(labels, np.int32), return_inverse=True)
-    names, strength, calibration = (
-        tuple(sets[-1].split()),
-        WEAK,
-        np.append(1.0, np.zeros(len(classes) if len(classes) > 2 else 1)),
-    )
+    calibration = np.append(1.0, np.zeros(len(classes) if len(classes) > 2 else 1))
+    names, strength = tuple(sets[-1].split()), WEAK
     # The systems are small: threads cost more than they bring, and may add up in another order.
     with threadpool_limits(1, user_api="blas"):
         if folds := split_folds(y, groups):

@@ -31,8 +31,7 @@ SPAN_TOKENS = 30  # of an answer at most
 CLS, SEP = 101, 102
 READINGS_KEPT = 16_384  # in memory: some 2 kB each
 
-TitledText = tuple[str, str]
-"""The title and the text of what is read."""
+TitledText = tuple[str, str]  # the title and the text of what is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +83,7 @@ class Reading:
         return cls(float(np.frombuffer(kept, np.float32, 1)[0]), offsets, logits)
 
 
-FLOOR = -40.0
-"""The score of an answer where there is no token."""
+FLOOR = -40.0  # the score of an answer where there is no token
 
 
 class Reader:

@@ -44,10 +44,9 @@ class FencedAdapter(dspy.ChatAdapter):
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the fields of the reply. Raises `LMError` when nobody answers."""
-        settings = self._settings(signature, lm_kwargs)
         for wanted in _with_reminder(signature):
             try:
-                replies = super().__call__(lm, dict(settings), wanted, demos, inputs)
+                replies = super().__call__(lm, self._settings(signature, lm_kwargs), wanted, demos, inputs)
             except AdapterParseError:
                 continue
             except LMError as error:
@@ -60,10 +59,9 @@ class FencedAdapter(dspy.ChatAdapter):
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the fields of the reply, awaited. Raises `LMError` when nobody answers."""
-        settings = self._settings(signature, lm_kwargs)
         for wanted in _with_reminder(signature):
             try:
-                replies = await super().acall(lm, dict(settings), wanted, demos, inputs)
+                replies = await super().acall(lm, self._settings(signature, lm_kwargs), wanted, demos, inputs)
             except AdapterParseError:
                 continue
             except LMError as error:

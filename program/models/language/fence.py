@@ -38,8 +38,7 @@ _MAY_BE_LINK = re.compile(
     r"|\(?(?:h(?:t(?:t(?:ps?)?)?)?|w{1,3}|d(?:a(?:ta?)?)?|j(?:a(?:v\w*)?)?|m(?:a(?:i\w*)?)?)[:/.]{0,3}|:/?)$",
     re.IGNORECASE,
 )
-REMOVED = "(link removed)"
-"""What stands where an address was."""
+REMOVED = "(link removed)"  # what stands where an address was
 _NO_ANGLE = dict.fromkeys(map(ord, ">＞﹥"))
 _ANGLE = re.compile("[<＜﹤]")  # and what a model may take for one
 HELD = 400  # characters of a stream held back for what may become a link

@@ -22,18 +22,9 @@ import dspy
 from dspy import lm15
 from dspy.clients.lm15_boundary import request_kwargs
 
+from program.models.language import transport
 from program.models.language.provider import is_priced, listed_price
 from program.models.language.spending import Paid, current_spending, limit_reply, reserve_cost
-from program.models.language.transport import (
-    BUSY,
-    Call,
-    CallFailed,
-    CallInterrupted,
-    estimate_usage,
-    late_failure,
-    request_reply,
-    stream_reply,
-)
 
 T = TypeVar("T")
 WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM loads the provider's part
@@ -91,8 +82,7 @@ class Endpoint:
     slots: asyncio.Semaphore
     breaker: CircuitBreaker
     warm: bool = False
-    takes_examples: bool = True
-    """False once a decision model has refused demonstrations."""
+    takes_examples: bool = True  # false once a decision model has refused demonstrations
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Endpoint:
         return self  # copies of a model share its limits
@@ -109,19 +99,19 @@ class Endpoint:
             return ((usd_in or 0.0) * tokens_in + (usd_out or 0.0) * tokens_out) / 1_000_000
         return listed_price(self.model, tokens_in, tokens_out, cached, kept) or 0.0
 
-    def to_call(self, request: lm15.Request) -> Call:
+    def to_call(self, request: lm15.Request) -> transport.Call:
         """Return a request of DSPy's in LiteLLM's words."""
         settings = request_kwargs(request, "chat")
-        return Call(self.model, settings.pop("messages"), settings, self.api_base)
+        return transport.Call(self.model, settings.pop("messages"), settings, self.api_base)
 
-    async def ask(self, call: Call) -> lm15.Response:
+    async def ask(self, call: transport.Call) -> lm15.Response:
         """Return the reply to one attempt in the question's time; raises as `stream`."""
         async with aclosing(self.stream(call, whole=True)) as replies:
             reply = await anext(replies)
         assert not isinstance(reply, str)
         return reply
 
-    async def stream(self, call: Call, whole: bool = False) -> AsyncGenerator[str | lm15.Response]:
+    async def stream(self, call: transport.Call, whole: bool = False) -> AsyncGenerator[str | lm15.Response]:
         """Yield the pieces of the reply to one attempt, then all of it, once it is in the books.
 
         Raises `CallInterrupted`, with the seconds to wait, where a repetition may mend it and there is time, else
@@ -130,34 +120,35 @@ class Endpoint:
         spent = current_spending()
         call = limit_reply(call, spent)
         try:
+            send = transport.request_reply if whole else transport.stream_reply
             async with asyncio.timeout(spent.patience), self._admit(call) as paid:
-                async for piece in (request_reply if whole else stream_reply)(call, self._request_seconds()):
+                async for piece in send(call, self._request_seconds()):
                     if isinstance(piece, str):
                         yield piece
                     else:
                         paid.reply = piece
         except TimeoutError:
-            raise late_failure(call) from None
-        except CallInterrupted as failure:
+            raise transport.late_failure(call) from None
+        except transport.CallInterrupted as failure:
             failures = self.breaker.failures
             backoff = min(FIRST_WAIT * 2 ** min(failures, 9), LONGEST_WAIT) + random.uniform(0, FIRST_WAIT)
             failure.retry_after = max(failure.retry_after or 0.0, backoff)
             if spent.seconds_left <= failure.retry_after:
-                raise CallFailed(failure.message, status=failure.status) from None
+                raise transport.CallFailed(failure.message, status=failure.status) from None
             raise
         assert paid.reply is not None
         spent.cut = paid.reply.finish_reason == "length"
         yield paid.reply
 
     @asynccontextmanager
-    async def _admit(self, call: Call) -> AsyncIterator[Paid]:
+    async def _admit(self, call: transport.Call) -> AsyncIterator[Paid]:
         """Let one request through the cap, the places in flight and the breaker; book it, whatever becomes of it."""
         spent = current_spending()
         async with reserve_cost(call, spent, self.price) as paid, self.slots:
             if spent.seconds_left <= 0:
-                raise late_failure(call)
+                raise transport.late_failure(call)
             if not self.breaker.allows_request():
-                raise CallFailed(f"{self.model} is left alone for a while")
+                raise transport.CallFailed(f"{self.model} is left alone for a while")
             usage: lm15.Usage | None = None
             with spent.count_under_way():
                 try:
@@ -165,13 +156,13 @@ class Endpoint:
                     assert paid.reply is not None
                     usage = paid.reply.usage
                     self.breaker.note_result(False)
-                except CallFailed as failure:
+                except transport.CallFailed as failure:
                     usage = failure.usage
-                    speaks = isinstance(failure, CallInterrupted) and failure.status != BUSY
+                    speaks = isinstance(failure, transport.CallInterrupted) and failure.status != transport.BUSY
                     self.breaker.note_result(True if speaks else None)
                     raise
                 except BaseException:  # called off under way, its prompt charged
-                    usage = estimate_usage(call)
+                    usage = transport.estimate_usage(call)
                     self.breaker.note_result(None)
                     raise
                 finally:

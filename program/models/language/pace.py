@@ -19,12 +19,9 @@ from program.settings import ProviderSettings, Settings
 from program.storage import write_whole
 
 FILE = "pace.json"
-PATIENCE = 4
-"""How many times as long as the measured call a call may take."""
-LONGEST = 600.0
-"""Seconds that the measured call may take, where `ragc.toml` sets no limit."""
-CALLS = 8
-"""Calls of the slowest model that the time of a question is room for."""
+PATIENCE = 4  # how many times as long as the measured call a call may take
+LONGEST = 600.0  # seconds that the measured call may take, where `ragc.toml` sets no limit
+CALLS = 8  # calls of the slowest model that the time of a question is room for
 _PASSAGE = "The kettle holds two litres, boils in three minutes and is guaranteed for four years. " * 12
 PROBE = "\n\n".join([_PASSAGE] * 4) + "\n\nQuestion: How much does the kettle hold? Answer in one sentence."
 """A prompt of about the length of a writer's."""

@@ -25,18 +25,12 @@ _LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 class Cap(Protocol):
-    """A hard limit on requests and money, asked before each request (`optimize.compiler.study`)."""
+    """A hard limit on requests and money: `optimize.compiler.study.Spending`."""
 
     @property
-    def money(self) -> bool:
-        """True when money is limited."""
-        ...
-
-    def before_call(self, usd: float = 0.0) -> None:
-        """Reserve a request of at most `usd`. Raises `BudgetStop` past the limit."""
-
-    def after_call(self, expected: float, usd: float, sent: bool = True) -> None:
-        """Replace what was reserved for a request by what it did cost."""
+    def money(self) -> bool: ...
+    def before_call(self, usd: float = 0.0) -> None: ...
+    def after_call(self, expected: float, usd: float, sent: bool = True) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -49,8 +43,6 @@ class ModelSpending:
     tokens_in: int = 0  # tokens of the prompts
     tokens_out: int = 0  # tokens of the replies
     usd: float = 0.0  # price of the requests in US dollars
-    instead: dict[str, str] = field(default_factory=dict)
-    """The model that answered, by the name of the model that did not."""
     handed_over: dict[tuple[str, str, str], str] = field(default_factory=dict)
     """Notes on stand-ins by (failed model, stand-in, what the stand-in did)."""
     cut: bool = False  # true when the last text was cut off
@@ -105,14 +97,14 @@ class ModelSpending:
         note = f"{why}: {other.model} {does}"
         self.note(note)
         with self._lock:
-            self.instead[failed] = other.model
             self.handed_over.setdefault((failed, other.model, does), note)
 
     def answering(self, model: str) -> str:
         """Return the model or cascade (`first > second`) that answers, stand-ins put in."""
         names = model.split(" > ")
-        for _ in self.instead:
-            names = [self.instead.get(name, name) for name in names]
+        instead = {failed: other for failed, other, _ in list(self.handed_over)}
+        for _ in instead:
+            names = [instead.get(name, name) for name in names]
         return " > ".join(dict.fromkeys(names))
 
 

@@ -17,21 +17,12 @@ from typing import Any
 
 from dspy.lm15 import Message, ProviderError, Response, ServerError, TextPart, Usage
 
-from program.models.language.provider import (
-    connection_arguments,
-    count_messages,
-    count_text,
-    is_decision_model,
-    needs_cache_marks,
-    prepare_litellm,
-    to_text,
-)
+from program.models.language import provider
 
 LONGEST_STREAM = 8_000  # characters, as of the longest answer; the rest counts as cut off
 EXTRA_TOKENS = 10_000  # in, beyond the prompt's bytes: what a provider may add to it
 MOST_TOKENS_OUT = 1_000_000
-MOST_AMISS = 0.02
-"""How far from 1 the probabilities of one question may sum up: they are rounded."""
+MOST_AMISS = 0.02  # how far from 1 the probabilities of one question may sum up: they are rounded
 BUSY = 429
 BUSY_SECONDS = 1.0  # to leave a busy provider alone that does not say how long
 _REFUSALS = (BUSY, 502, 503, 529)
@@ -67,8 +58,8 @@ class CallInterrupted(CallFailed, ServerError):
 
 async def request_reply(call: Call, seconds: float) -> AsyncIterator[Response]:
     """Yield the whole reply, in so many seconds. Raises `CallFailed`."""
-    litellm = prepare_litellm(call.model)
-    decides = is_decision_model(call.model)
+    litellm = provider.prepare_litellm(call.model)
+    decides = provider.is_decision_model(call.model)
     try:
         async with asyncio.timeout(seconds):
             raw = await (litellm.asystemone if decides else litellm.acompletion)(**_arguments(call))
@@ -90,7 +81,7 @@ async def stream_reply(call: Call, seconds: float) -> AsyncIterator[str | Respon
     text = ""
     usage: dict[str, Any] = {}
     finish = source = None
-    litellm = prepare_litellm(call.model)
+    litellm = provider.prepare_litellm(call.model)
     try:
         async with asyncio.timeout(seconds):
             wanted = {"stream": True, "stream_options": {"include_usage": True}}
@@ -105,7 +96,7 @@ async def stream_reply(call: Call, seconds: float) -> AsyncIterator[str | Respon
             usage = body.get("usage") or usage
             for choice in body.get("choices") or ():
                 finish = choice.get("finish_reason") or finish
-                if piece := to_text((choice.get("delta") or {}).get("content")):
+                if piece := provider.to_text((choice.get("delta") or {}).get("content")):
                     text += piece
                     yield piece
     except Exception as error:
@@ -123,14 +114,9 @@ def to_response(model: str, text: str, usage: Usage, whole: bool = True) -> Resp
     return Response(id=None, model=model, message=message, finish_reason="stop" if whole else "length", usage=usage)
 
 
-def to_usage(tokens_in: int, tokens_out: int, cached: int = 0, kept: int = 0) -> Usage:
-    """Return tokens in and out, with those read from and written to a cache."""
-    return Usage(tokens_in, tokens_out, cache_read_tokens=cached, cache_write_tokens=kept)
-
-
 def estimate_usage(call: Call, text: str = "") -> Usage:
     """Return our own count of a request's tokens."""
-    return to_usage(count_messages(call.model, call.messages), count_text(call.model, text))
+    return Usage(provider.count_messages(call.model, call.messages), provider.count_text(call.model, text))
 
 
 def late_failure(call: Call) -> CallFailed:
@@ -148,7 +134,7 @@ def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
         headers = getattr(response, "headers", {}) if stated else getattr(error, "litellm_response_headers", None) or {}
         wait = _retry_seconds(headers.get("retry-after"), BUSY_SECONDS if status == BUSY else 0.0)
         kind = CallFailed if stated in _FINAL else CallInterrupted
-        return kind(f"{call.model} answered {status}", usage=to_usage(0, 0), status=status, retry_after=wait)
+        return kind(f"{call.model} answered {status}", usage=Usage(0, 0), status=status, retry_after=wait)
     if any(isinstance(cause, ConnectionRefusedError) or "ConnectError" in type(cause).__name__ for cause in causes):
         return CallInterrupted(f"{call.model} cannot be reached")
     name = type(error).__name__
@@ -212,8 +198,8 @@ def _reply_text(choice: Mapping[str, Any]) -> str:
     """Return the text of a choice, or the arguments of its tool calls."""
     message = choice.get("message") or {}
     calls = message.get("tool_calls") or ()
-    return to_text(message.get("content")) or "".join(
-        to_text((call.get("function") or {}).get("arguments")) for call in calls
+    return provider.to_text(message.get("content")) or "".join(
+        provider.to_text((call.get("function") or {}).get("arguments")) for call in calls
     )
 
 
@@ -248,7 +234,8 @@ def _read_usage(call: Call, counts: Mapping[str, Any], text: str) -> Usage:
 
     cached = count("cached_tokens", "cache_read_input_tokens")
     kept = count("cache_creation_tokens", "cache_creation_input_tokens")
-    return to_usage(tokens_in, tokens_out, cached, min(kept, tokens_in - cached))
+    kept = min(kept, tokens_in - cached)
+    return Usage(tokens_in, tokens_out, cache_read_tokens=cached, cache_write_tokens=kept)
 
 
 def _possible_count(said: Any, most: int) -> int | None:
@@ -258,11 +245,11 @@ def _possible_count(said: Any, most: int) -> int | None:
 
 def _arguments(call: Call) -> dict[str, Any]:
     """Return LiteLLM's arguments for a request."""
-    given = connection_arguments(call.model, call.api_base)
-    if is_decision_model(call.model):
+    given = provider.connection_arguments(call.model, call.api_base)
+    if provider.is_decision_model(call.model):
         state, questions = read_questions(call)
         return {**given, "state": state, "questions": questions}
     given = {**call.settings, **given, "messages": list(call.messages)}
-    if needs_cache_marks(call.model):  # the instructions are the same for every question
+    if provider.needs_cache_marks(call.model):  # the instructions are the same for every question
         given["cache_control_injection_points"] = [{"location": "message", "role": "system"}]
     return given
