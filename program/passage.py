@@ -64,6 +64,8 @@ class Passage:
     """Other short fields of the document's front matter or the record."""
     reason: str = ""
     """The way through the graph, or the SELECT, by which it was reached; or empty."""
+    copies: tuple[str, ...] = ()
+    """The ids of the other passages with this text, which this one stands for in a result."""
 
     def rescored(
         self,
@@ -88,6 +90,7 @@ class Passage:
             self.scores if scores is None else scores,
             self.attributes,
             self.reason if reason is None else reason,
+            self.copies,
         )
 
 

@@ -92,6 +92,8 @@ def _answer_question(
         typer.echo(answer.text)
     for citation in answer.citations:
         typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
+        if citation.copies:
+            typer.echo(f"      also {', '.join(citation.copies)}")
         if citation.reason:
             typer.echo(f"      {citation.reason}")
     usage, outcome = answer.usage, f"{answer.outcome} | confidence {answer.confidence:.2f}"
