@@ -84,7 +84,7 @@ def name_copies(passages: Iterable[Passage]) -> dict[str, str]:
 def rank_positions(
     passages: Sequence[Passage], weight: float, k: int, graph: float = 0.0, rerank: float = RERANK
 ) -> list[tuple[int, float]]:
-    """Return the result of `fuse` as positions in `passages` with their scores, copies of a text each by itself."""
+    """Return positions in `passages` in the order of `fuse`, with scores."""
     if k <= 0 or not passages:
         return []
     parts = [p.scores for p in passages]
