@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from program.errors import KnowledgeError
 from program.knowledge.documents import DEPTH, Documents, HybridSearch
@@ -26,11 +23,9 @@ from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import shared_reader
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
-from program.storage import DiskCache, digest_code
 
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
-MAX_BYTES = 200_000_000  # of the file of candidate lists; one takes 10 to 20 kB
 _NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"
 
 
@@ -55,8 +50,7 @@ class Library:
                 twice = f"Two sources have the name {source.name!r}."
                 raise KnowledgeError(twice, "Rename one of them in ragc.toml.")
             self.sources[source.name] = source
-        self._find_pool = lru_cache(MAX_POOLS)(self._read_or_search)
-        self._cache: DiskCache | None = None
+        self._find_pool = lru_cache(MAX_POOLS)(self._search_source)
 
     @classmethod
     def open(
@@ -76,10 +70,6 @@ class Library:
         """
         index = open_index(folder, embedder, settings) if bases else None
         return cls([b.card() for b in bases], index, embedder, extra, reranker)
-
-    def remember_in(self, folder: Path) -> None:
-        """Keep candidates in a file there, too, for other processes."""
-        self._cache = DiskCache(folder / "searched.sqlite", MAX_BYTES)
 
     @property
     def corpus_digest(self) -> str:
@@ -176,29 +166,18 @@ class Library:
     def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         """Return a source's candidates, kept ones where its content cannot change."""
         digest = self.index_digest if name in self._indexed else str(getattr(self.sources[name], "loaded", ""))
-        if not digest:  # it may change under us
-            return self.sources[name].candidates(query, depth, filters)
-        return self._find_pool(query, name, depth, filters, graph, digest)
+        find = self._find_pool if digest else self._search_source  # else it may change under us
+        return find(query, name, depth, filters, graph, digest)
 
-    def _read_or_search(
+    def _search_source(
         self, query: str, name: str, depth: int, filters: Filters, graph: bool, digest: str
     ) -> Sequence[Passage]:
-        """Return the candidates kept on disk, else those of a search, which are kept."""
+        """Return the candidates of a source as it is at this digest, with a reranker's part where there is one."""
         source = self.sources[name]
-        reranker = self.reranker if isinstance(source, Documents) else None
-        asked = (query, name, depth, filters, graph, digest, self.embedder.digest, reranker.name if reranker else "")
-        key = repr((digest_code(Path(__file__).parents[1]), *asked)) if self._cache else ""
-        kept = self._cache.get([key]) if self._cache else {}
-        with suppress(ValueError, TypeError, LookupError, AttributeError):  # not kept, or damaged
-            return tuple(self.unpack_pool(orjson.loads(kept[key])))
-        if isinstance(source, Documents):
-            pool = source.candidates(query, depth, filters, graph=graph)
-        else:
-            pool = source.candidates(query, depth, filters)
-        pool = reranker.rerank(query, pool) if reranker else pool
-        if self._cache:
-            self._cache.put({key: orjson.dumps(self.pack_pool(pool))})
-        return tuple(pool)
+        if not isinstance(source, Documents):
+            return tuple(source.candidates(query, depth, filters))
+        pool = source.candidates(query, depth, filters, graph=graph)
+        return tuple(self.reranker.rerank(query, pool) if self.reranker else pool)
 
     def pack_pool(self, pool: Sequence[Passage]) -> list[Any]:
         """Return of an indexed passage its id, scores and way, of another all."""

@@ -165,9 +165,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     models.reader.remember_in(project.private)
     documents, extra = list_bases(project), open_sources(project, embedder)
     update_index(project, progress)
-    library = open_bases(project, documents, project.private / INDEX, embedder, extra)
-    library.remember_in(project.private)
-    return library
+    return open_bases(project, documents, project.private / INDEX, embedder, extra)
 
 
 def find_project(target: str, artifacts: str | Path | None = None, project: str | Path | None = None) -> Project:

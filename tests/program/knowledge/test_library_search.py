@@ -2,7 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -13,7 +13,6 @@ from rank_bm25 import BM25Okapi
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError, ModelError
-from program.knowledge.documents import Documents
 from program.knowledge.index.build import build_index
 from program.knowledge.index.fusion import RERANKED, STRATEGIES, Reranker, fuse, rank_positions
 from program.knowledge.index.keywords import Keywords
@@ -107,23 +106,6 @@ def test_a_source_that_fails_is_left_out_and_told_unless_all_do(bases, folder, e
     assert told == [("down", "The search provider of down answered with status 500.")]
     with pytest.raises(KnowledgeError, match="status 500"):
         library.search(QUESTION, ["down"])
-
-
-def test_what_was_found_is_kept_on_disk_to_the_bit_and_a_damaged_file_costs_only_the_search(
-    bases, folder, tmp_path, monkeypatch
-):
-    def look(place):
-        library = Library.open(bases, folder, WordEmbedder())
-        library.remember_in(tmp_path / place)
-        return [asdict(p) for p in library.candidates(QUESTION)]
-
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken/searched.sqlite").write_bytes(b"no database " * 100)
-    (tmp_path / "file").write_text("")
-    fresh = look("kept")
-    assert look("broken") == look("file") == fresh
-    monkeypatch.setattr(Documents, "candidates", None)
-    assert look("kept") == fresh
 
 
 def test_a_cache_keeps_bytes_for_every_reader_and_makes_room(tmp_path):
