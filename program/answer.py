@@ -52,6 +52,8 @@ class Citation:
     """The passage's title."""
     reason: str = ""
     """The way through the graph, or the SELECT, by which the passage was reached; or empty."""
+    copies: tuple[str, ...] = ()
+    """The ids of the passages with the same text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,9 @@ class Answer(dspy.Prediction):
             "outcome": self.outcome.value,
             "confidence": round(self.confidence, 4),
             "stopped_by": self.stopped_by.value,
-            "citations": [{k: v for k, v in asdict(c).items() if v or k != "reason"} for c in self.citations],
+            "citations": [
+                {k: v for k, v in asdict(c).items() if v or k not in ("reason", "copies")} for c in self.citations
+            ],
             "degraded": list(self.degraded),
             "path": list(self.trace.path),
             "trace_id": self.trace.id,

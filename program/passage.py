@@ -86,6 +86,8 @@ class Passage:
     """Other short fields of the document's front matter or the record."""
     reason: str = ""
     """The way through the graph, or the SELECT, by which it was reached; or empty."""
+    copies: tuple[str, ...] = ()
+    """The ids of the other passages with this text, which this one stands for in a result."""
 
     def rescored(
         self, score: float, method: str | None = None, scores: _Scores | None = None, reason: str | None = None
@@ -95,7 +97,7 @@ class Passage:
         scores, reason = self.scores if scores is None else scores, self.reason if reason is None else reason
         dated = self.as_of, self.authority, self.superseded_by, self.link
         said = self.id, self.source, self.title, self.text
-        return Passage(*said, score, method or self.method, *dated, scores, self.attributes, reason)
+        return Passage(*said, score, method or self.method, *dated, scores, self.attributes, reason, self.copies)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,8 @@ def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, 
         typer.echo(answer.text)
     for citation in answer.citations:
         typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
+        if citation.copies:
+            typer.echo(f"      also {', '.join(citation.copies)}")
         if citation.reason:
             typer.echo(f"      {citation.reason}")
     calls, seconds = show.count_noun(answer.usage.calls, "model call"), f"{answer.usage.seconds:.2f} s"

@@ -16,6 +16,7 @@ from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.split import order_stratified
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import Advance
+from program.knowledge.index.fusion import name_copies
 from program.loop.rag import AgenticRAG
 from program.settings import UtilitySettings
 
@@ -147,7 +148,8 @@ class Grader:
 
     def __init__(self, program: AgenticRAG, weights: UtilitySettings, relevancy: bool = True) -> None:
         self._weights = weights
-        self._texts = {p.id: p.text for p in program.runtime.library.passages()}
+        passages = program.runtime.library.passages()
+        self._texts, self._copies = {p.id: p.text for p in passages}, name_copies(passages)
         self._embedder = program.runtime.models.embedder
         self._relevancy = relevancy
         self._cascade = program.runtime.models.doubts
@@ -156,7 +158,7 @@ class Grader:
         """Grade one answer."""
         similarity = self._measure_similarity if self._relevancy else None
         text_of = lambda id_: self._texts.get(id_, "")  # noqa: E731
-        return grade_answer(question, answer, self._weights, text_of, similarity, self._cascade)
+        return grade_answer(question, answer, self._weights, text_of, similarity, self._cascade, self._copies)
 
     def _measure_similarity(self, question: str, answer: str) -> float:
         """Return the cosine of question and answer, which stands for relevancy."""

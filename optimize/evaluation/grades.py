@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion
@@ -122,16 +123,18 @@ def grade_answer(
     text_of: Callable[[str], str] | None = None,
     similarity: Callable[[str, str], float] | None = None,
     cascade: bool = False,
+    copies: Mapping[str, str] = MappingProxyType({}),
 ) -> Grade:
     """Grade an answer by the labels of its question.
 
     `text_of` gives a passage's text by id, for `supported`; `similarity` is for relevancy; `cascade` says that a dearer
-    model might have been asked.
+    model might have been asked. `copies` names for a passage the first one with its text: to find it is as good.
     """
     verdict = judge_answer(question, answer.outcome, answer.text)
     support = score_support(answer, text_of) if text_of else None
-    usage, evidence = answer.usage, set(question.evidence)
-    found, kept = len(evidence & set(answer.found)), len(evidence & set(answer.retrieved))
+    usage, of = answer.usage, (question.evidence, answer.found, answer.retrieved)
+    evidence, every, retrieved = ({copies.get(id_, id_) for id_ in ids} for ids in of)
+    found, kept = len(evidence & every), len(evidence & retrieved)
     always, strategies = usage.second_calls + usage.second_avoided, (question.strategy, answer.strategy)
     compare = similarity if answer.outcome == Outcome.ANSWERED else None
     metrics: dict[str, float | None] = {
@@ -142,7 +145,7 @@ def grade_answer(
         "source_f1": _score_f1(question.sources, answer.sources) if question.sources else None,
         "retrieval_recall": found / len(evidence) if evidence else None,
         "context_recall": kept / len(evidence) if evidence else None,
-        "context_precision": kept / max(len(set(answer.retrieved)), 1) if evidence else None,
+        "context_precision": kept / max(len(retrieved), 1) if evidence else None,
         "fact_recall": verdict.fact_share if question.facts else None,
         "answer_precision": verdict.precision,
         "supported": support,

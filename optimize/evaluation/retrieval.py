@@ -15,7 +15,7 @@ from typing import Any
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import DataError
 from program.knowledge.index.build import Advance, IndexSettings, build_index
-from program.knowledge.index.fusion import STRATEGIES
+from program.knowledge.index.fusion import STRATEGIES, name_copies
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library, open_bases
 from program.knowledge.project import Project
@@ -101,12 +101,14 @@ def rank_questions(
     prefix = f"{BASE}/{labelled.corpus.name}#" if labelled.corpus else ""
     sources = list(dict.fromkeys(passage.source for passage in library.passages()))
     library.embedder.encode([BASE])  # loads the model, which is no question's cost
+    first = {id_.removeprefix(prefix): one.removeprefix(prefix) for id_, one in name_copies(library.passages()).items()}
     ranked = []
     for n, (id_, question) in enumerate(labelled.questions.items(), 1):
         began = time.perf_counter()
         found = library.search(question, sources, k=k, weight=weight, graph=graph)
         elapsed = 1000 * (time.perf_counter() - began)
-        ranked.append(Ranked([p.id.removeprefix(prefix) for p in found], labelled.judged[id_], elapsed))
+        judged = {first.get(key, key): gain for key, gain in labelled.judged[id_].items()}
+        ranked.append(Ranked([first[p.id.removeprefix(prefix)] for p in found], judged, elapsed))
         if progress:
             progress(n, len(labelled.questions))
     return ranked

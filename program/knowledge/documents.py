@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from program.knowledge.index.fusion import STRATEGIES, TEXT_METHODS, WEIGHT, fuse, rank_positions
+from program.knowledge.index.fusion import STRATEGIES, TEXT_METHODS, WEIGHT, fuse, name_copies, rank_positions
 from program.knowledge.index.graph_search import GraphScores, score_passages
 from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import Floats, best_rows
@@ -15,6 +15,7 @@ from program.models.embedded.encoder import Embedder
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
 
 DEPTH = 60  # how many passages each of dense and keyword search brings to the pool; the graph brings half as many
+MOST_COPIES = 10  # times the depth that is searched where an index holds texts several times
 MAX_WALKS = 32  # questions whose walk is kept: the bases of a project are searched one after the other for each
 
 
@@ -25,6 +26,8 @@ class HybridSearch:
         self.index = index
         self.embedder = embedder
         self._titles = [p.title for p in index.passages]
+        self._first = list(name_copies(index.passages).values())
+        self._repeats = len(self._first) - len(set(self._first))
         self._walk_graph = lru_cache(MAX_WALKS)(self._score_graph)
 
     def find_candidates(self, query: str, depth: int, base: str, filters: Filters, graph: bool) -> list[Passage]:
@@ -51,9 +54,20 @@ class HybridSearch:
     def _find_by_text(
         self, query: str, vector: Floats, depth: int, base: str | None = None, filters: Filters = NO_FILTERS
     ) -> dict[int, None]:
-        """Return the rows that dense search finds, then those that only keyword search does."""
-        nearest = self.index.vectors.search(vector, depth, base, filters)
-        return dict.fromkeys((*nearest, *self.index.lexical.search(query, depth, base, filters)))
+        """Return the rows of `depth` texts that dense search finds, then those that only keyword search does."""
+        deep = min(depth + self._repeats, MOST_COPIES * depth)
+        nearest = self.index.vectors.search(vector, deep, base, filters)
+        matching = self.index.lexical.search(query, deep, base, filters)
+        return dict.fromkeys((*self._cut_texts(nearest, depth), *self._cut_texts(matching, depth)))
+
+    def _cut_texts(self, rows: Sequence[int], depth: int) -> Sequence[int]:
+        """Return the first rows, as many as hold `depth` texts, with all copies among them."""
+        seen: set[str] = set()
+        for n, row in enumerate(rows):
+            seen.add(self._first[row])
+            if len(seen) > depth:
+                return rows[:n]
+        return rows
 
     def _score_rows(self, query: str, vector: Floats, rows: Collection[int]) -> dict[int, dict[str, float]]:
         """Return the dense and the keyword part of each row."""

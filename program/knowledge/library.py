@@ -187,21 +187,18 @@ class Library:
     def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         """Return a source's candidates, kept ones where its content cannot change."""
         digest = self.index_digest if name in self._indexed else str(getattr(self.sources[name], "loaded", ""))
-        if not digest:  # it may change under us
-            return self.sources[name].candidates(query, depth, filters)
-        return self._find_pool(query, name, depth, filters, graph, digest)
+        find = self._find_pool if digest else self._search_source  # else it may change under us
+        return find(query, name, depth, filters, graph, digest)
 
     def _search_source(
         self, query: str, name: str, depth: int, filters: Filters, graph: bool, digest: str
     ) -> Sequence[Passage]:
-        """Return a source's candidates, reranked where they are documents; `digest` is that of its content."""
+        """Return the candidates of a source as it is at this digest, with a reranker's part where there is one."""
         source = self.sources[name]
-        reranker = self.reranker if isinstance(source, Documents) else None
-        if isinstance(source, Documents):
-            pool = source.candidates(query, depth, filters, graph=graph)
-        else:
-            pool = source.candidates(query, depth, filters)
-        return tuple(reranker.rerank(query, pool) if reranker else pool)
+        if not isinstance(source, Documents):
+            return tuple(source.candidates(query, depth, filters))
+        pool = source.candidates(query, depth, filters, graph=graph)
+        return tuple(self.reranker.rerank(query, pool) if self.reranker else pool)
 
     def pack_pool(self, pool: Sequence[Passage]) -> list[Any]:
         """Return of an indexed passage its id, scores and way, of another all."""

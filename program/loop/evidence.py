@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import combinations, zip_longest
 
-from program.knowledge.index.fusion import WEIGHT, fuse, rank_positions
+from program.knowledge.index.fusion import WEIGHT, fold_copies, fuse, rank_positions
 from program.loop.policy import Tuning
 from program.loop.state import Conflict, Key, State
 from program.models.text import WORD, split_pieces
@@ -178,7 +178,7 @@ def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, fl
         youth = _measure_youth(pool)
         ranked = [(at, score + tuning.recency * youth[at]) for at, score in ranked]
     elif not (tuning.stale_penalty or tuning.informal_penalty or (tuning.base_prior and prior)):
-        return [pool[at].rescored(score) for at, score in ranked[: tuning.k]]
+        return [passage.rescored(score) for passage, score in fold_copies(pool, ranked, tuning.k)]
 
     def adjust(passage: Passage, score: float) -> float:
         gain = tuning.base_prior * prior.get(passage.source, 0.0)
@@ -186,7 +186,7 @@ def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, fl
         return score + (gain - stale - (tuning.informal_penalty if passage.authority <= INFORMAL else 0.0))
 
     ranked = _sort_positions(pool, [(at, adjust(pool[at], score)) for at, score in ranked])
-    return [pool[at].rescored(score) for at, score in ranked[: tuning.k]]
+    return [passage.rescored(score) for passage, score in fold_copies(pool, ranked, tuning.k)]
 
 
 def _sort_positions(pool: Sequence[Passage], scored: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:

@@ -273,7 +273,7 @@ def cite_passages(answer: str, passages: Sequence[Passage]) -> tuple[str, tuple[
     numbering = MarkNumbering(len(passages))
     text = (numbering.feed(answer) + numbering.rest()).strip()
     cited = [(n, passages[old - 1]) for old, n in numbering.order.items()]
-    return text, tuple(Citation(n, p.source, p.id, p.title, p.reason) for n, p in cited)
+    return text, tuple(Citation(n, p.source, p.id, p.title, p.reason, p.copies) for n, p in cited)
 
 
 def trace_claims(answer: str, passages: Sequence[Passage], least: float) -> list[Claim]:

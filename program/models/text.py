@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from textwrap import shorten
 from typing import Any, NamedTuple
 
@@ -15,6 +16,9 @@ import snowballstemmer
 
 # A number with its points and commas is one word (4.50, 3.8), so is a word with its apostrophe.
 WORD = re.compile(r"\d+(?:[.,]\d+)+|\w+(?:'\w+)*")
+_CJK = re.compile(r"[々〆〇ぁ-ゖゝ-ヺー-ヿㇰ-ㇿ㐀-䶿一-鿿가-힣豈-\ufaffｦ-ﾟ\U00020000-\U0003134f]+")
+"""A run of Han, kana or Hangul."""
+_MAY_BE_CJK = re.compile("[\u3005-\U0003134f]")  # several times as fast
 STOP_WORDS = frozenset(
     """a about above after again all also am an and any are as at be because been before being below between
     both but by can could did do does doing down during each few for from further had has have having he her
@@ -58,9 +62,18 @@ PIECES_KEPT = 20_000  # of the passages read last
 
 
 def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
-    """Return a text's words in order, lower case, stemmed, without function words."""
-    found = WORD.findall(unicodedata.normalize("NFC", text).lower().replace("’", "'"))
+    """Return a text's words in order, lower case, stemmed, without function words.
+
+    Of Chinese, Japanese and Korean, whose words no space parts, each character and each pair of neighbours is a word.
+    """
+    text = unicodedata.normalize("NFC", text).lower().replace("’", "'")
+    found = WORD.findall(_CJK.sub(_part_run, text) if _MAY_BE_CJK.search(text) else text)
     return [stem_word(w) if stem and not w.isdigit() else w for w in found if keep_stop_words or w not in STOP_WORDS]
+
+
+def _part_run(run: re.Match[str]) -> str:
+    """Return the characters and the pairs of neighbours of a run, a space around each."""
+    return f" {' '.join([*run[0], *map(''.join, pairwise(run[0]))])} "
 
 
 _STEMMER, _stemming = snowballstemmer.stemmer("english"), threading.Lock()

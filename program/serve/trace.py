@@ -125,7 +125,7 @@ class SpanLog:
         attributes: dict[str, Any] = {
             "openinference.span.kind": "CHAIN",
             "gen_ai.operation.name": "invoke_workflow",
-            "gen_ai.workflow.name": answer.version or "ragc",
+            "gen_ai.agent.name": answer.version or "ragc",
             "gen_ai.usage.input_tokens": answer.usage.tokens_in,
             "gen_ai.usage.output_tokens": answer.usage.tokens_out,
             "ragc.trace_id": answer.trace.id,

@@ -64,6 +64,10 @@ def test_a_grade_tells_each_part_its_labels_allow():
         "supported": 0.5,  # GBP 5 is not what the second passage says
     }
     assert metrics["routing_accuracy"] == 0.0  # a base too many
+    same = {"billing/b.md#x": "billing/a.md#x", "billing/a.md#x": "billing/a.md#x"}
+    elsewhere = REFUND.model_copy(update={"evidence": tuple(i.replace("a.md#x", "b.md#x") for i in REFUND.evidence)})
+    assert elsewhere.evidence != REFUND.evidence
+    assert grade_answer(elsewhere, answer, WEIGHTS, texts.__getitem__, copies=same).metrics == metrics
     unlabelled = grade_answer(VAGUE, Answer(text="Which?", outcome=Outcome.CLARIFY), WEIGHTS).metrics
     without = ("routing_accuracy", "retrieval_recall", "answer_precision", "sentences")
     assert [unlabelled[name] for name in without] == [None] * 4

@@ -90,6 +90,7 @@ def test_a_question_is_a_span_with_its_steps_inside(spans):
     SpanLog().emit_spans(told)
     *steps, whole = spans()
     assert whole.attributes["gen_ai.operation.name"] == "invoke_workflow"
+    assert whole.attributes["gen_ai.agent.name"] == (told.version or "ragc")
     assert whole.attributes["ragc.trace_id"] == told.trace.id
     assert whole.attributes["gen_ai.usage.input_tokens"] == 10
     assert {step.parent.span_id for step in steps} == {whole.context.span_id}

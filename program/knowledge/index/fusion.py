@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from operator import add
 from typing import Any
@@ -30,7 +31,7 @@ def fuse(
 ) -> list[Passage]:
     """Return the best `k` passages, best first, with `score` in [0, 1] and `method`.
 
-    Ties are broken by id. `weight` in [0, 1] is the share of the dense part.
+    Copies of a text count as one passage. Ties are broken by id. `weight` in [0, 1] is the share of the dense part.
 
     The score is weight * dense + (1 - weight) * keyword, each min-max normalised over the passages given; a part that a
     passage lacks counts as the lowest (Bruch et al. 2022, arXiv 2210.11934).
@@ -42,14 +43,45 @@ def fuse(
     A passage with neither dense nor keyword part keeps its source's own score, clipped to [0, 1]. `method` becomes
     `dense`, `keyword` or `both` by the parts above; `graph`, `sql` and `web` stay.
     """
-    ranked = rank_positions(passages, weight, k, graph, rerank)
-    return [passages[at].rescored(score, _method_of(passages[at])) for at, score in ranked]
+    ranked = rank_positions(passages, weight, len(passages), graph, rerank)
+    return [found.rescored(score, _method_of(found)) for found, score in fold_copies(passages, ranked, k)]
+
+
+def fold_copies(
+    passages: Sequence[Passage], ranked: Sequence[tuple[int, float]], k: int
+) -> list[tuple[Passage, float]]:
+    """Return the first `k` passages of a ranking, one a text, with their scores.
+
+    It is the best of each text, and names the others as its `copies`.
+    """
+    if len({passage.text for passage in passages}) == len(passages):
+        return [(passages[at], score) for at, score in ranked[: max(k, 0)]]
+    texts: dict[Hashable, list[tuple[Passage, float]]] = {}
+    for at, score in ranked:
+        texts.setdefault(copy_key(passages[at]), []).append((passages[at], score))
+    best = list(texts.values())[: max(k, 0)]
+    return [(replace(found, copies=tuple(p.id for p, _ in others)), score) for (found, score), *others in best]
+
+
+def copy_key(passage: Passage) -> Hashable:
+    """Return what copies of a text have in common.
+
+    No copy is the same text under another heading of a document, of another date or authority, or superseded.
+    """
+    headings = passage.title.partition(" > ")[2]
+    return passage.text, headings, passage.as_of, passage.authority, bool(passage.superseded_by)
+
+
+def name_copies(passages: Iterable[Passage]) -> dict[str, str]:
+    """Return by passage id the id of the first passage with that text."""
+    first: dict[Hashable, str] = {}
+    return {passage.id: first.setdefault(copy_key(passage), passage.id) for passage in passages}
 
 
 def rank_positions(
     passages: Sequence[Passage], weight: float, k: int, graph: float = 0.0, rerank: float = RERANK
 ) -> list[tuple[int, float]]:
-    """Return the result of `fuse` as positions in `passages` with their scores."""
+    """Return positions in `passages` in the order of `fuse`, with scores."""
     if k <= 0 or not passages:
         return []
     parts = [p.scores for p in passages]
@@ -111,13 +143,12 @@ class Reranker:
 
     def rerank(self, question: str, pool: Sequence[Passage]) -> list[Passage]:
         """Return the pool, its RERANKED best with a `rerank` part. Raises `ModelError`."""
-        best = [at for at, _ in rank_positions(pool, WEIGHT, RERANKED, graph=GRAPH)]
+        best = [passage for passage, _ in fold_copies(pool, rank_positions(pool, WEIGHT, len(pool), GRAPH), RERANKED)]
         if not best:
             return list(pool)
-        read = dict(zip(best, self._score(question, [pool[at] for at in best]), strict=True))
+        read = dict(zip((passage.id for passage in best), self._score(question, best), strict=True))
         return [
-            p.rescored(p.score, None, {**p.scores, "rerank": float(read[at])}) if at in read else p
-            for at, p in enumerate(pool)
+            p.rescored(p.score, None, {**p.scores, "rerank": float(read[p.id])}) if p.id in read else p for p in pool
         ]
 
     def _score(self, question: str, passages: Sequence[Passage]) -> list[float]:

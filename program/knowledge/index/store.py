@@ -32,7 +32,7 @@ from program.storage import digest_file, write_whole
 if TYPE_CHECKING:
     from program.knowledge.index.qdrant import QdrantKeywords, QdrantVectors
 
-FORMAT = 6
+FORMAT = 7
 CURRENT = "current.json"
 MEND = "Run: ragc index PROJECT"
 _FIELDS = ("id", "source", "title", "text", "method", "as_of", "authority", "superseded_by", "link", "attributes")

@@ -2,6 +2,8 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import date
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from program.knowledge.index.keywords import Keywords
 from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.knowledge.testing import SourceConformance
+from program.loop.evidence import rank_pool
+from program.loop.policy import Policy
 from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
 from program.storage import DiskCache
@@ -162,7 +166,7 @@ def ids(passages):
     return [p.id for p in passages]
 
 
-TERM = st.sampled_from([*"abcdefgh", "é", "日本"])
+TERM = st.sampled_from([*"abcdefgh", "é", "鍵"])
 CORPUS = st.lists(st.lists(TERM, max_size=12), min_size=1, max_size=20).filter(any)
 
 
@@ -175,7 +179,10 @@ def test_scores_are_those_of_rank_bm25(corpus, query):
 def test_words_are_stems_in_any_script_with_numbers_whole_and_without_function_words():
     assert split_words("The company’s LOCKS locked at 4.50, v3.8") == ["compani", "lock", "lock", "4.50", "v3", "8"]
     assert split_words("Größe Ärger") == split_words("größe A\u0308rger")
-    assert split_words("日本語 鍵") == ["日本語", "鍵"]
+    assert split_words("日本語 鍵") == ["日", "本", "語", "日本", "本語", "鍵"]
+    assert split_words("iPhone用の1,200円, 요금은") == [
+        *("iphon", "用", "の", "用の", "1,200", "円", "요", "금", "은", "요금", "금은"),
+    ]
     assert split_words("What is the refund?", keep_stop_words=True) == ["what", "is", "the", "refund"]
     assert Keywords.from_texts(["the lock", "a key", "a door"]).scores("the").tolist() == [0, 0, 0]
     assert Keywords.from_texts(["", "..."]).scores("lock").tolist() == [0.0, 0.0]
@@ -186,12 +193,24 @@ def test_words_are_stems_in_any_script_with_numbers_whole_and_without_function_w
     assert found[:400] == found[400:] == [split_words(t) for t in texts]
 
 
+CJK = st.text("東京都の料金は円時間カタカナー한국어요금韩國語", min_size=1, max_size=12)
+
+
+@given(CJK, CJK, CJK, st.sampled_from(["", " ", "。", "2400", "iPhone"]))
+def test_what_stands_in_a_text_that_no_space_parts_is_found_by_any_stretch_of_it(before, asked, after, between):
+    text = f"{before}{between}{asked}{after}"
+    assert {*split_words(asked)} <= {*split_words(text)}
+    others = ["今日は晴れです", "the fee is 5", "가나다"]
+    scores = Keywords.from_texts([text, *others] * 4).scores(asked)
+    assert scores[0] == max(scores) and scores[0] > scores[2]
+
+
 PART = st.floats(-1, 1, allow_subnormal=False)
 SCORES = st.fixed_dictionaries({}, optional={"dense": PART, "keyword": st.floats(0, 40, allow_subnormal=False)})
 
 
 def passage(id, scores, method="dense", score=0.0):
-    return Passage(id, "s", "t", "x", score, method, scores=scores)
+    return Passage(id, "s", "t", f"text {id}", score, method, scores=scores)
 
 
 POOL = [
@@ -230,6 +249,56 @@ def test_results_are_the_first_k_of_one_order_in_zero_to_one_whatever_the_order_
     assert [(pool[at].id, score) for at, score in positions] == [(p.id, p.score) for p in found]
     random.shuffle(pool)
     assert fuse(pool, weight, k) == found
+
+
+TEXTS = st.lists(st.tuples(SCORES, st.sampled_from(["one", "two", "three", "four"])), max_size=30)
+
+
+@given(TEXTS, st.floats(0, 1), st.integers(1, 6))
+def test_copies_of_a_text_count_as_one_passage_the_best_of_them_before_k_is_cut(parts, weight, k):
+    pool = [Passage(f"p{n:03}", "s", "t", text, scores=scores) for n, (scores, text) in enumerate(parts)]
+    found, every = fuse(pool, weight, k), fuse([replace(p, text=p.id) for p in pool], weight, 30)
+    assert len(found) == min(k, len({p.text for p in pool}))
+    texts = {p.id: p.text for p in pool}
+    for one in found:
+        same = [p for p in every if texts[p.id] == one.text]
+        assert (one.id, one.score, one.copies) == (same[0].id, same[0].score, tuple(p.id for p in same[1:]))
+    assert ids(found) == [p.id for p in every if p.id in ids(found)]
+    tuning = replace(
+        Policy().tuning(), k=k, dense_weight=weight, document_weight=0.0, graph_weight=0.0, stale_penalty=0.0
+    )
+    assert [(p.id, p.copies) for p in rank_pool(pool, tuning)] == [(p.id, p.copies) for p in found]
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({"title": "Kettle > Price"}, 1),
+        ({"title": "Lamp > Price"}, 1),
+        ({"title": "Kettle > Refunds"}, 2),
+        ({"title": "Kettle > Price", "as_of": date(2026, 1, 1)}, 2),
+        ({"title": "Kettle > Price", "superseded_by": "docs/c.md"}, 2),
+        ({"title": "Kettle > Price", "authority": 1}, 2),
+    ],
+)
+def test_the_same_text_of_another_heading_date_or_authority_is_no_copy(fields, count):
+    one = Passage("docs/a.md#x", "docs", "Kettle > Price", "It is open.", scores={"dense": 0.5})
+    assert len(fuse([one, replace(one, id="docs/b.md#x", **fields)], 0.5, 8)) == count
+
+
+def test_a_text_that_stands_on_a_hundred_pages_leaves_room_for_the_others(tmp_path, embedder):
+    banner = "Call the office for the price of a parcel, the price of a lamp or any price."
+    for n in range(100):
+        (tmp_path / f"p{n:03}.md").write_text(f"# Page\n## Contact\n{banner}\n")
+    (tmp_path / "x.md").write_text("# Parcels\nA parcel to an island has a price of 7 euros.\n")
+    bases = [BaseSpec("docs", path=tmp_path)]
+    build_index(bases, tmp_path / "index", WordEmbedder())
+    library = Library.open(bases, tmp_path / "index", embedder)
+    pool = library.candidates("What is the price of a parcel?", depth=20)
+    assert "docs/x.md#parcels" in ids(pool)
+    found = library.search("What is the price of a parcel?", k=2)
+    assert ids(found) == ["docs/p000.md#contact", "docs/x.md#parcels"]
+    assert found[0].copies == tuple(f"docs/p{n:03}.md#contact" for n in range(1, 100))
 
 
 def test_a_cross_encoder_reads_the_best_of_the_pool(tmp_path):

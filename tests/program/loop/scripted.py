@@ -25,15 +25,18 @@ REPLIES = {
 }
 
 
-def passage(id, text="text", dense=0.8, **fields):
-    """A passage whose base is the beginning of its id, and whose title is its id."""
+def passage(id, text="", dense=0.8, **fields):
+    """A passage whose base is the beginning of its id, whose title is its id, and whose text is its own."""
     scores = {"dense": dense, "keyword": dense}
+    text = text or f"text {id}"
     return Passage(id, id.split("/", maxsplit=1)[0], fields.pop("title", id), text, scores=scores, **fields)
 
 
 STATED = "Text 0, text 1, "  # what the scripted answer says
 POOL = [
-    passage(f"{base}/a.md#{n}", f"{STATED}text {n}", 0.9 - n / 10) for base in ("product", "billing") for n in range(3)
+    passage(f"{base}/a.md#{n}", f"{STATED}text {n}{dot}", 0.9 - n / 10)
+    for base, dot in (("product", "."), ("billing", ""))
+    for n in range(3)
 ]
 
 

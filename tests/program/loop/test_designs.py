@@ -17,8 +17,8 @@ DOCS = [SourceCard("docs", "documents", "rules"), SourceCard("news", "web", "dat
 OLD = passage("docs/old.md#a", "Refunds are paid within 14 days of delivery.", 0.9, as_of=date(2024, 3, 1))
 NEW = passage("docs/new.md#b", "Refunds are paid within 30 days of delivery.", 0.8, as_of=date(2026, 3, 1))
 WORDS = "Text 0. Text 1. Sure thing. Rare. Made up."  # all that the scripted writer says, true or not
-OTHER = passage("docs/other.md#c", WORDS)
-PAIR = [passage("docs/consumer.md#a", WORDS, 0.9), passage("docs/enterprise.md#b", WORDS, 0.8)]
+OTHER = passage("docs/other.md#c", f"{WORDS} c")
+PAIR = [passage("docs/consumer.md#a", f"{WORDS} a", 0.9), passage("docs/enterprise.md#b", f"{WORDS} b", 0.8)]
 
 
 def design(preset, *, pool, cards=DOCS, knobs=None, **replies):

@@ -105,7 +105,7 @@ def test_an_address_that_only_looks_like_the_projects_own_is_not_known(address):
 
 def test_a_citation_before_a_remark_in_brackets_is_no_link():
     text = "It costs GBP 5. [1] (another source says otherwise) [2](http://evil.example/x)"
-    stated = [passage(f"product/{n}", "It costs GBP 5. Another source says otherwise.") for n in range(2)]
+    stated = [passage(f"product/{n}", f"It costs GBP 5. Another source says otherwise. {n}") for n in range(2)]
     answer = Scripted(pool=stated, replies={"answer": text}, ground=0)("What does it cost?")
     assert answer.text == "It costs GBP 5. [1] (another source says otherwise) [2]"
     assert len(answer.citations) == 2
