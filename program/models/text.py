@@ -285,8 +285,8 @@ def _quote_cells(cells: list[str], at: int) -> Iterator[Piece]:
 def _sentence_places(text: str) -> tuple[tuple[int, int], ...]:
     """Return where the sentences of a paragraph stand.
 
-    None ends behind a number before a month, behind a short word before a number, nor after one word alone: what is cut
-    too late is quoted whole, what is cut too early is quoted wrongly.
+    None ends behind a number before a month, nor behind a short word before a number: what is cut too late is quoted
+    whole, what is cut too early is quoted wrongly.
     """
     from nupunkt import sent_spans
 
@@ -305,9 +305,8 @@ def _goes_on(before: str, after: str) -> bool:
     """Tell whether two texts are one sentence that was cut behind a number or an abbreviation."""
     if (_ORDINAL.search(before) and _MONTH.match(after)) or _ABBREVIATION.search(before):
         return True
-    if _SHORT_WORD.search(before) and (after[0].isdigit() or after[0].islower()):
-        return True
-    return before.endswith(".") and " " not in before
+    short = _SHORT_WORD.search(before) or (before.endswith(".") and " " not in before)
+    return bool(short) and (after[0].isdigit() or after[0].islower())
 
 
 @lru_cache(maxsize=4096)
