@@ -298,11 +298,6 @@ class UtilitySettings(TomlTable):
                 raise ValueError(f"{better} ({name} = {value:g})")
         return self
 
-    @property
-    def best(self) -> float:
-        """The most that an answer can be worth; there is no least, for calls may be many."""
-        return max(self.correct, 0.0)
-
 
 class LabelledSettings(TomlTable):
     """The labelled questions."""

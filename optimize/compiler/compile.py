@@ -236,7 +236,7 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> T
     programs = [opened.first.plain(), opened.parent, final]
     weights = opened.project.settings.utility
     asked = [(Grader(program, weights), session.replay(program).answer_all) for program in programs]
-    plain, before, after = evaluate_side_by_side(asked, opened.parts["test"], weights.best, session.advance)
+    plain, before, after = evaluate_side_by_side(asked, opened.parts["test"], session.advance)
     return TestReport(plain, before, after, looks)
 
 

@@ -86,7 +86,7 @@ def _evaluate(
 ) -> list[Evaluation]:
     weights = project.settings.utility
     arms = [(Grader(program, weights), ask) for program, ask in zip(programs, asking, strict=True)]
-    return evaluate_side_by_side(arms, questions, weights.best, progress)
+    return evaluate_side_by_side(arms, questions, progress)
 
 
 def read_replies(file: Path) -> dict[bytes, Entry]:

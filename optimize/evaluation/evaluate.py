@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,8 +29,6 @@ class Evaluation:
     grades: tuple[Grade, ...]  # the graded answers, in the order of the questions
     seconds: tuple[float, ...] = ()
     failed: tuple[str, ...] = field(default=())  # the questions whose grading failed, and why
-    best: float = math.inf
-    """The highest utility there can be."""
 
     def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Interval | None:
         """Return the mean of a metric over the questions that have it, if any."""
@@ -40,8 +37,7 @@ class Evaluation:
         if not pairs:
             return None
         values, topics = zip(*pairs, strict=True)
-        within = (-math.inf, self.best) if metric == "utility" else RANGES.get(metric, ANY)
-        return mean_interval(values, topics, proportion=metric in PROPORTIONS, within=within)
+        return mean_interval(values, topics, proportion=metric in PROPORTIONS, within=RANGES.get(metric, ANY))
 
     def metrics(self) -> dict[str, Any]:
         """Return every metric's estimate, as `ragc eval --json` prints it."""
@@ -97,7 +93,7 @@ def evaluate(
     """Ask every question and grade the answers."""
     weights = weights or UtilitySettings()
     arm = Grader(program, weights), lambda asked: [program(question) for question in asked]
-    return evaluate_side_by_side([arm], questions, weights.best, progress, together=1)[0]
+    return evaluate_side_by_side([arm], questions, progress, together=1)[0]
 
 
 Grading = Callable[[LabelledQuestion, Any], Grade]
@@ -107,17 +103,15 @@ Asking = Callable[[Sequence[str]], Sequence[Any]]
 def evaluate_side_by_side(
     arms: Sequence[tuple[Grading, Asking]],
     questions: Sequence[LabelledQuestion],
-    best: float = math.inf,
     progress: Advance = lambda done, of: None,
     together: int = TOGETHER,
 ) -> list[Evaluation]:
     """Ask several programs the same questions; return one evaluation each.
 
-    Each arm is a grader and what answers, `together` questions at a time: a program or a replay of it. `best` is the
-    highest utility there can be. The questions are asked in an order that speaks for all topics wherever a cap cuts it.
-    A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are the
-    questions not answered by all. No model's reply is remembered from one program for the next: each pays for its own.
-    Raises `DataError` when there is no question.
+    Each arm is a grader and what answers `together` questions at a time. The questions are asked in an order that
+    speaks for all topics wherever a cap cuts it. A question whose grading raises is left out for all and named in
+    `failed`; when a cap is reached, so are those not answered by all. No model's reply is remembered from one program
+    for the next: each pays for its own. Raises `DataError` when there is no question.
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
@@ -138,7 +132,7 @@ def evaluate_side_by_side(
     rows = [graded[n] for n in sorted(graded)]
     broken = tuple(failed[n] for n in sorted(failed))
     return [
-        Evaluation(tuple(row[arm][0] for row in rows), tuple(row[arm][1] for row in rows), broken, best)
+        Evaluation(tuple(row[arm][0] for row in rows), tuple(row[arm][1] for row in rows), broken)
         for arm in range(len(arms))
     ]
 

@@ -101,7 +101,7 @@ def mean_interval(
     Graubard 1998, Survey Methodology 24:193). Raises `DataError` when there is no value.
     """
     data = _require_finite(values)
-    mean, n = float(data.mean()), len(data)
+    mean, n = float(data.mean().clip(data.min(), data.max())), len(data)  # a sum of equal numbers is rounded
     spread = _measure_spread(data, groups)
     if not spread.freedom:
         return Interval(mean, *ANY, n)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from optimize.labelled.dataset import MIN_UNITS, SPLITS, LabelledQuestion, Outcome, Unread
-from optimize.labelled.leaks import Link, Pair, link_questions
+from optimize.labelled.leaks import Link, link_questions
 from optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, ProjectTables, read_corpus
 from optimize.labelled.shortcuts import Shortcut, find_shortcuts
 from optimize.labelled.split import split_questions
@@ -93,10 +93,10 @@ def check_questions(
             )
     links, divided = link_questions(tuple(questions)), split_questions(questions)
     where = {question.id: split for split, part in divided.items() for question in part}
-    report.errors.extend(_find_contradictions(links.pairs))
+    report.errors.extend(_find_contradictions(links.near))
     report.errors.extend(_find_leaks(links.binding, where))
     report.warnings.extend(_find_leaks(links.loose, where))
-    report.warnings.extend(_find_repeats(links.pairs))
+    report.warnings.extend(_find_repeats(links.near))
     if questions and not unread:
         report.warnings.extend(find_shortages(parts or divided))
         report.shortcuts.extend(find_shortcuts(parts or divided))
@@ -187,23 +187,21 @@ def _find_leaks(links: Iterable[Link], where: Mapping[str, str]) -> Iterator[Dat
             yield _point_at(link.other, what, mend)
 
 
-def _find_contradictions(pairs: Iterable[Pair]) -> Iterator[DataFinding]:
+def _find_contradictions(links: Iterable[Link]) -> Iterator[DataFinding]:
     """Yield questions in the very words of another one that has another outcome."""
-    for pair in pairs:
-        one, two = pair.first, pair.other
-        if pair.equal and one.outcome and two.outcome and one.outcome != two.outcome:
-            what = (
-                f"its outcome is {two.outcome}, but that of the same question {one.id}, line {one.line}, {one.outcome}."
-            )
+    for link in links:
+        one, two = link.first, link.other
+        if link.equal and one.outcome and two.outcome and one.outcome != two.outcome:
+            what = f"it is {two.outcome}, but the same question, {one.id} in line {one.line}, is {one.outcome}."
             yield _point_at(two, what, "Correct one of the two outcomes, or drop one of the questions.")
 
 
-def _find_repeats(pairs: Iterable[Pair]) -> Iterator[DataFinding]:
+def _find_repeats(links: Iterable[Link]) -> Iterator[DataFinding]:
     """Yield questions in the words, and with the labels, of another of their split."""
     seen = set()
-    for pair in pairs:
-        one, two = ((q.split, q.outcome, {*q.alternatives}, {*q.evidence}) for q in (pair.first, pair.other))
-        if pair.repeats and one == two and pair.other.id not in seen:
-            seen.add(pair.other.id)
-            what = f"it is nearly the question {pair.first.id}, with the same labels: {pair.first.question!r}."
-            yield _point_at(pair.other, what, "Drop one of them, or ask for something else.")
+    for link in links:
+        one, two = ((q.split, q.outcome, {*q.alternatives}, {*q.evidence}) for q in (link.first, link.other))
+        if link.repeats and one == two and link.other.id not in seen:
+            seen.add(link.other.id)
+            what = f"it is nearly the question {link.first.id}, with the same labels: {link.first.question!r}."
+            yield _point_at(link.other, what, "Drop one of them, or ask for something else.")

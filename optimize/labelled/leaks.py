@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -23,63 +24,57 @@ _ROWS = 256  # questions compared at a time, so that memory stays small
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Two questions in nearly the same words."""
-
-    first: LabelledQuestion
-    other: LabelledQuestion
-    repeats: bool  # whether nearly all words of both are shared, and not only those of the shorter one
-    equal: bool  # whether all words are the same, in the same order
-
-    @property
-    def labels_differ(self) -> bool:
-        """Whether a label that both have differs: the outcome, or facts or evidence with nothing in common."""
-        one, two = self.first, self.other
-        facts = ({normalise_text(s) for fact in q.alternatives for s in fact} for q in (one, two))
-        labels = (({one.outcome} - {None}, {two.outcome} - {None}), facts, ({*one.evidence}, {*two.evidence}))
-        return any(a and b and a.isdisjoint(b) for a, b in labels)
-
-
-@dataclass(frozen=True, slots=True)
 class Link:
-    """Two questions, and what they share: a topic, a passage or their words."""
+    """Two questions, and what they share: a topic, a passage, or most words of the shorter one."""
 
     first: LabelledQuestion
     other: LabelledQuestion
     shared: str
+    repeats: bool = False  # whether both have nearly the same words
+    equal: bool = False  # whether both have the very same words
 
 
-@dataclass(frozen=True, slots=True)
-class Links:
-    """What binds the questions of a set."""
+class Links(NamedTuple):
+    """What links the questions of a set."""
 
-    pairs: tuple[Pair, ...]  # all questions that are near to each other
-    binding: tuple[Link, ...]  # those that one split must hold
-    loose: tuple[Link, ...]  # shared passages that bind nothing: with them there were fewer groups than splits
+    near: tuple[Link, ...]  # questions that share words, bound or not
+    binding: tuple[Link, ...]  # questions that one split must hold
+    loose: tuple[Link, ...]  # shared passages that bind nothing: else there were fewer groups than splits
     groups: tuple[tuple[LabelledQuestion, ...], ...]  # the questions by what binds them
 
 
 @lru_cache(maxsize=4)
 def link_questions(questions: tuple[LabelledQuestion, ...], by_words: bool = True) -> Links:
-    """Return what binds questions to each other; their words only where asked for.
+    """Return what links questions; their words only where asked for.
 
     Passages of evidence (an id with '#') bind unless only with them there are fewer groups than splits: a passage in
     two splits is better than a split without a question.
     """
-    pairs = tuple(find_pairs(questions)) if by_words else ()
-    binding = [*_find_shared((q, f"the topic {q.topic!r}") for q in questions if q.topic)]
-    alike = (pair for pair in pairs if pair.equal or not pair.labels_differ)
-    binding += (Link(pair.first, pair.other, f"nearly the question {pair.first.question!r}") for pair in alike)
-    cited = ((q, f"the evidence {id_!r}") for q in questions for id_ in q.evidence if "#" in id_)
-    passages = list(_find_shared(cited))
-    groups, without = _group(questions, [*binding, *passages]), _group(questions, binding)
+    near = tuple(_find_near(questions)) if by_words else ()
+    topics = _find_shared((question, f"the topic {question.topic!r}") for question in questions if question.topic)
+    binding = (*topics, *(link for link in near if link.equal or not _differ_in_labels(link)))
+    passages = tuple(_find_shared((q, f"the evidence {i!r}") for q in questions for i in q.evidence if "#" in i))
+    groups, without = _group(questions, (*binding, *passages)), _group(questions, binding)
     if len(groups) < len(SPLITS) <= len(without):
-        return Links(pairs, tuple(binding), tuple(passages), without)
-    return Links(pairs, (*binding, *passages), (), groups)
+        return Links(near, binding, passages, without)
+    return Links(near, (*binding, *passages), (), groups)
 
 
-def find_pairs(questions: Sequence[LabelledQuestion]) -> Iterator[Pair]:
-    """Yield pairs of questions that share most letters, counted by words."""
+def _differ_in_labels(link: Link) -> bool:
+    """Tell whether a label that both have differs: the outcome, or facts or evidence with nothing in common."""
+    labels = (
+        (
+            {question.outcome} - {None},
+            {normalise_text(spelling) for fact in question.alternatives for spelling in fact},
+            {*question.evidence},
+        )
+        for question in (link.first, link.other)
+    )
+    return any(one and other and one.isdisjoint(other) for one, other in zip(*labels, strict=True))
+
+
+def _find_near(questions: Sequence[LabelledQuestion]) -> Iterator[Link]:
+    """Yield pairs of questions by the letters of the words they share, counted by a sparse product."""
     texts = [normalise_text(q.question).replace(f" {STOP} ", " ").split() for q in questions]
     vocabulary: dict[str, int] = {}
     columns = [vocabulary.setdefault(word, len(vocabulary)) for words in texts for word in dict.fromkeys(words)]
@@ -100,7 +95,8 @@ def find_pairs(questions: Sequence[LabelledQuestion]) -> Iterator[Pair]:
         repeats = 2 * shared >= SAME * (own + others)
         near = equal | ((shared >= NEAR * np.minimum(own, others)) & long[rows, None] & long)
         for i, j in zip(*np.nonzero(np.triu(near, start + 1)), strict=True):
-            yield Pair(questions[start + i], questions[j], bool(repeats[i, j]), bool(equal[i, j]))
+            first, shape = questions[start + i], (bool(repeats[i, j]), bool(equal[i, j]))
+            yield Link(first, questions[j], f"nearly the question {first.question!r}", *shape)
 
 
 def link_components(links: Iterable[tuple[str, str]]) -> dict[str, str]:

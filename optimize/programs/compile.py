@@ -103,7 +103,7 @@ def compile_program(
         looks = publisher.note_look(current.key)
         session.limit(1.0)
         pair = [(task.grade, task.replay(one.deepcopy()).answer_all) for one in (task.base, final)]
-        before, after = evaluate_side_by_side(pair, task.parts["test"], progress=session.advance)
+        before, after = evaluate_side_by_side(pair, task.parts["test"], session.advance)
         if after.failed and not after.grades:
             what = f"No example of test could be graded: {after.failed[0]}."
             raise DataError(what, "Mend the metric, or the labels that it reads.")

@@ -116,7 +116,7 @@ def evaluate_program(
 ) -> Evaluation:
     """Ask a program and grade the answers."""
     replay = task.replay(program.deepcopy())
-    return evaluate_side_by_side([(task.grade, replay.answer_all)], questions, progress=progress)[0]
+    return evaluate_side_by_side([(task.grade, replay.answer_all)], questions, progress)[0]
 
 
 def open_task(

@@ -229,9 +229,9 @@ def test_the_same_words_with_two_outcomes_are_an_error_that_names_both_lines(rep
     first = "When do you open on Sunday?" if again != "Hours?" else "hours"
     one = question(question=first, split=splits[0], line=3)
     two = question(**NOTHING | {"id": "q2", "question": again, "outcome": "abstain", "split": splits[1], "line": 8})
-    errors = [f for f in report(one, two).errors if "outcome" in f.what]
+    errors = [f for f in report(one, two).errors if "same question" in f.what]
     assert [(f.id, f.line) for f in errors] == [("q2", 8)]
-    assert "q1, line 3" in errors[0].what and errors[0].mend
+    assert "q1 in line 3" in errors[0].what and errors[0].mend
     assert report(one, two.model_copy(update={"question": "Why is it closed on every Monday?", "split": None})).passed
 
 

@@ -1,11 +1,9 @@
 """Correct, partial, wrong: the three words mean the same everywhere, and every mean has its interval."""
 
-import math
-
 import pytest
 
-from optimize.evaluation.evaluate import evaluate
-from optimize.evaluation.grades import grade_answer, judge_answer, score_utility
+from optimize.evaluation.evaluate import evaluate, tabulate_metrics
+from optimize.evaluation.grades import PROPORTIONS, grade_answer, judge_answer, score_utility
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.answer import Answer, Citation, Outcome, Usage
@@ -115,17 +113,20 @@ def test_money_is_charged_at_the_rate_the_project_says():
     assert grade_answer(REFUND, answer, UtilitySettings(usd=50)).utility == pytest.approx(1 - 0.02 - 0.2)
 
 
-def test_no_interval_of_utility_goes_past_what_the_best_answer_is_worth(shop):
+def test_an_interval_is_cut_where_its_metric_ends_and_nowhere_else(shop):
     rag, questions = open_program(shop), read_labelled(Project.open(shop).labelled)
     done = []
-    for weights in (UtilitySettings(call=0), UtilitySettings(correct=3, call=0)):
-        found = evaluate(rag, questions, weights, lambda n, of: done.append((n, of)))
-        assert found.best == weights.best == weights.correct
-        assert {grade.utility for grade in found.grades} != {weights.correct}, "else there is no spread"
-        low, high = found.metrics()["utility"]["ci"]
-        assert high == weights.correct and low < found.measure("utility").value
-    assert done == [(n, len(questions)) for n in range(1, len(questions) + 1)] * 2
-    alone = evaluate(rag, questions[:1]).measure("utility")
-    assert (alone.low, alone.high) == (-math.inf, math.inf)
+    found = evaluate(rag, questions, UtilitySettings(call=0), lambda n, of: done.append((n, of)))
+    assert done == [(n, len(questions)) for n in range(1, len(questions) + 1)]
+    low, high = found.metrics()["utility"]["ci"]
+    mean = found.measure("utility").value
+    assert high - mean == pytest.approx(mean - low, abs=1e-5) and high > low
+    for name, figures in found.metrics().items():
+        if name != "utility":
+            assert figures["ci"][0] >= (-1 if name == "answer_relevancy" else 0), name
+            assert name not in PROPORTIONS or figures["ci"][1] <= 1
+    alone = evaluate(rag, questions[:1])
+    assert all(figures["ci"] == [None, None] for name, figures in alone.metrics().items() if "seconds" not in name)
+    assert next(cells for _, cells, _ in tabulate_metrics([alone.metrics()]))[0].endswith(" [-]")
     with pytest.raises(DataError, match="no labelled question"):
         evaluate(rag, [])
