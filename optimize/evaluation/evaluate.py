@@ -45,7 +45,7 @@ class Evaluation:
         for name, percentile in (("seconds_p50", 50), ("seconds_p95", 95)):
             if self.seconds:
                 at = float(np.percentile(self.seconds, percentile))
-                found[name] = Interval(at, at, at, len(self.seconds)).as_dict()
+                found[name] = Interval(at, *ANY, len(self.seconds)).as_dict()
         return found
 
     def rows(self) -> list[dict[str, Any]]:

@@ -122,11 +122,11 @@ def test_an_interval_is_cut_where_its_metric_ends_and_nowhere_else(shop):
     mean = found.measure("utility").value
     assert high - mean == pytest.approx(mean - low, abs=1e-5) and high > low
     for name, figures in found.metrics().items():
-        if name != "utility":
+        if name != "utility" and "seconds" not in name:
             assert figures["ci"][0] >= (-1 if name == "answer_relevancy" else 0), name
             assert name not in PROPORTIONS or figures["ci"][1] <= 1
     alone = evaluate(rag, questions[:1])
-    assert all(figures["ci"] == [None, None] for name, figures in alone.metrics().items() if "seconds" not in name)
+    assert all(figures["ci"] == [None, None] for figures in alone.metrics().values())
     assert next(cells for _, cells, _ in tabulate_metrics([alone.metrics()]))[0].endswith(" [-]")
     with pytest.raises(DataError, match="no labelled question"):
         evaluate(rag, [])

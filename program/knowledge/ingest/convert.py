@@ -23,7 +23,7 @@ _FURNITURE = ("nav", "header", "footer", "aside", "form")  # of the site, where 
 _MAIN = ("main", "article", "[role=main]", "body")
 _DATES = ("article:modified_time", "article:published_time", "date", "dc.date", "dcterms.modified", "last-modified")
 _MAIN_SHARE = 0.3  # of a page's text that its <main> or <article> must hold to stand for it
-_WRAPPER = 0.5  # of a page's text from which on a form is the page
+_WRAPPER = 0.5  # of a page's text from which on a form, or what else holds it, is the page
 _UNPACKED = 20  # times its own size that a Word file may unpack to
 _RAW_HTML = ("html_block", "html_inline")
 _MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -109,10 +109,10 @@ def _parse_html(content: bytes | str, raw: bool = True) -> BeautifulSoup:
 
 
 def _is_furniture(element: Tag, whole: int) -> bool:
-    """Tell whether an element is the site's: of <main> and <article> header, footer and aside are their own."""
-    if element.name == "form":
-        return len(element.get_text()) < _WRAPPER * whole
-    return element.name == "nav" or element.find_parent(("main", "article")) is None
+    """Tell whether an element is the site's: it holds not the most of the text, nor is it the article's own."""
+    if len(element.get_text()) >= _WRAPPER * whole:
+        return False
+    return element.name in ("nav", "form") or element.find_parent(("main", "article")) is None
 
 
 def _read_head(soup: BeautifulSoup) -> Metadata:

@@ -328,6 +328,7 @@ SHOWN = [
     ("a.html", "<table><caption>Fares</caption><tr><th>Day<th>Note<tr><td>8<td></table>", "Fares\nDay: 8; Note: -"),
     ("a.html", "<ul><li>Fares<table><tr><th>Day<tr><td>8</table></ul>", "- Fares\n\nDay: 8"),
     ("a.md", "| only |\n|---|\n| one |\n| two |", "only: one\nonly: two"),
+    ("a.html", "<header><h1>Open</h1><p>From 9 to 17.</p></header><footer>Imprint</footer>", "From 9 to 17."),
     ("a.html", "<html><title>T</title><form><p>Parking costs 3 euros.</p></form></html>", "Parking costs 3 euros."),
     (
         "a.html",
