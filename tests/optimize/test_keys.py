@@ -67,9 +67,9 @@ def test_no_key_is_in_anything_that_any_command_leaves_behind(own_shop, monkeypa
         for faults in (HALF, ALL):
             provider.follow(Script(faults, seed=2))
             assert ragc("doctor", own_shop) in (0, 1, 2)
-            assert ragc("ask", own_shop, QUESTION, "--trace") == 0
-            assert ragc("ask", own_shop, QUESTION, "--stream") == 0
-            assert ragc("ask", own_shop, "--json", lines=f"{QUESTION}\nWhat is a refund?\n") == 0
+            assert ragc("ask", own_shop, QUESTION, "--trace") in (0, 5)  # 5: no model was left to ask
+            assert ragc("ask", own_shop, QUESTION, "--stream") in (0, 5)
+            assert ragc("ask", own_shop, "--json", lines=f"{QUESTION}\nWhat is a refund?\n") in (0, 5)
             assert ragc("eval", own_shop, "--json") == 0
             assert ragc("ab", "offline", "shop@v1", "shop@latest", *root) in (0, 1, 3)
             assert provider.authorizations == {f"Bearer {SECRET}"} and provider.faults["unauthorized"]

@@ -72,11 +72,18 @@ def plain_shop(shop):
     settings.write_text(
         settings.read_text().replace("[knowledge.product]", '[loop]\npreset = "plain"\n[knowledge.product]', 1)
     )
-    asked = "Who designed the {}?", "Is the {} sold in green?", "Was the {} ever recalled?", "May the {} be rented?"
+    asked = "Who designed the {}", "Is the {} sold in green", "Was the {} ever recalled", "May the {} be rented"
     label(
         shop,
         [
-            {"id": f"{part}{n}", "question": text.format(part), "topic": part, "outcome": "abstain", "route": "simple"}
+            # No two parts are asked about in nearly the same words, which would bind their topics.
+            {
+                "id": f"{part}{n}",
+                "question": f"{text.format(part)} {' '.join(f'{part}{word}' for word in ('ish', 'ful', 'ward', 'like'))}?",
+                "topic": part,
+                "outcome": "abstain",
+                "route": "simple",
+            }
             for part in PARTS
             for n, text in enumerate(asked)
         ],
@@ -174,7 +181,7 @@ def test_a_promotion_tells_the_comparison_that_is_known(tmp_path):
 def test_every_answer_names_the_version_that_gave_it(own_shop, compiled, tmp_path):
     compiled = shutil.copytree(compiled, tmp_path / "compiled")
     for folder, spoke in ((own_shop, "uncompiled"), (compiled, "shop@v2")):
-        assert invoke("ask", folder, ASKED).stderr.splitlines()[-1].endswith(f"| {spoke}")
+        assert f" | {spoke} | trace " in invoke("ask", folder, ASKED).stderr.splitlines()[-1]
         assert json.loads(invoke("ask", folder, ASKED, "--json").stdout)["version"] == spoke.replace("uncompiled", "")
     promote_version("shop@v1", "production", root=compiled / "artifacts")
     assert "| shop@v1" in invoke("ask", compiled, ASKED).stderr

@@ -68,8 +68,8 @@ def test_an_arm_without_users_has_no_difference(tmp_path, ragc, served, read):
     (found,) = report_experiment(NAME, tmp_path).arms[1:]
     assert (found.difference, found.ci, found.verdict) == (None, None, "undecided")
     code, out, _ = ragc("ab", "report", NAME)
-    (row,) = [line for line in out.splitlines() if "B support@v2" in line]
-    assert [cell.strip() for cell in row.strip("│ ").split("│")][-2:] == ["-", "-"]
+    (row,) = [line for line in out.splitlines() if line.startswith("B ")]
+    assert row.split()[-2:] == ["-", "-"]
     assert code == 3 and f"read: {read}\n" in out
 
 
