@@ -14,7 +14,17 @@ import numpy as np
 import orjson
 
 from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import VERSION, Case, FeatureSpace, Vector, WordRarity, read_case, word_set
+from program.models.embedded.features import (
+    BY_ITSELF,
+    IN_ITS_TEXT,
+    VERSION,
+    Case,
+    FeatureSpace,
+    Vector,
+    WordRarity,
+    read_case,
+    word_set,
+)
 from program.models.embedded.reader import Reader
 
 TRUE = frozenset({"true", "yes", "1", "1.0"})
@@ -194,7 +204,8 @@ def _answer_noul(
     beside = others or [near]
     own = _compare_base(case, blocks, question.base, rarity)
     if case.evidence and question.alone:
-        logit = float((blocks["statement"][:1] if case.quoted else blocks["answers"]).max()) / WARY
+        logit = float(blocks["statement"][[IN_ITS_TEXT, BY_ITSELF]].mean() if case.quoted else blocks["answers"].max())
+        logit /= WARY
     elif question.peers and own[0]:
         logit = 4.0 * (near - max(beside)) + 4.0 * own[2] + 0.5
     else:

@@ -25,6 +25,7 @@ UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others
 SHAPE, READING, STATEMENT, CHAIN = 13, 24, 12, 7  # numbers in each, the last among those of reading
 GRAM_BUCKETS = 1024
 TEXTS_KEPT, SHAPES_KEPT = 1024, 20_000  # of the last texts
+IN_ITS_TEXT, BY_ITSELF = 0, 5  # places in `statement`: the best answer in a piece, read in its text and by itself
 MOST_CHAINED = 8  # texts: pairs grow with the square
 SUREST = 20.0  # logits past it are taken as it
 VERSION = repr((BLOCKS, SHAPE, READING, STATEMENT, GRAM_BUCKETS)).encode()
