@@ -282,13 +282,15 @@ def _cut_block(block: Block, limit: int) -> Iterator[Block]:
     if _fits(block.text, limit):
         yield block
         return
-    head, tail, parts, joint = "", "", split_sentences(block.text), " "
+    head, tail, joint = "", "", " "
+    key, *parts = split_cells(block.text) if block.kind == "row" else ("",)
     if block.kind == "code":
         head, *parts, tail = block.text.split("\n")
         head, tail, joint = f"{head}\n", f"\n{tail}", "\n"
-    elif block.kind == "row":
-        key, *parts = split_cells(block.text)
+    elif parts and _fits(key, limit):
         head, joint = f"{key}; ", "; "
+    else:
+        parts = split_sentences(block.text)
     splitter = _text_splitter(limit)
     parts = [piece for part in parts for piece in ([part] if _fits(part, limit) else splitter.chunks(part))]
     for run in _pack_runs([count_tokens(part) for part in parts], limit):

@@ -380,3 +380,16 @@ def test_a_page_says_how_much_of_it_was_left_out():
 def test_front_matter_without_an_end_is_told_and_read_as_text():
     document, flaws = parse_file("x/a.md", b"---\ntitle: Prices\n\nIt costs 5.\n")
     assert "no end" in flaws[0].what and "It costs 5." in document.passages[0].text
+
+
+WIDE = [
+    "<table><tr>" + "".join(f"<td>cell{n} " + "word " * 20 for n in range(400)) + "</table>",  # no header
+    "<table><tr><th>k<th>v<tr><td>" + " ".join(f"key{n}" for n in range(3000)) + "<td>cell0</table>",
+    "<table><tr>" + "".join(f"<th>h{n}" for n in range(400)) + "<tr>" + "<td>cell0 word word" * 400 + "</table>",
+]
+
+
+@pytest.mark.parametrize("table", WIDE, ids=range(len(WIDE)))
+def test_no_word_of_a_row_wider_than_a_passage_is_lost(table):
+    text = " ".join(passage.text for passage in passages_of("a.html", table))
+    assert set(re.findall(r"\w+", re.sub(r"<[^>]*>", " ", table))) <= set(re.findall(r"\w+", text))
