@@ -200,7 +200,7 @@ def show_row(row: Row, name: str, bars: bool = False) -> Iterator[Figure]:
 def count_echoes(row: Row) -> int:
     """Return how many answers repeat the prompt or the question."""
     texts = {passage.id: embedding_text(passage) for passage in row.program.runtime.library.passages()}
-    told = row.program.prompt_of(DRAFT)
+    told = row.program.view().prompt_of(DRAFT)
     return sum(
         one.outcome is Outcome.ANSWERED
         and is_echo(one.text, f"{told}\n{q.question}", [texts[id_] for id_ in one.retrieved if id_ in texts])

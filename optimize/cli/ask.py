@@ -123,7 +123,7 @@ def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, 
 
 async def _stream_answer(rag: AgenticRAG, question: str) -> Answer:
     """Print the draft as it comes; one that is withdrawn is marked so, and what takes its place begins a line."""
-    from program.loop.metering import Token, Withdrawn
+    from program.loop.question_meter import Token, Withdrawn
 
     async for event in rag.stream(question):
         if isinstance(event, Token):

@@ -75,7 +75,10 @@ class Opened:
             "preset": settings.loop.preset,
             "start": read_setting(self.base),
             "predictors": {
-                name: [fingerprint_predictor(self.base, name, model) for model in clients_of(self.base, predictor, {})]
+                name: [
+                    fingerprint_predictor(self.base, name, model)
+                    for model in clients_of(self.base.runtime.models, predictor, {})
+                ]
                 for name, predictor in self.base.named_predictors()
             },
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
@@ -133,7 +136,7 @@ def open_compile(
         lacks = next(find_shortages(parts))
         raise DataError(f"{lacks.what[0].upper()}{lacks.what[1:]}", lacks.mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    if ancestors and _wrote_here(ancestors[0]) and not first.quotes(strict=False):
+    if ancestors and _wrote_here(ancestors[0]) and not first.view().quotes(strict=False):
         parent.policy.turn(**AS_EMBEDDED)
     return Opened(project, parts, seed, origin, first, parent, inherit_learned(first, parent), doubts)
 

@@ -317,4 +317,4 @@ def fit_head(program: AgenticRAG, name: str) -> None:
         field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
         for field, info in predictor.signature.input_fields.items()
     }
-    program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], [inputs])
+    program.requests.ask(name, predictor, clients_of(program.runtime.models, predictor, {})[0], [inputs])

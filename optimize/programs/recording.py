@@ -23,7 +23,7 @@ from dspy.utils.callback import BaseCallback
 
 from optimize.compiler.study import Spending
 from program.answer import Usage
-from program.loop.decisions import is_direct, is_embedded
+from program.loop.decisions import traits_of
 from program.loop.policy import Knob
 from program.models.language.provider import listed_price
 from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
@@ -143,7 +143,7 @@ class ModuleReplay:
 
     def _run_all(self, texts: Sequence[str]) -> list[Answered]:
         clients = [one.lm or dspy.settings.lm for one in self._predictors.values()]
-        if all(is_embedded(client) for client in clients):
+        if all(traits_of(client).embedded for client in clients):
             self._decide_ahead(texts)
             return [self._run(text) for text in texts]
         with ThreadPoolExecutor(PARALLEL_RUNS) as pool:
@@ -165,7 +165,7 @@ class ModuleReplay:
     def _forward(self, name: str, predictor: dspy.Predict, **inputs: Any) -> Any:
         """Answer as the predictor does; what a decision client is asked is recorded."""
         client = inputs.get("lm") or predictor.lm or dspy.settings.lm
-        if not is_direct(client):
+        if not traits_of(client).decides:
             return type(predictor).forward(predictor, **inputs)
         asked = {n: value for n, value in inputs.items() if n in predictor.signature.input_fields}
         (answers,) = self._ask(name, predictor, client, [asked])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import hashlib
 from collections.abc import Callable, Sequence
@@ -155,18 +154,6 @@ class Library:
         if errors and errors.keys() >= {*names}:
             raise errors[names[0]]
         return drop_repeats(found)
-
-    async def acandidates(
-        self,
-        query: str,
-        sources: Sequence[str] | None = None,
-        depth: int = DEPTH,
-        filters: Filters = NO_FILTERS,
-        *,
-        failed: ReportFailure | None = None,
-    ) -> list[Passage]:
-        """Return `candidates` without holding up the event loop."""
-        return await asyncio.to_thread(self.candidates, query, sources, depth, filters, failed=failed)
 
     def search(
         self,

@@ -6,14 +6,19 @@ import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
+
+import dspy
 
 from program.answer import Answer, Round, StoppedBy
 from program.knowledge.library import Library
 from program.loop.decide import LoopProgress, Verdict
 from program.loop.policy import Strategy, Tuning
-from program.models.catalog import Models
-from program.models.language.layout import PromptLayout
+from program.models.catalog import Models, is_local
+from program.models.language.adapter import FencedAdapter
+from program.models.language.layout import AS_IT_IS, PromptLayout
+from program.models.requests import RequestCache
 from program.passage import NO_FILTERS, Filters, Passage
 from program.signatures import BASE_PREFIX, Detail
 
@@ -151,10 +156,8 @@ class Budget:
     max_usd: float = 0.20
 
 
-class Observer(Protocol):
-    """Whoever is told of each finished answer."""
-
-    def __call__(self, answer: Answer, question: str, preset: str, /) -> None: ...
+Observer = Callable[[Answer, str, str], None]
+"""Called with each finished answer, its question and the program's preset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,28 +183,53 @@ class Runtime:
         return self
 
 
-class Program(Protocol):
-    """What the loop reads of a program; `tables` has the schemas for which a language model can write SQL."""
+@dataclass(frozen=True)
+class View:
+    """What the loop and its drivers read of a program as it is now.
 
-    @property
-    def sources(self) -> tuple[str, ...]: ...
-    @property
-    def strategies(self) -> tuple[Strategy, ...]: ...
-    @property
-    def runtime(self) -> Runtime: ...
-    @property
-    def vouches(self) -> bool: ...
-    @property
-    def judges_at_once(self) -> bool: ...
-    @property
-    def tables(self) -> Mapping[str, str]: ...
-    def quotes(self, strict: bool) -> bool: ...
-    def prompt_of(self, predictor: str) -> str: ...
-    def layout_of(self, predictor: str) -> PromptLayout: ...
-    def tuning(self) -> Tuning: ...
-    def threshold(self, predictor: str, field: str) -> float: ...
-    def find_unread_language(self, question: str) -> str: ...
-    def is_greeting(self, message: str) -> bool: ...
+    Made anew for each question, or for a batch of them that is answered from a record.
+    """
+
+    runtime: Runtime
+    requests: RequestCache
+    predictors: Mapping[str, dspy.Predict]
+    sources: tuple[str, ...]
+    strategies: tuple[Strategy, ...]
+    tuning: Tuning
+    thresholds: Mapping[tuple[str, str], float]
+    """The probability from which a Noul output counts as true, by predictor and output, where it is not a half."""
+    doubts: Mapping[str, float]
+    """The certainty under which a predictor's decision is passed on to a cascade's second model; absent: never."""
+    layouts: Mapping[str, PromptLayout]
+    vouches: bool
+    """Whether an embedded decider says if a draft answers, which costs no call."""
+    at_once: bool
+    """Whether a chat model judges, which takes many decisions in one call."""
+
+    def threshold(self, predictor: str, field: str) -> float:
+        """Return the probability from which a Noul output counts as true."""
+        return self.thresholds.get((predictor, field), 0.5)
+
+    def layout_of(self, predictor: str) -> PromptLayout:
+        """Return how the prompt of a predictor is laid out."""
+        return self.layouts.get(predictor, AS_IT_IS)
+
+    def prompt_of(self, predictor: str) -> str:
+        """Return what a language model is told for a predictor beside its inputs."""
+        adapter = FencedAdapter().lay_out(self.layout_of(predictor))
+        return adapter.format_system_message(self.predictors[predictor].signature)
+
+    def quotes(self, strict: bool) -> bool:
+        """Tell whether the embedded writer answers, which quotes."""
+        return is_local(self.runtime.models.writer({"strict": strict}))
+
+    @cached_property
+    def tables(self) -> dict[str, str]:
+        """The schemas that a language model is shown to write SQL for, by source."""
+        if is_local(self.runtime.models.write):
+            return {}
+        library = self.runtime.library
+        return {card.name: library.describe_tables(card.name) for card in library.describe() if card.kind == "tables"}
 
 
 Key = tuple[str, str]  # A search that was made: the strategy's name and the query
@@ -212,7 +240,7 @@ class State:
     """One question on its way."""
 
     question: str
-    program: Program
+    program: View
     max_rounds: int
     tripped: Callable[[], StoppedBy | None]
     path: list[str]
@@ -257,10 +285,10 @@ class State:
     def __post_init__(self) -> None:
         years = _YEAR.findall(self.question)
         self.year = int(years[-1]) if years else None
-        self.tuning = self.program.tuning()
+        self.tuning = self.program.tuning
         self.plan = Plan("simple", self.program.sources, ())
         self.strategy = Strategy(ALL, self.program.sources)
-        self.at_once = self.program.judges_at_once
+        self.at_once = self.program.at_once
 
     @property
     def filters(self) -> bool:

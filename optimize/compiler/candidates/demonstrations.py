@@ -11,6 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from optimize.compiler.replay import Arm, Replay
@@ -18,7 +19,7 @@ from optimize.evaluation.grades import Correctness, judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer
-from program.loop.decisions import Decision, all_clients_of, clients_of, is_decision, to_prompt_inputs
+from program.loop.decisions import Decision, clients_of, is_decision, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
 from program.loop.grounding import state_claims
 from program.loop.rag import AgenticRAG
@@ -115,7 +116,7 @@ class Demonstrator:
             split = {"question": question.question, "sub_queries": list(question.sub_queries)}
             made.append(("decomposer.split", split))
         made += [(STATES, fields) for fields in _label_pieces(question, found, evidence)]
-        if not self._program.quotes(strict=False):  # of what is quoted, the pieces are judged and nothing else
+        if not self._program.view().quotes(strict=False):  # of what is quoted, the pieces are judged and nothing else
             made += [("judge.relevance", fields) for fields in _label_relevance(question, found)]
             made += [("grounder.support", fields) for fields in self._label_support(evidence, found)]
             made += [("grounder.responsive", fields) for fields in self._label_drafts(question, found, evidence)]
@@ -125,13 +126,13 @@ class Demonstrator:
     def _search(self, question: LabelledQuestion) -> dict[str, list[Passage]]:
         """Return what the question or its look-ups bring, by query."""
         queries = [question.question]
-        if question.route == "complex" and self._program.quotes(strict=False):
+        if question.route == "complex" and self._program.view().quotes(strict=False):
             reply = self._replay.reply(Ask("decomposer.split", {"question": question.question}))
             queries = reply["sub_queries"][:4] or queries
         elif question.route == "complex":
             queries = list(question.sub_queries)[:4] or queries
         pools = [self._replay.reply(Find(query, self._program.sources)) for query in queries]
-        return {query: rank_pool(pool, self._program.tuning()) for query, pool in zip(queries, pools, strict=True)}
+        return {query: rank_pool(pool, self._program.view().tuning) for query, pool in zip(queries, pools, strict=True)}
 
     def _label_route(self, question: LabelledQuestion, glimpse: list[Passage]) -> Fields:
         fields: Fields = {"question": question.question, "glimpse": excerpts(glimpse)}
@@ -183,7 +184,7 @@ class Demonstrator:
             "question": question,
             "sub_queries": tuple(queries) if queries != [question] else (),
             "passages": passages,
-            "sentences": self._program.tuning().sentences * max(1, len(queries)),
+            "sentences": self._program.view().tuning.sentences * max(1, len(queries)),
             "strict": False,
         }
 
@@ -298,13 +299,15 @@ def to_json(demonstration: Demonstration) -> Demonstration:
 
 def reads_instructions(program: AgenticRAG, name: str) -> bool:
     """Return True when a language model may answer the predictor."""
-    return any(not is_local(model) for model in all_clients_of(program, program.predictor(name)))
+    models, predictor = program.runtime.models, program.predictor(name)
+    clients = [clients_of(models, predictor, {"strict": strict}) for strict in (False, True)]
+    return any(not is_local(client) for client in chain.from_iterable(clients))
 
 
 def learns_demos(program: AgenticRAG, name: str) -> bool:
     """Return True when an embedded decider answers the predictor first."""
     predictor = program.predictor(name)
-    return is_decision(predictor) and is_local(clients_of(program, predictor, {})[0])
+    return is_decision(predictor) and is_local(clients_of(program.runtime.models, predictor, {})[0])
 
 
 def observe_runs(arms: Sequence[Arm]) -> list[Run]:

@@ -1,6 +1,5 @@
 """The library over an index: what a search finds, by which parts, kept for whom; and what ranks it."""
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
@@ -84,7 +83,6 @@ def test_a_search_pools_its_sources_with_one_embedding_of_the_query(library, emb
 def test_filters_reach_every_document_source_and_async_finds_the_same(library):
     found = library.search(QUESTION, BASES, 20, filters=Filters(min_authority=3))
     assert found and all(p.authority == 3 for p in found)
-    assert asyncio.run(library.acandidates(QUESTION, BASES, 9)) == library.candidates(QUESTION, BASES, 9)
 
 
 def test_names_that_are_unknown_twice_or_not_indexed_are_errors(library, bases, folder, embedder, knowledge, tmp_path):

@@ -152,9 +152,6 @@ class Shelf:
         fresh = [p for p in pool if not find.not_before or (p.as_of and p.as_of >= find.not_before)]
         return [p for p in fresh if p.source in find.sources]
 
-    async def acandidates(self, *arguments, failed=None):
-        return await asyncio.to_thread(self.candidates, *arguments)
-
 
 class Scripted:
     """A program over a shelf; `ask` it, and read what its models were asked (`asked`, `inputs`) and what was found."""

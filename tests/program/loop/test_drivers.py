@@ -8,7 +8,7 @@ import pytest
 from scripted import POOL, Scripted, ScriptedModels, passage, turns
 
 from program.answer import Outcome, StoppedBy
-from program.loop.metering import Progress, Token, Withdrawn
+from program.loop.question_meter import Progress, Token, Withdrawn
 from program.loop.state import Budget
 from program.models.language.adapter import FencedAdapter
 from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway

@@ -12,7 +12,7 @@ from program import open_program
 from program.answer import Outcome, StoppedBy
 from program.errors import KnowledgeError
 from program.knowledge.library import Library
-from program.loop.metering import Progress
+from program.loop.question_meter import Progress
 from program.loop.state import Budget
 from program.passage import NO_FILTERS, Source, SourceCard
 from program.serve.experiment import measure_answer

@@ -244,9 +244,8 @@ def test_tables_that_no_plan_wants_cost_no_call(knobs, likely):
 
 
 def test_an_embedded_writer_is_not_asked(monkeypatch):
-    monkeypatch.setattr("program.loop.rag.is_embedded", lambda client: True)
-    program = asked(SQL)
-    assert program.rag.tables == {}
+    monkeypatch.setattr("program.loop.state.is_local", lambda client: True)
+    assert asked(SQL).rag.view().tables == {}
 
 
 TUNING = Policy().tuning()

@@ -70,9 +70,9 @@ def test_the_settings_offer_exactly_the_presets_and_no_two_are_the_same_program(
 
 
 def test_a_classifier_that_is_a_language_model_thinks_while_the_question_is_searched(own_shop, monkeypatch):
-    assert open_program(own_shop).tuning().glimpse == 1
+    assert open_program(own_shop).view().tuning.glimpse == 1
     monkeypatch.setenv("RAGC_MODELS__DECIDE", "openai/any")
-    assert open_program(own_shop).tuning().glimpse == 0
+    assert open_program(own_shop).view().tuning.glimpse == 0
 
 
 def test_every_knob_and_decision_is_found_the_day_it_is_written_and_no_text():
