@@ -31,11 +31,11 @@ from program.knowledge.index.fusion import STRATEGIES
 from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.store import Index
-from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, SourceCard, embedding_text, keyword_text
+from program.settings import DocumentsSettings
 
 BARS = {
     "hotpotqa": {"R@5": 0.95, "all@8": 0.95},
@@ -180,7 +180,7 @@ def indexing(count: int, embedder: Embedder) -> list[Figure]:
         with tempfile.TemporaryDirectory() as made:
             rows = [json.dumps({"_id": str(n), "title": f"T{n}", "text": text}) for n, text in enumerate(texts)]
             (Path(made) / "c.jsonl").write_text("\n".join(rows), encoding="utf-8")
-            bases = [BaseSpec("c", path=Path(made) / "c.jsonl")]
+            bases = {"c": DocumentsSettings(path=str(Path(made) / "c.jsonl"))}
             fresh = Embedder()
             ours += timed(lambda b=bases, m=made, f=fresh: build_index(b, Path(m) / "index", f))
         shown = [embedding_text(Passage("", "", f"T{n}", text)) for n, text in enumerate(texts)]

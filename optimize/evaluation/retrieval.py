@@ -14,12 +14,12 @@ from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion
 from program.errors import DataError
-from program.knowledge.index.build import Advance, IndexSettings, build_index
+from program.knowledge.index.build import Advance, build_index
 from program.knowledge.index.fusion import STRATEGIES, name_copies
-from program.knowledge.ingest.folder import BaseSpec
-from program.knowledge.library import Library, open_bases
+from program.knowledge.library import Library
 from program.knowledge.project import Project
 from program.models.embedded.encoder import shared_embedder
+from program.settings import DocumentsSettings
 
 BASE = "corpus"
 DEPTHS = (2, 5, 8, 10)  # ranks of the stable figures: R@2, R@5, all@8 and nDCG@10
@@ -87,10 +87,10 @@ def open_beir(project: Project, corpus: Path, progress: Advance | None = None) -
     Raises `KnowledgeError` when the corpus cannot be read.
     """
     place = project.private / "beir" / hashlib.sha256(str(corpus.resolve()).encode()).hexdigest()[:16]
-    bases = [BaseSpec(BASE, path=corpus)]
+    bases = {BASE: DocumentsSettings(path=str(corpus))}
     embedder = shared_embedder(project.settings.models.embed)
-    build_index(bases, place, embedder, progress, IndexSettings.from_project(project.settings))
-    return open_bases(project, bases, place, embedder)
+    build_index(bases, place, embedder, progress, project.settings)
+    return Library.open(bases, place, embedder, settings=project.settings)
 
 
 def rank_questions(

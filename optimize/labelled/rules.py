@@ -85,7 +85,7 @@ def _open_tables(project: Project, name: str, base: TablesSettings) -> TableSour
     from program.knowledge.tables import TableSource
     from program.models.embedded.encoder import shared_embedder
 
-    return TableSource(SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
+    return TableSource(SourceCard(name, **base.hints), project.place(base), shared_embedder())
 
 
 class Knowledge:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from importlib.metadata import entry_points
@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 
 from program.errors import KnowledgeError
 from program.knowledge.documents import DEPTH, Documents, HybridSearch
-from program.knowledge.index.build import IndexSettings, open_index
+from program.knowledge.index.build import open_index
 from program.knowledge.index.fusion import GRAPH, WEIGHT, Reranker, fuse
 from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import ArrayVectors
-from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.project import Project
 from program.knowledge.web import JsonApi, WebSearch, has_provider
 from program.models.embedded.encoder import Embedder
@@ -26,7 +25,17 @@ from program.models.embedded.reader import shared_reader
 from program.models.language.spending import current_spending
 from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters, Passage, ReadReport, Source, SourceCard, decode_passage, drop_repeats
-from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
+from program.settings import (
+    SOURCES,
+    FileSettings,
+    HttpSettings,
+    KnowledgeSettings,
+    PackageSettings,
+    Settings,
+    TablesSettings,
+    WebSettings,
+    default_settings,
+)
 
 Result = TypeVar("Result")
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
@@ -62,21 +71,22 @@ class Library:
     @classmethod
     def open(
         cls,
-        bases: Sequence[BaseSpec],
+        bases: Mapping[str, FileSettings],
         folder: str | Path,
         embedder: Embedder,
         extra: Sequence[Source] = (),
-        settings: IndexSettings = IndexSettings(),
-        reranker: Reranker | None = None,
+        settings: Settings | None = None,
     ) -> Library:
-        """Return the library of bases indexed in `folder`.
+        """Return the library of bases indexed in `folder`, under a project's settings.
 
-        `extra` are sources made elsewhere. A `reranker` reads the best of each document base together with the
-        question. Without bases no index is needed. Raises `KnowledgeError` when a base is not in the index, or the
-        index is absent, damaged, or made with another embedder.
+        `extra` are sources made elsewhere. Without bases no index is needed. Raises `KnowledgeError` when a base is not
+        in the index, or the index is absent, damaged, or made with another embedder.
         """
+        settings = settings or default_settings()
+        models = settings.models
+        reranker = Reranker(models.rerank, shared_reader(models.reader)) if models.rerank else None
         index = open_index(folder, embedder, settings) if bases else None
-        return cls([b.card() for b in bases], index, embedder, extra, reranker)
+        return cls([SourceCard(name, **base.hints) for name, base in bases.items()], index, embedder, extra, reranker)
 
     @property
     def corpus_digest(self) -> str:
@@ -220,15 +230,6 @@ def begin_in_thread(work: Callable[[], Result]) -> Future[Result]:
     return done
 
 
-def open_bases(
-    project: Project, bases: Sequence[BaseSpec], folder: Path, embedder: Embedder, extra: Sequence[Source] = ()
-) -> Library:
-    """Return the library of bases indexed in `folder`, under a project's settings."""
-    models = project.settings.models
-    reranker = Reranker(models.rerank, shared_reader(models.reader)) if models.rerank else None
-    return Library.open(bases, folder, embedder, extra, IndexSettings.from_project(project.settings), reranker)
-
-
 def open_sources(project: Project, embedder: Embedder) -> list[Source]:
     """Return the sources that are no folders of files. Raises `KnowledgeError`."""
     found = (_open_source(project, name, base, embedder) for name, base in project.settings.knowledge.items())
@@ -236,7 +237,7 @@ def open_sources(project: Project, embedder: Embedder) -> list[Source]:
 
 
 def _open_source(project: Project, name: str, base: KnowledgeSettings, embedder: Embedder) -> Source | None:
-    card = SourceCard(name, base.kind, base.about, base.asks, base.not_)
+    card = SourceCard(name, **base.hints)
     if isinstance(base, TablesSettings):
         from program.knowledge.tables import TableSource
 

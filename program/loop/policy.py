@@ -17,6 +17,7 @@ from program.errors import IntegrityError
 from program.knowledge.index.fusion import GRAPH
 from program.models.language.layout import LAYOUT, Layout
 from program.passage import SourceCard
+from program.settings import KINDS
 
 KNOB = "knob"
 LEAST, MOST = 0.02, 0.98
@@ -166,9 +167,6 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
 }
 """What each preset (a published design) turns away from the defaults of `Policy`."""
 
-STRATEGY_OF_KIND = {"documents": "vector", "graph": "graph", "tables": "tables", "web": "web"}
-"""The strategy that a source of a kind is searched by."""
-
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
@@ -182,7 +180,8 @@ def offer_strategies(cards: Iterable[SourceCard]) -> tuple[Strategy, ...]:
     """Return the strategies that these sources allow, in the sources' order."""
     by_name: dict[str, list[str]] = {}
     for card in cards:
-        by_name.setdefault(STRATEGY_OF_KIND.get(card.kind, card.kind), []).append(card.name)
+        name = KINDS[card.kind].strategy if card.kind in KINDS else card.kind
+        by_name.setdefault(name, []).append(card.name)
     return tuple(Strategy(name, tuple(sources)) for name, sources in by_name.items())
 
 

@@ -168,7 +168,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     """
     from program.knowledge.index.build import INDEX, update_index
     from program.knowledge.ingest.folder import list_bases
-    from program.knowledge.library import open_bases, open_sources
+    from program.knowledge.library import Library, open_sources
     from program.models.catalog import open_models
 
     settings = project.settings
@@ -178,7 +178,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     models.reader.remember_in(project.private)
     documents, extra = list_bases(project), open_sources(project, embedder)
     read = update_index(project, progress)
-    library = open_bases(project, documents, project.private / INDEX, embedder, extra)
+    library = Library.open(documents, project.private / INDEX, embedder, extra, settings)
     library.read += read
     if unread := library.read.tell_unread():
         near = project.folder.is_relative_to(Path.cwd())

@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -21,14 +21,11 @@ from program.errors import KnowledgeError
 from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.sections import READ, Document, Parsed, parse_file
 from program.knowledge.project import Project
-from program.passage import Flaw, Passage, ReadReport, SourceCard
-from program.settings import CHUNK_TOKENS, MAX_MEGABYTES, DocumentsSettings, WebSettings
+from program.passage import Flaw, Passage, ReadReport
+from program.settings import KINDS, FileSettings
 from program.storage import DiskCache
 
-KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
-"""The kinds that are folders of files, each with the `method` of its passages."""
 PARSER_VERSION = 6  # raised when the same bytes give other passages
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were not read, named where nothing was
 _REMEDIES = {
@@ -36,28 +33,6 @@ _REMEDIES = {
     **dict.fromkeys((".pptx", ".ppt", ".odp", ".doc", ".odt", ".rtf"), "Save it as .pdf or .docx."),
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".tif", ".tiff", ".webp"), "Save the text in it as .txt."),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class BaseSpec:
-    """A knowledge base of files: `path` is a folder or file, `kind` one of KINDS.
-
-    `about`, `asks` and `not_` are for the router. Passages have about `chunk_tokens`, larger files than
-    `max_megabytes` are skipped.
-    """
-
-    name: str
-    kind: str = "documents"
-    path: str | Path = ""
-    about: str = ""
-    asks: tuple[str, ...] = ()
-    not_: tuple[str, ...] = ()
-    chunk_tokens: int = CHUNK_TOKENS
-    max_megabytes: float = MAX_MEGABYTES
-
-    def card(self) -> SourceCard:
-        """Return its description for a router."""
-        return SourceCard(self.name, self.kind, self.about, tuple(self.asks), tuple(self.not_))
 
 
 @dataclass(slots=True)
@@ -78,21 +53,15 @@ class FolderContents:
         return ReadReport(len(self.documents) + sum(flaw.unread for flaw in self.flaws), tuple(self.flaws))
 
 
-def list_bases(project: Project) -> list[BaseSpec]:
-    """Return the bases that are folders. Raises `KnowledgeError` for an odd name."""
-    found = []
-    for name, base in project.settings.knowledge.items():
-        if not isinstance(base, DocumentsSettings | WebSettings) or not base.path:
-            continue
-        if not _NAME.fullmatch(name):
-            mend = "Name it with letters, digits, - and _, a letter first."
-            raise KnowledgeError(f"The knowledge base name {name!r} is not a usable name.", mend)
-        sizes = base.chunk_tokens, base.max_megabytes
-        found.append(BaseSpec(name, base.kind, project.place(base), base.about, base.asks, base.not_, *sizes))
-    return found
+def list_bases(project: Project) -> dict[str, FileSettings]:
+    """Return the bases that are folders of files, by name, their paths absolute."""
+    bases = {name: base for name, base in project.settings.knowledge.items() if isinstance(base, FileSettings)}
+    return {
+        name: base.model_copy(update={"path": str(project.place(base))}) for name, base in bases.items() if base.path
+    }
 
 
-def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
+def read_base(name: str, base: FileSettings, cache: DiskCache | None = None) -> FolderContents:
     """Return the documents of a base.
 
     Files whose bytes `cache` knows are not parsed again. Names that start with a dot are not looked at, links to
@@ -101,14 +70,14 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
     """
     contents, place = FolderContents(), Path(base.path)
     fresh: dict[str, bytes] = {}
-    for file, relative in _list_files(base, contents.flaws):
-        path = f"{base.name}/{relative}".encode(errors="backslashreplace").decode()
+    for file, relative in _list_files(name, base, contents.flaws):
+        path = f"{name}/{relative}".encode(errors="backslashreplace").decode()
         read = _read_document(base, file, path, cache, fresh)
         if isinstance(read, Flaw):
             contents.flaws.append(read)
             continue
         document, flaws = read
-        passages = tuple(replace(p, source=base.name, method=KINDS[base.kind]) for p in document.passages)
+        passages = tuple(replace(p, source=name, method=KINDS[base.kind].method) for p in document.passages)
         contents.documents.append(replace(document, passages=passages))
         empty = [] if passages else [Flaw("holds no text", lost=False)]
         contents.flaws += [replace(flaw, path=path) for flaw in (*flaws, *empty)]
@@ -116,7 +85,7 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
         cache.put(fresh)
     if not place.exists():
         raise KnowledgeError(
-            f"The folder of the knowledge base {base.name!r} disappeared while it was read: {place}.",
+            f"The folder of the knowledge base {name!r} disappeared while it was read: {place}.",
             "Bring it back, and run `ragc index PROJECT` again; the last index stays as it is.",
         )
     _drop_repeated_ids(contents)
@@ -125,8 +94,8 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
         unread[_MAX_NAMED:] = [f"{len(unread) - _MAX_NAMED} more"] * (len(unread) > _MAX_NAMED)
         why = f" ({'; '.join(unread)})" if unread else ""
         raise KnowledgeError(
-            f"The knowledge base {base.name!r} holds no text: {place}{why}.",
-            f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{base.name}] in ragc.toml.",
+            f"The knowledge base {name!r} holds no text: {place}{why}.",
+            f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{name}] in ragc.toml.",
         )
     return contents
 
@@ -164,13 +133,13 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
     return whole
 
 
-def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
+def fingerprint_files(bases: Mapping[str, FileSettings], settings: str = "") -> str:
     """Return a digest of bases, settings and every file's path, size and time."""
     digest = hashlib.sha256(settings.encode())
-    for base in bases:
-        seen: list[object] = [base.name, base.kind, base.chunk_tokens, base.max_megabytes]
+    for name, base in bases.items():
+        seen: list[object] = [name, base.kind, base.chunk_tokens, base.max_megabytes]
         with suppress(KnowledgeError):
-            for file, relative in _list_files(base, []):
+            for file, relative in _list_files(name, base, []):
                 try:
                     status = file.stat()
                     seen += [relative, status.st_size, status.st_mtime_ns]
@@ -180,7 +149,7 @@ def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
     return digest.hexdigest()
 
 
-def _list_files(base: BaseSpec, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
+def _list_files(name: str, base: FileSettings, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
     """Yield files with their relative posix path, sorted by it on every machine."""
     path = Path(base.path)
     if path.is_file():
@@ -188,13 +157,13 @@ def _list_files(base: BaseSpec, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]
         return
     if not path.is_dir():
         raise KnowledgeError(
-            f"The folder of the knowledge base {base.name!r} does not exist: {path}.",
-            f"Make it, or correct `path` under [knowledge.{base.name}] in ragc.toml.",
+            f"The folder of the knowledge base {name!r} does not exist: {path}.",
+            f"Make it, or correct `path` under [knowledge.{name}] in ragc.toml.",
         )
 
     def skip_entry(entry: Path, reason: str) -> None:
-        name = f"{base.name}/{entry.relative_to(path).as_posix()}"
-        flaws.append(make_unread(name, reason, "Move what it holds into the folder."))
+        shown = f"{name}/{entry.relative_to(path).as_posix()}"
+        flaws.append(make_unread(shown, reason, "Move what it holds into the folder."))
 
     def skip_folder(folder: Path, reason: str | None) -> None:
         skip_entry(folder, f"a folder that is not looked into: {reason}")
@@ -226,7 +195,7 @@ def refuse_kind(path: str, kinds: Sequence[str]) -> Flaw:
 
 
 def _read_document(
-    base: BaseSpec, file: Path, path: str, cache: DiskCache | None, fresh: dict[str, bytes]
+    base: FileSettings, file: Path, path: str, cache: DiskCache | None, fresh: dict[str, bytes]
 ) -> Parsed | Flaw:
     """Return a file's document and flaws, or why it is not read; what the cache lacks is added to `fresh`."""
     if file.suffix.lower() not in READ:
