@@ -26,7 +26,7 @@ from dspy.utils.lazy_import import require
 from program.answer import Answer
 from program.errors import ModelError
 from program.knowledge.library import begin_in_thread
-from program.loop.decisions import ask_client, await_client, traits_of
+from program.loop.decisions import ask_client, await_client, decode, traits_of
 from program.loop.grounding import known_addresses
 from program.loop.question_meter import CALLED_OFF, Driver, Event, PreparedRequest, Tell, Token, Withdrawn, is_draft
 from program.loop.state import Ask, Find, Reply, Request, View, search_arguments
@@ -203,7 +203,7 @@ async def _search(driver: Driver, call: PreparedRequest, find: Find, spent: Mode
     candidates = driver.view.runtime.library.candidates
     work = partial(candidates, *search_arguments(find), failed=driver.note_missed)
     inputs = {"query": find.query, "sources": find.sources, "depth": find.depth}
-    return driver.note_reply(call, await _watch(SEARCH, partial(_perform, driver, call, work), inputs), spent, {})
+    return driver.note_reply(call, await _watch(SEARCH, partial(_perform, driver, call, work), inputs), spent)
 
 
 async def _decide(driver: Driver, calls: Sequence[PreparedRequest], spent: ModelSpending) -> list[Reply]:
@@ -213,7 +213,8 @@ async def _decide(driver: Driver, calls: Sequence[PreparedRequest], spent: Model
     async def decide(at: int) -> Any:
         nonlocal replies
         replies = replies or await _ask_tiers(driver, calls)
-        return dspy.Prediction(**driver.note_decision(calls[at], replies[at], spent))
+        reply = decode(replies[at][-1], calls[at].predictor.fields)
+        return dspy.Prediction(**driver.note_reply(calls[at], reply, spent, asked=len(replies[at])))
 
     return [await _watch(call.predictor, partial(decide, at), call.inputs) for at, call in enumerate(calls)]
 

@@ -21,7 +21,6 @@ from program.loop import decisions
 from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, View
 from program.loop.steps import steps
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
-from program.models.requests import Evidence
 from program.passage import Passage
 
 FOR_WRITING = 1 / 3  # the share of the seconds that is kept for writing the answer, or for the fallback
@@ -29,6 +28,7 @@ WRITING = ("generator.", "grounder.")  # the predictors that may use it
 CALLED_OFF = 1.0  # seconds at most until a request that was called off is in the books
 DOCUMENTS = 10  # of a search that a step shows
 SHOWN = 200  # characters of a text that a step shows
+METERED = ("calls", "tokens_in", "tokens_out", "usd")  # what is booked of language models as they are asked
 _ONE_SEARCH: Mapping[str, int] = {"searches": 1}
 _ONE_DECISION: Mapping[str, int] = {"decisions": 1}
 
@@ -167,31 +167,34 @@ class Driver:
             try:
                 yield spent
             except BaseException as error:
-                self._note_step(call, error, spent)
+                self._note_step(call, error, spent, (spent.tokens_in, spent.tokens_out))
                 raise
             finally:
-                names = ("calls", "tokens_in", "tokens_out", "usd")
-                self.counts.update({name: getattr(spent, name) for name in names})
+                self.counts.update({name: getattr(spent, name) for name in METERED})
                 self.path += spent.notes
                 for handed, note in list(spent.handed_over.items()):  # what was called off may yet add to it
                     self._degraded.setdefault(handed, note)
 
-    def note_decision(self, call: PreparedRequest, replies: Sequence[Evidence], spent: ModelSpending) -> Reply:
-        """Return the decision that the last client's evidence stands for, kept as a step."""
-        reply = decisions.decode(replies[-1], call.predictor.fields)
-        self.counts.update(account(self.view, call.request, reply, len(call.traits.tiers), len(replies)))
-        if (tracker := dspy.settings.usage_tracker) is not None and spent.tokens_in:  # of texts DSPy keeps it itself
-            counts = {"prompt_tokens": spent.tokens_in, "completion_tokens": spent.tokens_out}
-            tracker.add_usage(call.model, {**counts, "total_tokens": sum(counts.values())})
-        return self._note_step(call, reply, spent)
+    def note_reply(
+        self,
+        call: PreparedRequest,
+        reply: Reply,
+        spent: ModelSpending,
+        usage: Mapping[str, Any] | None = None,
+        asked: int = 1,
+    ) -> Reply:
+        """Return a reply, counted and kept as a step.
 
-    def note_reply(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any]) -> Reply:
-        """Return the reply of a search or a text, kept as a step."""
-        tokens = None
-        self.counts.update(counted := account(self.view, call.request, reply))
-        if counted.keys().isdisjoint(("searches", "decisions")) and not call.traits.metered:
+        Of the clients that may decide so many were `asked`; `usage` is what DSPy counted of a text.
+        """
+        tokens = spent.tokens_in, spent.tokens_out
+        self.counts.update(counted := account(self.view, call.request, reply, len(call.traits.tiers), asked))
+        if usage is not None and "decisions" not in counted and not call.traits.metered:
             tokens = count_used_tokens(usage)
             self.counts.update({"calls": 1, "tokens_in": tokens[0], "tokens_out": tokens[1]})
+        if call.direct and spent.tokens_in and dspy.settings.usage_tracker is not None:  # of texts DSPy keeps it itself
+            used = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+            dspy.settings.usage_tracker.add_usage(call.model, used)
         return self._note_step(call, reply, spent, tokens)
 
     def replace_judge(self, call: PreparedRequest, spent: ModelSpending, error: LMError) -> None:
@@ -218,12 +221,9 @@ class Driver:
         missed = " ".join(f"N{self._degraded[source][1:]}." for source in self._missed)
         return Answer(answer, text=f"{answer.text} {missed}") if abstains and missed else answer
 
-    def _note_step(
-        self, call: PreparedRequest, reply: Reply, spent: ModelSpending, tokens: Sequence[int] | None = None
-    ) -> Reply:
+    def _note_step(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, tokens: tuple[int, int]) -> Reply:
         """Keep the request as a step, and return the reply: of one that failed, what it raised."""
         request, seconds = call.request, time.perf_counter() - call.started
-        tokens_in, tokens_out = tokens or (spent.tokens_in, spent.tokens_out)
         scores: dict[str, float] = {}
         documents: tuple[tuple[str, float], ...] = ()
         error, model = "", spent.answering(call.model)
@@ -237,10 +237,8 @@ class Driver:
             output, scores = _show_reply(reply or {})
         shown = repr(_show_input([*request.inputs.values()])) if isinstance(request, Ask) else request.query
         digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        began = time.time() - seconds
-        spent_on = (seconds * 1000, tokens_in, tokens_out)
-        step = Step(name_step(request), digest, output, *spent_on, scores, began, model, error, documents)
-        self.steps.append(step)
+        spent_on, began = (seconds * 1000, *tokens), time.time() - seconds
+        self.steps.append(Step(name_step(request), digest, output, *spent_on, scores, began, model, error, documents))
         return reply
 
     def _send_notes(self, requests: list[Request]) -> list[Request]:

@@ -27,7 +27,7 @@ MAX_QUESTION = 10_000
 Role = Literal["write", "decide", "judge"]
 
 
-class Stage(dspy.Module):
+class Predictors(dspy.Module):
     """The predictors of one part of the loop, by name, and the layouts of the prompts of those that write."""
 
     def __init__(self, **asked: type[dspy.Signature]) -> None:
@@ -38,7 +38,7 @@ class Stage(dspy.Module):
                 setattr(self, name + LAYOUT, Layout(choices))
 
 
-class Doubt(dspy.Module):
+class CascadeThresholds(dspy.Module):
     """The certainty under which a cascade's first model passes each kind of decision on to the second.
 
     0 never asks the second, 1 always does. Only a program whose models form a cascade has these knobs.
@@ -66,28 +66,28 @@ class AgenticRAG(dspy.Module):
         self.__doc__ = f"Answer a question from these knowledge bases, with citations. {about}"
         self.sources = tuple(card.name for card in cards)
         self.strategies = offer_strategies(cards)
-        self.classifier = Stage(route=signatures.route_signature(cards))
-        self.decomposer = Stage(split=signatures.Decompose, follow=signatures.FollowUp)
-        self.judge = Stage(
+        self.classifier = Predictors(route=signatures.route_signature(cards))
+        self.decomposer = Predictors(split=signatures.Decompose, follow=signatures.FollowUp)
+        self.judge = Predictors(
             relevance=signatures.Relevance,
             sufficiency=signatures.Sufficiency,
             missing=signatures.Missing,
             contradiction=signatures.Contradiction,
             evidence=signatures.JudgeEvidence,
         )
-        self.retriever = Stage(sql=signatures.WriteSql)
-        self.generator = Stage(
+        self.retriever = Predictors(sql=signatures.WriteSql)
+        self.generator = Predictors(
             answer=signatures.Generate,
             states=signatures.States,
             direct=signatures.AnswerDirectly,
             clarify=signatures.Clarify,
         )
-        self.grounder = Stage(
+        self.grounder = Predictors(
             support=signatures.Support, responsive=signatures.Responsive, claims=signatures.CheckClaims
         )
         self.policy = Policy()
         if runtime.models.doubts:
-            self.doubt = Doubt()
+            self.doubt = CascadeThresholds()
         self.runtime = runtime
         self.requests = RequestCache()
         self.own_lms: dict[str, Any] = {}
@@ -188,7 +188,7 @@ class AgenticRAG(dspy.Module):
 
         Without `vouches` the confidence of unchecked drafts is not asked for.
         """
-        stages = {name: vars(stage) for name, stage in vars(self).items() if isinstance(stage, Stage)}
+        stages = {name: vars(stage) for name, stage in vars(self).items() if isinstance(stage, Predictors)}
         parts = {f"{name}.{part}": value for name, stage in stages.items() for part, value in stage.items()}
         predictors = {name: part for name, part in parts.items() if isinstance(part, dspy.Predict)}
         fields = ((name, field, found) for name, one in predictors.items() for field, found in one.fields.items())

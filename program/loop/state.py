@@ -20,6 +20,7 @@ from program.models.language.adapter import FencedAdapter
 from program.models.language.layout import AS_IT_IS, PromptLayout
 from program.models.requests import RequestCache
 from program.passage import NO_FILTERS, Filters, Passage
+from program.settings import BudgetSettings
 from program.signatures import BASE_PREFIX, Detail
 
 DEPTH = 30
@@ -145,17 +146,6 @@ class Conflict:
         return "newer" if newer else "better supported"
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The caps of one question. Rounds are capped by the policy and by this, whichever is lower."""
-
-    max_rounds: int = 3
-    max_seconds: float = 15.0
-    """The deadline of the answer; searching and judging end before it, so that there is time to write."""
-    max_tokens: int = 50_000
-    max_usd: float = 0.20
-
-
 Observer = Callable[[Answer, str, str], None]
 """Called with each finished answer, its question and the program's preset."""
 
@@ -166,14 +156,12 @@ class Runtime:
 
     library: Library
     models: Models
-    budget: Budget = field(default_factory=Budget)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
     observers: tuple[Observer, ...] = ()
     version: str = ""
     preset: str = ""
-    links: tuple[str, ...] = ()
-    """The hosts that answers may link to."""
-    configured: str = ""
-    """The writer that DSPy is configured with, where the project names none."""
+    links: tuple[str, ...] = ()  # the hosts that answers may link to
+    configured: str = ""  # the writer that DSPy is configured with, where the project names none
     reopen: Callable[[], Any] | None = None
     """What opens such a program anew, in another process too; None where nothing can."""
     withholds: bool = True
@@ -201,10 +189,8 @@ class View:
     doubts: Mapping[str, float]
     """The certainty under which a predictor's decision is passed on to a cascade's second model; absent: never."""
     layouts: Mapping[str, PromptLayout]
-    vouches: bool
-    """Whether an embedded decider says if a draft answers, which costs no call."""
-    at_once: bool
-    """Whether a chat model judges, which takes many decisions in one call."""
+    vouches: bool  # whether an embedded decider says if a draft answers, which costs no call
+    at_once: bool  # whether a chat model judges, which takes many decisions in one call
 
     def threshold(self, predictor: str, field: str) -> float:
         """Return the probability from which a Noul output counts as true."""
@@ -244,34 +230,27 @@ class State:
     max_rounds: int
     tripped: Callable[[], StoppedBy | None]
     path: list[str]
-    year: int | None = field(init=False)
-    """The year that the question names: what is older is out of date for it."""
+    year: int | None = field(init=False)  # the year that the question names: what is older is out of date for it
     tuning: Tuning = field(init=False)
     plan: Plan = field(init=False)
     strategy: Strategy = field(init=False)
     at_once: bool = field(init=False)
     """Whether a chat model judges and can be reached: all decisions about some evidence are then asked in one call."""
-    order: tuple[Strategy, ...] = ()
-    """The strategies to try one after another, where one is searched at a time."""
-    pool: Sequence[Passage] | None = None
-    """What the question's own first look found."""
+    order: tuple[Strategy, ...] = ()  # the strategies to try one after another, where one is searched at a time
+    pool: Sequence[Passage] | None = None  # what the question's own first look found
     pools: dict[Find, Sequence[Passage]] = field(default_factory=dict)
     queried: set[tuple[Find, str]] = field(default_factory=set)
     """The searches, with a source of tables, for which a SELECT was asked for."""
     look_ups: list[LookUp] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
-    followed: set[str] = field(default_factory=set)
-    """The queries that were written from what others found."""
+    followed: set[str] = field(default_factory=set)  # the queries that were written from what others found
     ranked: dict[Key, list[Passage]] = field(default_factory=dict)
-    found: list[Passage] = field(default_factory=list)
-    """The passages of all searches, the best of each first."""
+    found: list[Passage] = field(default_factory=list)  # the passages of all searches, the best of each first
     current: list[Passage] = field(default_factory=list)
     """What was found, without what is out of date once newer evidence was searched for."""
-    new: list[Key] = field(default_factory=list)
-    """The searches that no judge has seen yet."""
+    new: list[Key] = field(default_factory=list)  # the searches that no judge has seen yet
     relevant: dict[str, float] = field(default_factory=dict)
-    kept: list[Passage] = field(default_factory=list)
-    """The passages a writer is given."""
+    kept: list[Passage] = field(default_factory=list)  # the passages a writer is given
     suspects: list[Conflict] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
     verdict: Verdict = UNJUDGED
@@ -279,8 +258,7 @@ class State:
     rounds: list[Round] = field(default_factory=list)
     searched: int = 0
     previous: float | None = None
-    settled: bool = False
-    """Whether newer or more official evidence was searched for."""
+    settled: bool = False  # whether newer or more official evidence was searched for
 
     def __post_init__(self) -> None:
         years = _YEAR.findall(self.question)

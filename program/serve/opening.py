@@ -135,7 +135,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     from program.knowledge.project import Project
     from program.loop.policy import PRESETS
     from program.loop.rag import AgenticRAG
-    from program.loop.state import Budget, Observer, Runtime
+    from program.loop.state import Observer, Runtime
     from program.models.catalog import is_local, open_models
     from program.models.language.pace import follow_paces, read_paces
     from program.serve.trace import SpanLog, TraceLog
@@ -143,17 +143,15 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     opened = project if isinstance(project, Project) else Project.open(project)
     _check_prices(opened)
     settings = follow_paces(opened.settings, read_paces(opened.private))
-    caps = settings.budget
     models = open_models(settings.models, settings.provider)
     library = open_library(opened, models, progress)
     texts = {passage.id: passage.text for passage in library.passages()} if settings.trace.texts else None
     observers: list[Observer] = [SpanLog(None if texts is None else lambda id_: texts.get(id_, "")).emit_spans]
     if settings.trace.enabled:
         observers.append(TraceLog(opened.private, settings.trace.review_below).write_answer)
-    budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
     links = tuple(host.lower() for host in settings.answer.links)
     preset, reopen = "" if version else settings.loop.preset, partial(open_program, opened.folder, version=version)
-    runtime = Runtime(library, models, budget, tuple(observers), version, preset, links, reopen=reopen)
+    runtime = Runtime(library, models, settings.budget, tuple(observers), version, preset, links, reopen=reopen)
     program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[settings.loop.preset])
     if not is_local(models.decide):  # it thinks longer than a search takes: do both at once
