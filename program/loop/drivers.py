@@ -28,7 +28,7 @@ from program.errors import ModelError
 from program.knowledge.library import begin_in_thread
 from program.loop.decisions import ask_client, await_client, decode, traits_of
 from program.loop.grounding import known_addresses
-from program.loop.question_meter import CALLED_OFF, Driver, Event, PreparedRequest, Tell, Token, Withdrawn, is_draft
+from program.loop.question_meter import CALLED_OFF, Driver, Event, PreparedRequest, Send, Token, Withdrawn, is_draft
 from program.loop.state import Ask, Find, Reply, Request, View, search_arguments
 from program.models.catalog import is_settled
 from program.models.language.adapter import PlainListener, use_adapter
@@ -40,7 +40,7 @@ from program.passage import Passage
 
 anyio = require("anyio")  # on which DSPy streams: its callbacks can send from these threads only
 Result = TypeVar("Result")
-_tell: ContextVar[Tell | None] = ContextVar("ragc_tell", default=None)
+_send: ContextVar[Send | None] = ContextVar("ragc_send", default=None)
 _NO_LISTENER = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy then streams none
 WRITERS = ("generator.answer", "generator.direct")  # the predictors that write what `dspy.streamify` streams
 WITHDRAWN = "The text so far is withdrawn."
@@ -72,11 +72,11 @@ def run(question: str, view: View) -> Answer:
 
 async def arun(question: str, view: View) -> Answer:
     """Return the answer, a step's requests performed in parallel; streams hear of it."""
-    tell, send_stream = _tell.get(), dspy.settings.send_stream
-    if tell is None and send_stream is not None and (name := _find_streamed(view)):
+    send, send_stream = _send.get(), dspy.settings.send_stream
+    if send is None and send_stream is not None and (name := _find_streamed(view)):
         return await _send_tokens(send_stream, name, question, view)
     with _unstreamed():
-        return await _run(Driver(question, view, tell, parallel=True))
+        return await _run(Driver(question, view, send, parallel=True))
 
 
 async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerator[Event, None]:
@@ -86,7 +86,7 @@ async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerat
     """
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     context = contextvars.copy_context()
-    context.run(_tell.set, events.put_nowait)
+    context.run(_send.set, events.put_nowait)
     task = asyncio.create_task(ask(), context=context)
     task.add_done_callback(lambda _: events.put_nowait(None))
     drafted = ""
@@ -236,8 +236,8 @@ async def _write(driver: Driver, call: PreparedRequest, ask: Ask, spent: ModelSp
     """Return what a predictor replies by way of DSPy; None where its model could not be reached and another judges."""
     reply: Reply = None
     awaited = partial(call.predictor.acall, **call.inputs)
-    if driver.tell is not None and is_draft(ask):
-        awaited = partial(_stream_draft, call, ask.inputs["passages"], driver.view.runtime.links, driver.tell)
+    if driver.send is not None and is_draft(ask):
+        awaited = partial(_stream_draft, call, ask.inputs["passages"], driver.view.runtime.links, driver.send)
     layout = driver.view.layout_of(ask.predictor)
     with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
         try:
@@ -275,9 +275,9 @@ async def _watch(instance: Any, work: Callable[[], Awaitable[Result]], inputs: M
     return watched
 
 
-async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], links: Sequence[str], tell: Tell) -> Reply:
+async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], links: Sequence[str], send: Send) -> Reply:
     """Return the writer's reply, whose words replace an earlier draft's as they come."""
-    tell(Withdrawn())
+    send(Withdrawn())
     output = next(iter(call.predictor.signature.output_fields))
     # One streaming wrapper a request: a shared one drops tokens when requests overlap.
     kind = PlainListener if call.traits.plain else dspy.streaming.StreamListener
@@ -290,11 +290,11 @@ async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], link
         async for piece in pieces:
             if isinstance(piece, dspy.streaming.StreamResponse):
                 if text := numbered.feed(filtered.feed(piece.chunk)):
-                    tell(Token(text))
+                    send(Token(text))
             elif isinstance(piece, dspy.Prediction):
                 reply = piece
     if text := numbered.feed(filtered.rest()) + numbered.rest():
-        tell(Token(text))
+        send(Token(text))
     if reply is None:
         raise ModelError("The writing model's stream ended without an answer.", "Ask again, or try without streaming.")
     return reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import partial, reduce
+from functools import partial
 from operator import attrgetter
 from typing import Any, get_args
 
@@ -281,14 +281,15 @@ class ProgramParameters:
     def _add_decisions(self, name: str, predictor: dspy.Predict) -> None:
         for output, one in predictor.signature.output_fields.items():
             kind: Any = decision_type(one) or object
-            said = str((one.json_schema_extra or {}).get("desc", "")).rstrip(".")
+            meaning = str((one.json_schema_extra or {}).get("desc", "")).rstrip(".")
             if issubclass(kind, Noul):
-                found = Dimension(f"{name}:{output}", LEAST, MOST, meaning=f"probability from which it holds: {said}")
+                meant = f"probability from which it holds: {meaning}"
+                found = Dimension(f"{name}:{output}", LEAST, MOST, meaning=meant)
                 self._add_field(found, predictor, (output, "threshold"), 0.5)
             elif issubclass(kind, Choice):
                 # One label's weight is fixed: only ratios count.
                 for label in [str(v) for v in get_args(kind.model_fields["value"].annotation)][1:]:
-                    meant = f"weight of {label} among: {said}"
+                    meant = f"weight of {label} among: {meaning}"
                     found = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True, meaning=meant)
                     self._add_field(found, predictor, (output, "weights", label), 1.0)
             elif issubclass(kind, Score):
@@ -298,13 +299,19 @@ class ProgramParameters:
                     self._add_cut(found, predictor, output, n)
 
     def _add_field(self, dimension: Dimension, predictor: dspy.Predict, path: tuple[str, ...], default: float) -> None:
-        *nested, last = path
+        output, *nested, last = path
 
         def read() -> float:
-            return float(reduce(lambda at, key: at.get(key, {}), nested, predictor.fields).get(last, default))
+            values = predictor.fields.get(output, {})
+            for key in nested:
+                values = values.get(key, {})
+            return float(values.get(last, default))
 
         def write(value: float) -> None:
-            reduce(lambda at, key: at.setdefault(key, {}), nested, predictor.fields)[last] = float(value)
+            values = predictor.fields.setdefault(output, {})
+            for key in nested:
+                values = values.setdefault(key, {})
+            values[last] = float(value)
 
         self._add(dimension, read, write)
 

@@ -49,11 +49,11 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """The word that the draft told so far does not count; another text follows."""
+    """The draft so far does not count; another text follows."""
 
 
 Event = Progress | Token | Withdrawn | Answer
-Tell = Callable[[Event], None]
+Send = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class PreparedRequest:
 class Driver:
     """One question on its way: the loop's generator, what it has spent so far, its path and its steps."""
 
-    def __init__(self, question: str, view: View, tell: Tell | None = None, parallel: bool = False) -> None:
+    def __init__(self, question: str, view: View, send: Send | None = None, parallel: bool = False) -> None:
         self.parallel = parallel
         self.id = new_trace_id()
         self.question = question
         self.view = view
-        self.tell = tell
+        self.send = send
         self.budget = view.runtime.budget
         self.counts: Counter[str] = Counter()
         """What was spent so far, by the names of `Usage`."""
@@ -110,7 +110,7 @@ class Driver:
         return self._send_notes(self.loop.throw(failure))
 
     def finish_answer(self, answer: Answer) -> Answer:
-        """Return the answer with trace and usage, and tell the observers of it."""
+        """Return the answer with trace and usage, and hand it to the observers."""
         runtime = self.view.runtime
         answer, degraded = self._mention_missed(answer), tuple(self._degraded.values())
         self._send_notes([])
@@ -242,10 +242,10 @@ class Driver:
         return reply
 
     def _send_notes(self, requests: list[Request]) -> list[Request]:
-        """Tell of the notes that are new on the path, and return the requests."""
-        if self.tell is not None:
+        """Send the notes that are new on the path as events, and return the requests."""
+        if self.send is not None:
             for note in self.path[self._notes_sent :]:
-                self.tell(Progress(note))
+                self.send(Progress(note))
             self._notes_sent = len(self.path)
         return requests
 

@@ -53,7 +53,7 @@ class Followed(Proxy):
 
     A look at the alias comes before every question. When it moved, the question that noticed waits for the new version
     to load; those that come meanwhile, and those already under way, end on the old one. A version that fails to load is
-    told in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
+    named in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
     """
 
     def __init__(self, reference: str | Path, root: Path, load_version: Callable[[], AgenticRAG]) -> None:
@@ -91,8 +91,8 @@ class Followed(Proxy):
         except Exception as error:  # whatever is wrong with the new version, the old one can answer
             self._retry_at = time.monotonic() + RETRY_SECONDS
             if named != self._seen:
-                told = "%s moved, but what it names does not load; %s goes on. %s"
-                _log.warning(told, self._reference, self._current.runtime.version, error)
+                warning = "%s moved, but what it names does not load; %s goes on. %s"
+                _log.warning(warning, self._reference, self._current.runtime.version, error)
         self._seen = named
 
 

@@ -65,7 +65,7 @@ class TraceLog:
     folder: Path
     review_below: float = 0.0
     name: str = "traces.jsonl"
-    unwritable: Event = field(default_factory=Event, repr=False, compare=False)  # said once, not at every question
+    unwritable: Event = field(default_factory=Event, repr=False, compare=False)  # set by the first warning
 
     @property
     def traces(self) -> LineLog:

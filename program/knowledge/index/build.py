@@ -151,7 +151,7 @@ def build_index(
             for leftover in place.glob(f"{ASIDE}gen-*"):  # of a run that was killed: the lock says no other is running
                 leftover.unlink()
             store.write_index(place_index(place, name), index, lines)
-        held = not settings.qdrant.url or _fill_server(place, name, embedder, settings)
+        on_server = not settings.qdrant.url or _fill_server(place, name, embedder, settings)
         store.set_current(place, name, files, contents.report)
         if previous != name:
             _drop_old_generations(place, {name, previous}, settings.qdrant.url)
@@ -162,7 +162,7 @@ def build_index(
             passages=len(passages),
             embedded=embedded,
             reused=reused,
-            unchanged=previous == name and held,
+            unchanged=previous == name and on_server,
             flaws=tuple(contents.flaws),
             seconds=time.monotonic() - began,
         )
@@ -236,9 +236,9 @@ def _drop_old_generations(folder: Path, keep: set[str], server: str) -> None:
     """Remove all but the new one and the one before, which may be just opened."""
     for file in (file for file in folder.glob("gen-*.safetensors") if file.stem not in keep):
         if server:
-            held = _ask_collection(file.stem, server)
-            with closing(held.client):
-                held.delete_collection()
+            collection = _ask_collection(file.stem, server)
+            with closing(collection.client):
+                collection.delete_collection()
         file.unlink()
 
 
@@ -253,12 +253,12 @@ def _fill_server(folder: Path, name: str, embedder: Embedder, settings: Settings
     """See that the server holds an index; True when it did already."""
     index = store.read_index(place_index(folder, name), embedder.digest)
     words = len(index.passages) > settings.keyword.server_above
-    held = _ask_collection(name, settings.qdrant.url)
-    with closing(held.client):
-        if held.holds_rows(len(index.passages), words):
+    collection = _ask_collection(name, settings.qdrant.url)
+    with closing(collection.client):
+        if collection.holds_rows(len(index.passages), words):
             return True
         sparse = weigh_texts(index.keywords, map(keyword_text, index.passages)) if words else None
-        held.write_rows(index.matrix, index.passages, sparse)
+        collection.write_rows(index.matrix, index.passages, sparse)
     return False
 
 
@@ -266,10 +266,10 @@ def _search_on_server(index: Index, name: str, settings: Settings) -> None:
     """Have vectors (past the bound, words too) asked of the server."""
     from program.knowledge.index.qdrant import QdrantKeywords
 
-    held = _ask_collection(name, settings.qdrant.url)
+    collection = _ask_collection(name, settings.qdrant.url)
     words = len(index.passages) > settings.keyword.server_above
-    if not held.holds_rows(len(index.passages), words):
+    if not collection.holds_rows(len(index.passages), words):
         raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
-    index.vectors = held
+    index.vectors = collection
     if words:
-        index.lexical = QdrantKeywords(held, index.keywords)
+        index.lexical = QdrantKeywords(collection, index.keywords)
