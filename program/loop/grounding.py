@@ -24,7 +24,7 @@ from program.models.text import (
     split_sentences,
     states_claim,
 )
-from program.passage import COMPUTED, SELECTED, Passage
+from program.passage import Passage
 from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
@@ -73,8 +73,6 @@ class _Quote:
     piece: Piece
     probability: float
     stated: bool
-    selected: bool
-    """Whether it is what a question was read to select from a table: rows, or the figure that was computed of them."""
 
 
 def write_draft(state: State) -> Flow[Draft]:
@@ -183,8 +181,8 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
     First comes the passage with the most probable piece, in the order of its text. Of each look-up at most `sentences`
-    pieces are taken, none twice, `checked` only those past the threshold; what was selected from a table stands alone.
-    The draft is as probable as a look-up's best piece on average, and responsive if any piece is past the threshold.
+    pieces are taken, none twice, `checked` only those past the threshold. The draft is as probable as a look-up's best
+    piece on average, and responsive if any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
@@ -193,8 +191,6 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
         allowed = [quote for quote in of_this if quote.stated or not checked]
-        if allowed and allowed[0].selected:  # neither the rows behind a figure nor other passages add to it
-            allowed = [quote for quote in allowed if quote.selected and quote.n == allowed[0].n]
         most = len(taken) + state.tuning.sentences
         for quote in allowed:
             shown = quote.piece.text.casefold()
@@ -202,7 +198,7 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
                 taken.append(quote)
     order = [quote.n for quote in taken]
     taken.sort(key=lambda quote: (order.index(quote.n), quote.piece.start))
-    claims = tuple(Claim.quote(quote.piece.text, quote.n) for quote in taken)
+    claims = tuple(Claim.quote(quote.piece.shown, quote.n) for quote in taken)
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
     return Draft(claims, claims, any(quote.stated for quote in found), probability)
@@ -372,8 +368,7 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     found = []
     for (look_up, _, passage, one), reply in zip(asked, replies, strict=True):
         states = reply["states"]
-        selected = passage.method == SELECTED or (passage.method == COMPUTED and one.start == 0)
-        found.append(_Quote(look_up, places[passage.id], one, states.probability, bool(states.value), selected))
+        found.append(_Quote(look_up, places[passage.id], one, states.probability, bool(states.value)))
     return sorted(found, key=lambda quote: -quote.probability)
 
 

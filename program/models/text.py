@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -89,12 +89,20 @@ def stem_word(word: str) -> str:
 class Piece(NamedTuple):
     """A part of a text that can be quoted, and its first and last character there, the last left out.
 
-    It stands there word for word; a cell of a row of more than two stands behind the row's first.
+    It stands there word for word. A cell of a row stands behind the row's key cell, `key; cell`; the place of the first
+    such piece is that of both cells, so that an answer in the key cell is an answer in one piece.
     """
 
     text: str
     start: int
     end: int
+    row: str = ""
+    """What an answer shows of a cell: `Home Plus, Yearly: GBP 45`."""
+
+    @property
+    def shown(self) -> str:
+        """What an answer shows."""
+        return self.row or self.text
 
 
 @lru_cache(maxsize=PIECES_KEPT)
@@ -250,7 +258,9 @@ def _find_names(claim: str) -> Iterator[str]:
 
 def _walk_lines(text: str) -> Iterator[Piece]:
     at, fence = 0, ""
-    for whole in text.splitlines(keepends=True):
+    lines = text.splitlines(keepends=True)
+    headers = [line.partition(": ")[0] for line in lines]
+    for n, whole in enumerate(lines):
         start, at = at, at + len(whole)
         line = whole.rstrip()
         if fence or _FENCE.match(line):
@@ -267,18 +277,25 @@ def _walk_lines(text: str) -> Iterator[Piece]:
         bullet = BULLET.match(line)
         first = start + (bullet.end() if bullet else 0)
         shown = text[first : start + len(line)]
-        if len(cells := split_cells(shown)) > 2:
-            yield from _quote_cells(cells, first)
+        cells = split_cells(shown)
+        # Prose may look like a row; it has no neighbour that begins with the same header.
+        in_table = not bullet and (len(lines) == 1 or headers[n] in headers[max(n - 1, 0) : n] + headers[n + 1 : n + 2])
+        if len(cells) > 2 or (len(cells) == 2 and in_table and ": " in cells[0]):
+            yield from _quote_cells(cells, first, in_table)
         else:
             yield from (Piece(shown[one:end], first + one, first + end) for one, end in _sentence_places(shown))
 
 
-def _quote_cells(cells: list[str], at: int) -> Iterator[Piece]:
+def _quote_cells(cells: Sequence[str], start: int, in_table: bool) -> Iterator[Piece]:
+    """Yield each cell of a row behind its key cell, which is shown without its header in a table."""
     key, *rest = cells
-    at += len(key) + 2
+    header, parted, value = key.partition(": ")
+    subject = header if not parted else value if in_table else ""
+    at = start + len(key) + 2
     for cell in rest:
-        yield Piece(f"{key}; {cell}", at, at + len(cell))
-        at += len(cell) + 2
+        end = at + len(cell)
+        yield Piece(f"{key}; {cell}", start, end, f"{subject}, {cell}" if subject else "")
+        start = at = end + 2
 
 
 @lru_cache(maxsize=PIECES_KEPT)

@@ -124,7 +124,7 @@ def _quote_pieces(reader: Reader, asked: Sequence[str], passages: Sequence[Excer
     ranked: list[tuple[int, float, int, str]] = []
     for question in asked:
         scored = [
-            (-reading.best_within(piece.start, piece.end)[0] - reading.answers, passage.n, piece.text)
+            (-reading.best_within(piece.start, piece.end)[0] - reading.answers, passage.n, piece.shown)
             for reading, passage in _read(reader, question, passages)
             for piece in split_pieces(passage.text)
             if not _UNQUOTED.search(piece.text)

@@ -77,7 +77,7 @@ TEXTS = st.one_of(
 def test_every_sentence_of_an_answer_stands_in_the_passage_that_it_cites(texts, question, most, strict):
     passages = [passage(n, text) for n, text in enumerate(texts, 1)]
     answer = ask(Generate, **inputs(question, passages=passages, sentences=most, strict=strict)).answer
-    held = {one.n: {piece.text for piece in split_pieces(one.text)} for one in passages}
+    held = {one.n: {piece.shown for piece in split_pieces(one.text)} for one in passages}
     found = claims(answer)
     assert len(found) <= most and len({text for text, _ in found}) == len(found)
     assert " ".join(f"{text} [{n}]" for text, n in found) == answer
@@ -109,7 +109,7 @@ async def test_it_answers_the_same_in_turn_and_awaited_with_its_usage_in_words()
     with use_adapter(writer), dspy.context(lm=writer), dspy.track_usage() as tracker:
         answers = [write(**asked).answer, (await write.acall(**asked)).answer]
         parts = dspy.Predict(Decompose)(question=COMPOUND).sub_queries
-    assert answers == ["Plan: Deluxe; Monthly: GBP 19. [2]"] * 2
+    assert answers == ["Deluxe, Monthly: GBP 19. [2]"] * 2
     assert parts == ["What does Deluxe cost", "how many doors does it cover?"]
     used = tracker.get_total_tokens()["local/reader"]
     assert used["prompt_tokens"] > used["completion_tokens"] > 2 * len(answers[0].split())
