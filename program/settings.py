@@ -295,8 +295,11 @@ class UtilitySettings(TomlTable):
     """The cost of a model call."""
     usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     """The cost of a US dollar spent."""
-    padding: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """The cost of an answer of which no sentence states a labelled fact; of half of them, half as much."""
+    padding: Annotated[float, Field(ge=0, le=1)] = 0.625
+    """The cost of an answer of which no sentence states a labelled fact; of half of them, half as much.
+
+    At .625 five sentences of which one is right are worth half of that one alone.
+    """
 
     @model_validator(mode="after")
     def _check_order(self) -> UtilitySettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +23,9 @@ from program.models.text import split_pieces, split_sentences
 Vector = NDArray[np.float32]
 BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
-SHAPE, READING, STATEMENT, CHAIN = 13, 24, 12, 7  # numbers in each, the last among those of reading
+SHAPE, READING, STATEMENT, CHAIN = 13, 24, 10, 7  # numbers in each, the last among those of reading
 GRAM_BUCKETS = 1024
 TEXTS_KEPT, SHAPES_KEPT = 1024, 20_000  # of the last texts
-IN_ITS_TEXT, BY_ITSELF = 0, 5  # places in `statement`: the best answer in a piece, read in its text and by itself
 MOST_CHAINED = 8  # texts: pairs grow with the square
 SUREST = 20.0  # logits past it are taken as it
 VERSION = repr((BLOCKS, SHAPE, READING, STATEMENT, GRAM_BUCKETS)).encode()
@@ -68,10 +68,14 @@ class Case:
 
     @cached_property
     def read(self) -> tuple[EvidenceText, ...]:
-        """The evidence, and last the quoted piece under its text's title, if there is one."""
+        """The evidence, and then each row of the table that the quoted piece is from, if it is a cell."""
         if self.quoted is None:
             return self.evidence
-        return (*self.evidence, EvidenceText(self.evidence[self.quoted[0]].title, self.texts[1]))
+        n, at = self.quoted
+        title, text, _ = self.evidence[n]
+        if not split_pieces(text)[at].row:
+            return self.evidence
+        return (*self.evidence, *(EvidenceText(title, text[start:end]) for start, end in list_rows(text)))
 
 
 def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
@@ -162,22 +166,28 @@ class FeatureSpace:
         Among them are the `similarities` to the evidence and the `answers` that are read in it. What is new is embedded
         in one go, and read in one go.
         """
-        wanted = [text for c in cases for text in (c.asked, *c.texts, *(one.embedded for one in c.read))]
+        # Of a piece that may be quoted nothing is embedded: what its text is about says as much.
+        wanted = [
+            text
+            for c in cases
+            for text in (c.asked, *(() if c.quoted else c.texts), *(one.embedded for one in c.evidence))
+        ]
         vectors = dict(zip(wanted, embedder.encode(wanted), strict=True))
         readings = iter(reader.read_pairs([(c.asked, one[:2]) for c in cases for one in c.read]))
         return [self._blocks_of(c, vectors, [next(readings) for _ in c.read]) for c in cases]
 
     def _blocks_of(self, case: Case, vectors: Mapping[str, Vector], read: Sequence[Reading]) -> dict[str, Vector]:
         count = len(case.evidence)
-        sims = np.array([vectors[one.embedded] @ vectors[case.asked] for one in case.read], np.float32)
+        sims = np.array([vectors[one.embedded] @ vectors[case.asked] for one in case.evidence], np.float32)
+        texts = (case.asked,) if case.quoted else case.texts or ("",)
         blocks: dict[str, Any] = {
-            "meaning": np.mean([vectors[text] for text in case.texts or ("",)], axis=0),
+            "meaning": np.mean([vectors[text] for text in texts], axis=0),
             "grams": gram_vector(case.asked, self.grams),
             "shape": question_shape(case.asked),
-            "reading": self._judge_evidence(case, read[:count], sims[:count]) if count else [0.0] * READING,
+            "reading": self._judge_evidence(case, read[:count], sims) if count else [0.0] * READING,
             "statement": self._judge_statement(case, *case.quoted, read, sims) if case.quoted else [0.0] * STATEMENT,
-            "bases": self._compare_bases(case, sims[:count]),
-            "similarities": sims[:count],
+            "bases": self._compare_bases(case, sims),
+            "similarities": sims,
             "answers": [_clip(one.answers) for one in read[:count]],
         }
         return {name: np.asarray(block, np.float32) for name, block in blocks.items()}
@@ -228,21 +238,32 @@ class FeatureSpace:
         return best
 
     def _judge_statement(self, case: Case, n: int, at: int, read: Sequence[Reading], sims: Vector) -> list[float]:
-        """Return how well the quoted piece answers, first the score of the best answer in it."""
-        text, whole, sentence, alone = case.evidence[n].text, read[n], case.read[-1], read[-1]
-        asked = word_set(case.asked)
-        scores = score_pieces(whole, text)
+        """Return how well the quoted piece answers, in ten numbers.
+
+        They are the score of the best answer in it; its lead over the text's best; one over its rank in the text;
+        whether the text answers; its similarity to the question; the share of the question's words in the piece, and in
+        title and piece. Last, of a cell: a 1, and how far its score and its row's answer are behind the table's best. A
+        cell's score is the mean of what it has in the whole text and in its row read alone: the reader tells columns
+        apart in the one and rows in the other.
+        """
+        title, text, _ = case.evidence[n]
+        piece, asked = split_pieces(text)[at], word_set(case.asked)
+        scores = score_pieces(read[n], text)
+        score, row = scores[at], [0.0, 0.0, 0.0]
+        if piece.row:
+            cells = score_cells(tuple(read[len(case.evidence) :]), text)
+            own, answers = cells[at]
+            score = (score + own) / 2
+            row = [1.0, own - max(one for one, _ in cells.values()), answers - max(two for _, two in cells.values())]
         return [
-            _clip(scores[at]),
-            _clip(scores[at] - whole.margin),
-            1 / (1 + sum(score > scores[at] for score in scores)),
-            *map(_clip, (whole.answers, alone.answers, alone.margin)),
-            float(sims[-1]),
+            _clip(score),
+            _clip(scores[at] - read[n].margin),
+            1 / (1 + sum(one > scores[at] for one in scores)),
+            _clip(read[n].answers),
             float(sims[n]),
-            self.words.share_of(asked, word_set(sentence.text)),
-            self.words.share_of(asked, word_set(sentence.embedded)),
-            math.log1p(len(sentence.text)),
-            split_pieces(text)[at].start / len(text),
+            self.words.share_of(asked, word_set(piece.text)),
+            self.words.share_of(asked, word_set(f"{title}\n{piece.text}")),
+            *map(_clip, row),
         ]
 
     def _compare_bases(self, case: Case, sims: Vector) -> Vector:
@@ -264,6 +285,30 @@ def _clip(logit: float) -> float:
 def score_pieces(reading: Reading, text: str) -> tuple[float, ...]:
     """Return the score of the best answer in each piece of the text that was read."""
     return tuple(reading.best_within(piece.start, piece.end)[0] for piece in split_pieces(text))
+
+
+def list_rows(text: str) -> list[tuple[int, int]]:
+    """Return where each line of a text that has cells begins and ends."""
+    places: dict[tuple[int, int], None] = {}
+    for piece in split_pieces(text):
+        if piece.row:
+            end = text.find("\n", piece.end)
+            places[text.rfind("\n", 0, piece.start) + 1, len(text) if end < 0 else end] = None
+    return list(places)
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def score_cells(rows: tuple[Reading, ...], text: str) -> dict[int, tuple[float, float]]:
+    """Return for each cell of the text, by its place among the pieces, its score in its row and the row's answer."""
+    places = list_rows(text)
+    starts = [start for start, _ in places]
+    found = {}
+    for at, piece in enumerate(split_pieces(text)):
+        if piece.row:
+            n = bisect_right(starts, piece.start) - 1
+            score, _ = rows[n].best_within(piece.start - starts[n], piece.end - starts[n])
+            found[at] = _clip(score), _clip(rows[n].answers)
+    return found
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

@@ -118,6 +118,19 @@ class Reader:
             raise ModelError(f"{self.folder / FILE} is not the file that {CARD} tells of.", MEND, path=str(self.folder))
         return f"sha256:{found}"
 
+    @cached_property
+    def prior(self) -> dict[str, NDArray[Any]]:
+        """How probably a piece of a passage states what is asked, by what this reader reads: the arrays of a head.
+
+        It is fitted on held-out files and stands in the card; a reader without one has the packaged reader's.
+        """
+        card = orjson.loads((self.folder / CARD).read_bytes())
+        arrays = card.get("statement") or orjson.loads((FOLDER / CARD).read_bytes())["statement"]
+        return {
+            name: np.array(array, np.int32 if name in ("classes", "n") else np.float32)
+            for name, array in arrays.items()
+        }
+
     def remember_in(self, folder: Path) -> None:
         """Keep readings in a file there, too, for other processes."""
         path = folder / f"read-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
