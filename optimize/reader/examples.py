@@ -55,10 +55,7 @@ class DataFile:
 
     @classmethod
     def read(cls, word: str) -> DataFile:
-        """Return the file that `FILE` or `FILE:SHARE` names.
-
-        Raises `DataError` for a share that is not above 0 and at most 1, and for a file that cannot be read.
-        """
+        """Return the file that `FILE` or `FILE:SHARE` names; the share is above 0 and at most 1."""
         plain = ":" not in word or Path(word).exists()
         name, _, share = f"{word}:1".rpartition(":") if plain else word.rpartition(":")
         if not re.fullmatch(r"0?\.\d*[1-9]\d*|1(\.0*)?", share):
@@ -68,8 +65,7 @@ class DataFile:
 
     def describe(self) -> dict[str, Any]:
         """Return what a card says of the file."""
-        answered = sum(bool(one.answers) for one in self.examples)
-        sizes = {"questions": len(self.examples), "answered": answered}
+        sizes = {"questions": len(self.examples), "answered": sum(bool(one.answers) for one in self.examples)}
         return {"file": self.path.name, "sha256": digest_file(self.path), **sizes}
 
 
@@ -160,7 +156,7 @@ def draw_groups(
 ) -> list[list[ReadingExample]]:
     """Return groups of a question with its own passage and ones that search finds.
 
-    They are at most `passages`. Of some answerable questions the passage without the sentences that hold an answer is a group of its own.
+    They are at most `passages`. Of some answerable questions the passage without the sentences that answer is a group.
     """
     made: list[list[ReadingExample]] = []
     for one, found in zip(examples, negatives, strict=True):

@@ -132,8 +132,9 @@ class Collator:
 
     def encode(self, one: ReadingExample) -> Pair:
         """Return the tokens of a pair, of a long text a window around an answer."""
-        parts = [one.question, one.title, one.text]
-        question, title, text = self._tokenizer.encode_batch(parts, add_special_tokens=False)
+        question, title, text = self._tokenizer.encode_batch(
+            [one.question, one.title, one.text], add_special_tokens=False
+        )
         head = join_head(question.ids, title.ids)
         room, start = PAIR_TOKENS - len(head) - 1, 0
         found = [(text.char_to_token(first), text.char_to_token(end - 1)) for first, end in one.spans()]

@@ -2,10 +2,8 @@
 
 1. All epochs are drawn from the seed: groups of a question and its passages, those of like length side by side.
 2. Where there is a teacher, it learns the labels first; the reader learns the labels and the teacher's logits.
-3. What remains are averages of the weights over the steps; `keep` moves them back towards the weights of the start
-   (Wortsman et al. 2022, arXiv 2109.01903).
-4. The reader is exported, measured on the files held out, and described.
-Checkpoints lie in the reader's folder until it is whole. The same command goes on from the last one.
+3. Weights are averaged over the steps, and with those of the start (`keep`; Wortsman et al. 2022, arXiv 2109.01903).
+4. The reader is exported, measured on the files held out, and described. Until then its folder holds checkpoints.
 """
 
 from __future__ import annotations
