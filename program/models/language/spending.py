@@ -68,17 +68,6 @@ class ModelSpending:
             self.tokens_out += tokens_out
             self.usd += usd
 
-    @contextmanager
-    def count_under_way(self) -> Iterator[None]:
-        """Count a request as under way until it is booked."""
-        with self._lock:
-            self.under_way += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.under_way -= 1
-
     async def settle(self, seconds: float) -> None:
         """Wait, so long at most, until no request is under way."""
         until = time.monotonic() + seconds
