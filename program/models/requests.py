@@ -25,7 +25,7 @@ where nobody could tell."""
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return inputs, or one of them, as they are sent and saved: excerpts as objects, lists as lists."""
+    """Return inputs as they are sent and saved: excerpts as objects, lists as lists."""
     if isinstance(value, Mapping):
         return {name: to_jsonable(item) for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -71,7 +71,7 @@ UNDECIDED = Decision(False, 0.0, undecided=True)
 
 
 def options_of(question: Question) -> dict[str, Any]:
-    """Return what a question is decided between, each with what it means: of a Noul `yes` first, levels as digits."""
+    """Return the options of a question, each with what it means; levels are digits."""
     criteria = question.get("criteria") or {}
     if question["type"] == "noul":
         return {"yes": criteria.get("true"), "no": criteria.get("false")}
@@ -95,10 +95,15 @@ def order_levels(probabilities: Mapping[Any, float]) -> list[float]:
     return [probabilities[level] for level in sorted(probabilities, key=int)]
 
 
-def decode(found: Any, config: Mapping[str, Any]) -> Decision:
-    """Return the decision that one output's evidence stands for under its `threshold`, `weights` or `cuts`.
+def decode(evidence: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Decision]:
+    """Return the decisions that evidence stands for under a predictor's `fields`."""
+    return {name: decode_output(found, fields.get(name, {})) for name, found in evidence.items()}
 
-    As DSPy does: a threshold on a probability, weights on a table, where ties go to the raw winner, cuts on a mean.
+
+def decode_output(found: Any, config: Mapping[str, Any]) -> Decision:
+    """Return the decision that one output's evidence stands for.
+
+    As DSPy does: a `threshold` on a probability, `weights` on a table (ties go to the raw winner), `cuts` on a mean.
     """
     if found is None:
         return UNDECIDED
