@@ -21,7 +21,7 @@ from program.models.language import provider as providers
 from program.models.language.adapter import FencedAdapter
 from program.models.language.gateway import Endpoint, EndpointTerms, ProviderLM, shared_gateway
 from program.models.language.provider import is_decision_model, listed_price
-from program.models.requests import DecisionClient, Evidence, read_answers
+from program.models.requests import Answers, DecisionClient, Evidence, Questions, State, read_answers
 from program.settings import ModelSettings, Names, ProviderSettings
 
 DOUBT = 0.5  # of a cascade, where no program says otherwise
@@ -111,16 +111,15 @@ class Cascade(DecisionClient):
         super().__init__(f"{first.model} > {second.model}")
         self.first, self.second = first, second
 
-    def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
-        found = self.first(state=state, questions=questions)
-        settled = is_settled(read_answers(found, questions), DOUBT)
-        return found if settled else self.second(state=state, questions=questions)
+    def __call__(self, state: State, questions: Questions) -> Answers:
+        return shared_gateway().run(self.acall(state, questions))
 
-    async def acall(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
+    async def acall(self, state: State, questions: Questions) -> Answers:
         """Return the decisions, awaited."""
-        found = await self.first.acall(state=state, questions=questions)
-        settled = is_settled(read_answers(found, questions), DOUBT)
-        return found if settled else await self.second.acall(state=state, questions=questions)
+        found: Answers = await self.first.acall(state=state, questions=questions)
+        if not is_settled(read_answers(found, questions), DOUBT):
+            found = await self.second.acall(state=state, questions=questions)
+        return found
 
 
 def is_settled(evidence: Evidence, doubt: float) -> bool:

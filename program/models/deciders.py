@@ -49,36 +49,24 @@ class ModelDecider(DecisionClient, ABC):
         return self.fallback.stand_in if isinstance(self.fallback, ModelDecider) else self.fallback
 
     def __call__(self, state: State, questions: Questions) -> Answers:
-        """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": p}`."""
-        try:
-            return shared_gateway().run(self._ask_unwatched(state, questions))
-        except LMError as error:
-            answers: Answers = self._hand_over(error)(state=state, questions=questions)
-            return answers
+        return shared_gateway().run(self.acall(state, questions))
 
     async def acall(self, state: State, questions: Questions) -> Answers:
-        """Return the same, awaited."""
-        try:
-            return await shared_gateway().arun(self._ask_unwatched(state, questions))
-        except LMError as error:
-            answers: Answers = await self._hand_over(error).acall(state=state, questions=questions)
-            return answers
+        """Return the same answers, awaited. Raises `LMError` when nobody answers."""
+        # Not streamed, and counted with the decision.
+        with dspy.context(usage_tracker=None, disable_history=True, send_stream=None):
+            try:
+                return await self._ask(state, questions)
+            except LMError as error:
+                if self.fallback is None:
+                    raise
+                current_spending().hand_over(error.message, self.model, self.fallback, "decided")
+        answers: Answers = await self.fallback.acall(state=state, questions=questions)
+        return answers
 
     @abstractmethod
     async def _ask(self, state: State, questions: Questions) -> Answers:
-        """Return the model's own answers; runs on the gateway's loop. Raises `LMError`."""
-
-    async def _ask_unwatched(self, state: State, questions: Questions) -> Answers:
-        # Not streamed, and counted with the decision.
-        with dspy.context(usage_tracker=None, disable_history=True, send_stream=None):
-            return await self._ask(state, questions)
-
-    def _hand_over(self, error: LMError) -> Any:
-        """Return the client that decides instead. Raises the error where there is none."""
-        if self.fallback is None:
-            raise error
-        current_spending().hand_over(error.message, self.model, self.fallback, "decided")
-        return self.fallback
+        """Return the model's own answers. Raises `LMError`."""
 
 
 class DecisionModel(ModelDecider):
