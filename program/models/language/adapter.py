@@ -53,7 +53,7 @@ class FencedAdapter(dspy.ChatAdapter):
                 continue
             except LMError as error:
                 other = self._stand_in(lm, error)
-                replies = _adapter_of(other)(other, {}, signature, demos, inputs)
+                replies = other.adapter(other, {}, signature, demos, inputs)
             return _strip_links(replies, inputs)
         return _safe_defaults(lm.model, signature, inputs)
 
@@ -69,7 +69,7 @@ class FencedAdapter(dspy.ChatAdapter):
             except LMError as error:
                 other = self._stand_in(lm, error)
                 with dspy.context(send_stream=None):  # words of the first may have been shown, and some have marks
-                    replies = await _adapter_of(other).acall(other, {}, signature, demos, inputs)
+                    replies = await other.adapter.acall(other, {}, signature, demos, inputs)
             return _strip_links(replies, inputs)
         return _safe_defaults(lm.model, signature, inputs)
 
@@ -114,7 +114,7 @@ class FencedAdapter(dspy.ChatAdapter):
             settings["response_format"] = _response_format(signature)
         return settings
 
-    def _stand_in(self, lm: Any, error: LMError) -> dspy.LM:
+    def _stand_in(self, lm: Any, error: LMError) -> Any:
         if self.fallback is None:
             raise error
         current_spending().hand_over(error.message, lm.model, self.fallback, "wrote")
@@ -160,10 +160,6 @@ def _without_links(value: Any, known: set[str], stated: Sequence[str]) -> Any:
         return value
     text = remove_links(value[: 4 * LONGEST_ANSWER], known, stated)
     return text if len(text) <= LONGEST_ANSWER else text[:LONGEST_ANSWER].rpartition(". ")[0] + "."
-
-
-def _adapter_of(lm: Any) -> dspy.Adapter:
-    return getattr(lm, "adapter", None) or dspy.ChatAdapter()
 
 
 def _with_reminder(signature: Any) -> Iterator[Any]:

@@ -82,7 +82,7 @@ class ModelSpending:
 
     def hand_over(self, why: str, failed: str, other: Any, did: str) -> None:
         """Note that `other` steps in for a failed model; an embedded one `did` it."""
-        does = "was asked" if hasattr(other, "endpoint") else did
+        does = did if other.model.startswith("local/") else "was asked"
         note = f"{why}: {other.model} {does}"
         self.note(note)
         with self._lock:
