@@ -275,11 +275,8 @@ def _drop_old_generations(folder: Path, keep: set[str], settings: IndexSettings)
 
 def _ask_collection(name: str, settings: IndexSettings) -> QdrantVectors:
     """Return the server's collection of an index."""
-    try:
-        from program.knowledge.index.qdrant import QdrantVectors, connect_server
-    except ImportError as error:
-        how = 'Run: python -m pip install "ragc[qdrant]", or empty [qdrant] url.'
-        raise KnowledgeError("[qdrant] url is set, and Qdrant's client is not installed.", how) from error
+    from program.knowledge.index.qdrant import QdrantVectors, connect_server
+
     return QdrantVectors(connect_server(settings.qdrant_url), name, settings.qdrant_url)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,12 +13,9 @@ from program.knowledge.index.vectors import Selection, best_rows
 from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters
 
-K1, B = 1.5, 0.75  # of BM25
-FLOOR = 0.25  # of the mean IDF: what a term counts that most texts hold
-
 
 class Keywords:
-    """Okapi BM25, multiplied out once into `impacts` (texts by `terms`): the scores of rank-bm25. Thread-safe."""
+    """The scores of `rank_bm25.BM25Okapi`, multiplied out once into `impacts` (texts by `terms`). Thread-safe."""
 
     def __init__(
         self, impacts: csc_array, terms: Iterable[str], keep_stop_words: bool = False, stem: bool = True
@@ -33,12 +28,9 @@ class Keywords:
     @classmethod
     def from_texts(cls, texts: Iterable[str], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
         """Index these texts, numbered as in the sequence."""
-        weights, terms = _weigh_terms(split_words(text, keep_stop_words, stem) for text in texts)
-        within = np.bincount(weights.indices, minlength=len(terms))
-        idf = np.log((weights.shape[0] - within + 0.5) / (within + 0.5))
-        idf[idf < 0] = FLOOR * idf.mean() if len(terms) else 0.0
-        weights.data *= idf[weights.indices]
-        return cls(weights.tocsc(), terms, keep_stop_words, stem)
+        weights, idf = _weigh_terms(split_words(text, keep_stop_words, stem) for text in texts)
+        weights.data *= np.array(list(idf.values()))[weights.indices]
+        return cls(weights.tocsc(), idf, keep_stop_words, stem)
 
     def split_text(self, text: str) -> list[str]:
         """Return a text's terms, a query's as the texts' were."""
@@ -91,14 +83,18 @@ def weigh_texts(keywords: Keywords, texts: Iterable[str]) -> Any:
     return _weigh_terms(map(keywords.split_text, texts))[0]
 
 
-def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, list[str]]:
-    """Return each term's weight before its IDF (CSR, texts by terms), and the terms."""
-    counted = [Counter(words) for words in documents]
-    number = {term: at for at, term in enumerate(dict.fromkeys(chain.from_iterable(counted)))}
-    starts = np.cumsum([0, *map(len, counted)])
-    terms = np.fromiter((number[term] for row in counted for term in row), np.int32, starts[-1])
-    f = np.fromiter((times for row in counted for times in row.values()), np.int64, starts[-1])
-    lengths = np.array([row.total() for row in counted])
-    longer = 1 - B + B * lengths / lengths.mean() if number else np.ones(len(counted))
-    weights = f * (K1 + 1) / (f + np.repeat(K1 * longer, np.diff(starts)))
-    return csr_array((weights, terms, starts), shape=(len(counted), len(number))), list(number)
+def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, float]]:
+    """Return each term's weight before its IDF (CSR, texts by terms), and its IDF."""
+    from rank_bm25 import BM25Okapi
+
+    documents = list(documents)
+    if not any(documents):  # BM25Okapi divides by the number of words
+        return csr_array((len(documents), 0)), {}
+    bm25 = BM25Okapi(documents)
+    number = {term: at for at, term in enumerate(bm25.idf)}
+    starts = np.cumsum([0, *map(len, bm25.doc_freqs)])
+    terms = np.fromiter((number[term] for row in bm25.doc_freqs for term in row), np.int32, starts[-1])
+    f = np.fromiter((times for row in bm25.doc_freqs for times in row.values()), np.int64, starts[-1])
+    longer = 1 - bm25.b + bm25.b * np.array(bm25.doc_len) / bm25.avgdl
+    weights = f * (bm25.k1 + 1) / (f + np.repeat(bm25.k1 * longer, np.diff(starts)))
+    return csr_array((weights, terms, starts), shape=(len(documents), len(number))), bm25.idf

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 import threading
 from contextlib import closing, suppress
 from datetime import date
@@ -135,12 +134,6 @@ def server(request, bases, tmp_path, monkeypatch):
     found = Server(url, store, bases, tmp_path / "index")
     yield found
     found.drop()
-
-
-def test_without_the_client_a_server_is_refused_with_the_command_that_brings_it(bases, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "program.knowledge.index.qdrant", None)
-    with pytest.raises(KnowledgeError, match=r"not installed.*ragc\[qdrant\]"):
-        build_index(bases, tmp_path / "index", WordEmbedder(), settings=IndexSettings("http://memory"))
 
 
 def test_a_search_on_the_server_finds_what_a_search_in_the_folder_finds(server):
