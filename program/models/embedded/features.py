@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,15 +66,14 @@ class Case:
         return None
 
     @cached_property
-    def read(self) -> tuple[EvidenceText, ...]:
-        """The evidence, and then each row of the table that the quoted piece is from, if it is a cell."""
+    def cells(self) -> tuple[EvidenceText, ...]:
+        """The cells of the text that the quoted piece is from, if it is a cell, each as a text of its own."""
         if self.quoted is None:
-            return self.evidence
+            return ()
         n, at = self.quoted
         title, text, _ = self.evidence[n]
-        if not split_pieces(text)[at].row:
-            return self.evidence
-        return (*self.evidence, *(EvidenceText(title, text[start:end]) for start, end in list_rows(text)))
+        pieces = split_pieces(text)
+        return tuple(EvidenceText(title, piece.text) for piece in pieces if piece.row) if pieces[at].row else ()
 
 
 def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
@@ -173,8 +171,9 @@ class FeatureSpace:
             for text in (c.asked, *(() if c.quoted else c.texts), *(one.embedded for one in c.evidence))
         ]
         vectors = dict(zip(wanted, embedder.encode(wanted), strict=True))
-        readings = iter(reader.read_pairs([(c.asked, one[:2]) for c in cases for one in c.read]))
-        return [self._blocks_of(c, vectors, [next(readings) for _ in c.read]) for c in cases]
+        texts = [(c.asked, one[:2]) for c in cases for one in (*c.evidence, *c.cells)]
+        readings = iter(reader.read_pairs(texts))
+        return [self._blocks_of(c, vectors, [next(readings) for _ in (*c.evidence, *c.cells)]) for c in cases]
 
     def _blocks_of(self, case: Case, vectors: Mapping[str, Vector], read: Sequence[Reading]) -> dict[str, Vector]:
         count = len(case.evidence)
@@ -242,28 +241,29 @@ class FeatureSpace:
 
         They are the score of the best answer in it; its lead over the text's best; one over its rank in the text;
         whether the text answers; its similarity to the question; the share of the question's words in the piece, and in
-        title and piece. Last, of a cell: a 1, and how far its score and its row's answer are behind the table's best. A
-        cell's score is the mean of what it has in the whole text and in its row read alone: the reader tells columns
-        apart in the one and rows in the other.
+        title and piece; whether it is a cell. In a table the reader takes rows and columns for one another, so a cell
+        is read behind its key by itself, as a text among the table's cells. Its last two numbers are its lead in the
+        whole text, and whether that answers; they are 0 of other pieces.
         """
         title, text, _ = case.evidence[n]
         piece, asked = split_pieces(text)[at], word_set(case.asked)
-        scores = score_pieces(read[n], text)
-        score, row = scores[at], [0.0, 0.0, 0.0]
-        if piece.row:
-            cells = score_cells(tuple(read[len(case.evidence) :]), text)
-            own, answers = cells[at]
-            score = (score + own) / 2
-            row = [1.0, own - max(one for one, _ in cells.values()), answers - max(two for _, two in cells.values())]
+        whole = score_pieces(read[n], text)
+        lead, answers = whole[at] - read[n].margin, read[n].answers
+        scores, own, beside = whole, whole[at], (0.0, 0.0, 0.0)
+        if case.cells:
+            cells = read[len(case.evidence) :]
+            alone = cells[sum(bool(other.row) for other in split_pieces(text)[:at])]
+            scores, own, beside = tuple(cell.margin for cell in cells), alone.margin, (1.0, _clip(lead), _clip(answers))
+            lead, answers = own - max(scores), alone.answers
         return [
-            _clip(score),
-            _clip(scores[at] - read[n].margin),
-            1 / (1 + sum(one > scores[at] for one in scores)),
-            _clip(read[n].answers),
+            _clip(own),
+            _clip(lead),
+            1 / (1 + sum(one > own for one in scores)),
+            _clip(answers),
             float(sims[n]),
             self.words.share_of(asked, word_set(piece.text)),
             self.words.share_of(asked, word_set(f"{title}\n{piece.text}")),
-            *map(_clip, row),
+            *beside,
         ]
 
     def _compare_bases(self, case: Case, sims: Vector) -> Vector:
@@ -285,30 +285,6 @@ def _clip(logit: float) -> float:
 def score_pieces(reading: Reading, text: str) -> tuple[float, ...]:
     """Return the score of the best answer in each piece of the text that was read."""
     return tuple(reading.best_within(piece.start, piece.end)[0] for piece in split_pieces(text))
-
-
-def list_rows(text: str) -> list[tuple[int, int]]:
-    """Return where each line of a text that has cells begins and ends."""
-    places: dict[tuple[int, int], None] = {}
-    for piece in split_pieces(text):
-        if piece.row:
-            end = text.find("\n", piece.end)
-            places[text.rfind("\n", 0, piece.start) + 1, len(text) if end < 0 else end] = None
-    return list(places)
-
-
-@lru_cache(maxsize=TEXTS_KEPT)
-def score_cells(rows: tuple[Reading, ...], text: str) -> dict[int, tuple[float, float]]:
-    """Return for each cell of the text, by its place among the pieces, its score in its row and the row's answer."""
-    places = list_rows(text)
-    starts = [start for start, _ in places]
-    found = {}
-    for at, piece in enumerate(split_pieces(text)):
-        if piece.row:
-            n = bisect_right(starts, piece.start) - 1
-            score, _ = rows[n].best_within(piece.start - starts[n], piece.end - starts[n])
-            found[at] = _clip(score), _clip(rows[n].answers)
-    return found
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

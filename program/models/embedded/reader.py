@@ -121,12 +121,10 @@ class Reader:
 
         It is fitted on held-out files and stands in the card; a reader without one has the packaged reader's.
         """
-        card = orjson.loads((self.folder / CARD).read_bytes())
-        arrays = card.get("statement") or orjson.loads((FOLDER / CARD).read_bytes())["statement"]
-        return {
-            name: np.array(array, np.int32 if name in ("classes", "n") else np.float32)
-            for name, array in arrays.items()
-        }
+        cards = (orjson.loads((folder / CARD).read_bytes()) for folder in (self.folder, FOLDER))
+        arrays = next(card["statement"] for card in cards if "statement" in card)
+        kinds = {"blocks": np.uint8, "classes": np.int32, "n": np.int32}
+        return {name: np.array(array, kinds.get(name, np.float32)) for name, array in arrays.items()}
 
     def remember_in(self, folder: Path) -> None:
         """Keep readings in a file there, too, for other processes."""

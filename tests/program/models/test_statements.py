@@ -19,6 +19,9 @@ CENTRES = """Turnaround by centre.
 Centre: Ghent; Working days: 5; Charge out of guarantee: GBP 38
 Centre: Halifax; Working days: 9; Charge out of guarantee: CAD 120
 Centre: Osaka; Working days: 7; Charge out of guarantee: JPY 6100"""
+PLANS = """Plan: Home Free; Monthly: GBP 0; Yearly: GBP 0
+Plan: Home Plus; Monthly: GBP 4.50; Yearly: GBP 45
+Plan: Pro; Monthly: GBP 12; Yearly: GBP 120"""
 HOURS = "The library has 40 desks. It opens at 9:30 on weekdays. Dogs are not admitted. A locker costs 2 euros a day."
 
 
@@ -32,6 +35,8 @@ def decider():
     [
         ("Repair centres", CENTRES, "What does Halifax charge for a repair out of guarantee?", "CAD 120"),
         ("Repair centres", CENTRES, "How many working days does Osaka take?", "7"),
+        ("Plans and prices", PLANS, "How much does Home Plus cost a year?", "GBP 45"),
+        ("Plans and prices", PLANS, "What is the price of Pro per month?", "GBP 12"),
         ("Library", HOURS, "When does the library open?", "9:30"),
         ("Library", HOURS, "How much is a locker?", "2 euros"),
     ],
@@ -68,9 +73,9 @@ def _share_right(head, cases, labels):
 def test_labels_that_disagree_with_the_prior_change_the_order(decider):
     prior, rng = _prior(decider.reader), np.random.default_rng(1)
     weights = -prior.weights[:, 0]
-    head = fit_statement(*_pieces(rng, 60, weights), prior)
-    cases, labels, _ = _pieces(rng, 60, weights)
-    assert _share_right(head, cases, labels) > 0.5 > 0.2 > _share_right(prior, cases, labels)
+    head = fit_statement(*_pieces(rng, 120, weights), prior)
+    cases, labels, _ = _pieces(rng, 120, weights)
+    assert _share_right(head, cases, labels) > 2 * _share_right(prior, cases, labels)
 
 
 def test_labels_of_few_questions_and_labels_by_chance_leave_the_prior(decider):
@@ -88,5 +93,7 @@ def test_the_slope_of_the_loss_is_that_of_its_definition(seed, questions, pieces
     rng = np.random.default_rng(seed)
     asked = np.repeat(np.arange(questions), pieces)
     y = rng.random(len(asked)) < 0.3
-    off = check_grad(lambda s: _compete(s, y, asked)[0], lambda s: _compete(s, y, asked)[1], rng.normal(0, 3, len(asked)))
+    off = check_grad(
+        lambda s: _compete(s, y, asked)[0], lambda s: _compete(s, y, asked)[1], rng.normal(0, 3, len(asked))
+    )
     assert off < 1e-5
