@@ -242,8 +242,8 @@ class FeatureSpace:
         They are the score of the best answer in it; its lead over the text's best; one over its rank in the text;
         whether the text answers; its similarity to the question; the share of the question's words in the piece, and in
         title and piece; whether it is a cell. In a table the reader takes rows and columns for one another, so a cell
-        is read behind its key by itself, as a text among the table's cells. Its last two numbers are its lead in the
-        whole text, and whether that answers; they are 0 of other pieces.
+        is read behind its key by itself, as a text among the table's cells. Its last two numbers are the score of the
+        best answer in the whole text, and whether that answers; they are 0 of other pieces.
         """
         title, text, _ = case.evidence[n]
         piece, asked = split_pieces(text)[at], word_set(case.asked)
@@ -253,7 +253,8 @@ class FeatureSpace:
         if case.cells:
             cells = read[len(case.evidence) :]
             alone = cells[sum(bool(other.row) for other in split_pieces(text)[:at])]
-            scores, own, beside = tuple(cell.margin for cell in cells), alone.margin, (1.0, _clip(lead), _clip(answers))
+            scores, own = tuple(cell.margin for cell in cells), alone.margin
+            beside = 1.0, _clip(read[n].margin), _clip(answers)
             lead, answers = own - max(scores), alone.answers
         return [
             _clip(own),
