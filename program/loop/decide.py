@@ -13,8 +13,8 @@ from program.loop.policy import Tuning
 class Verdict:
     """What the judge made of the evidence.
 
-    `relevance` (share of what was found that helps), `completeness` (share of the look-ups with evidence enough) and
-    `freshness` (share of the evidence that is current) are in [0, 1]; `contradiction` names the passages that disagree.
+    `relevance` (share of what was found that helps) and `completeness` (share of the look-ups with evidence enough) are
+    in [0, 1]; `contradiction` names the passages that disagree.
     """
 
     sufficient: bool
@@ -24,7 +24,6 @@ class Verdict:
     next_queries: tuple[str, ...] = ()
     relevance: float = 1.0
     completeness: float = 1.0
-    freshness: float = 1.0
     contradiction: str = ""
 
 
@@ -68,21 +67,20 @@ def rounds_left(progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped
 
 
 def is_sound(verdict: Verdict, tuning: Tuning) -> bool:
-    """Tell whether evidence is consistent, current and complete."""
-    current = verdict.freshness >= tuning.fresh_above
-    return not verdict.contradiction and current and (verdict.completeness >= 1.0 or not tuning.each_part)
+    """Tell whether evidence is consistent and complete."""
+    return not verdict.contradiction and (verdict.completeness >= 1.0 or not tuning.each_part)
 
 
-def settles_next(verdict: Verdict, progress: LoopProgress, tuning: Tuning) -> bool:
+def settles_next(verdict: Verdict, progress: LoopProgress) -> bool:
     """Tell whether newer or more official evidence must be searched for first."""
-    return not progress.settled and (bool(verdict.contradiction) or verdict.freshness < tuning.fresh_above)
+    return not progress.settled and bool(verdict.contradiction)
 
 
 def wants_query(
     verdict: Verdict, progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None
 ) -> bool:
     """Tell whether a new query would be used: what is missing is worth asking."""
-    if not rounds_left(progress, tuning, max_rounds, tripped) or settles_next(verdict, progress, tuning):
+    if not rounds_left(progress, tuning, max_rounds, tripped) or settles_next(verdict, progress):
         return False
     return not is_sound(verdict, tuning) if verdict.sufficient else not progress.untried
 
@@ -99,7 +97,7 @@ def decide(
         return Action(Move.WRITE)
     more = rounds_left(progress, tuning, max_rounds, tripped)
     gaining = progress.previous is None or verdict.sufficiency - progress.previous >= tuning.min_gain
-    if more and settles_next(verdict, progress, tuning):
+    if more and settles_next(verdict, progress):
         return Action(Move.SEARCH_NEWER)
     if more and gaining and not verdict.sufficient and progress.untried:
         return Action(Move.SWITCH, strategy=progress.untried[0])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decisions import read_chances
+from program.loop.evidence import ALIKE, measure_dispute, order_conflict
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, list_hosts, remove_links
 from program.models.text import (
@@ -24,19 +25,18 @@ from program.models.text import (
     split_sentences,
     states_claim,
 )
-from program.passage import COMPUTED, SELECTED, Passage
+from program.passage import COMPUTED, SELECTED, TITLE_STEP, Passage, document_of
 from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
-FOUND_NOTHING = "I could not find this in the knowledge I have"
-NOTHING_STATED = "no passage states what was written about it"
-NOTE = "(another source says otherwise; the {} one is followed)"
-"""What an answer adds, after its sentences, on a passage that was overruled."""
+FOUND_NOTHING = "I could not find {} in the knowledge I have."
+OTHERWISE = "another source says otherwise"
+NOTE = re.compile(rf" \((?:from \d\d? \w+ \d{{4}})?(?:; )?(?:{OTHERWISE})?\)(?=(?: \[\d+\])*\Z)")
+"""What an answer ends with whose source replaced or overruled another."""
 BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
 LINKS_REMOVED = "links removed: "
 """How the path begins that names the hosts whose addresses an answer does not show."""
 UNSURE = "(not certain)"  # what an answer begins with whose confidence is under the version's bound
-GRAM, ECHOED = 4, 0.6  # words of a stretch, and the share of an echo's that stand in its prompt and in no passage
 _ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 
 
@@ -76,6 +76,11 @@ class _Quote:
     selected: bool
     """Whether it is what a question was read to select from a table: rows, or the figure that was computed of them."""
 
+    def disputes(self, other: _Quote) -> bool:
+        """Tell whether two passages answer alike, but with other numbers."""
+        both = self.stated and other.stated and self.n != other.n
+        return both and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
+
 
 def write_draft(state: State) -> Flow[Draft]:
     """Return a draft with its claims checked; a probable quotation spares a call."""
@@ -93,14 +98,16 @@ def write_draft(state: State) -> Flow[Draft]:
 def write_once(state: State, strict: bool) -> Flow[Draft]:
     """Return a checked draft; `strict` quotes rather than paraphrases.
 
-    The embedded writer's quotation stands where it was taken from. Of what a language model writes an echo of its
-    prompt has no claims, and a claim that no passage states has no support.
+    The embedded writer quotes, and an empty text gives way to a quotation. Of what a language model writes an echo of
+    its prompt has no claims, and a claim that no passage states has no support.
     """
     if state.program.quotes(strict):
         return (yield from quote_passages(state, bool(state.tuning.ground)))
     (reply,) = yield [(yield from _ask_draft(state, strict))]
     state.path.append("generate strictly" if strict else "generate")
     text = drop_unknown_marks(str(reply["answer"]), len(state.kept))
+    if not text.strip():  # as that of the embedded writer where it stands in for another
+        return (yield from quote_passages(state, checked=state.program.runtime.withholds))
     if not state.program.runtime.withholds:
         stated = tuple(split_claims(text))
         return Draft(stated, stated)
@@ -120,7 +127,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
     if draft.quoted is not None:
         withheld = state.tuning.ground and (not draft.responsive or draft.quoted < state.tuning.answer_above)
         said = draft.upheld and not withheld
-        return _answer_with_conflicts(state, draft, draft.quoted, stopped_by) if said else None
+        return _answer_from_source(state, draft, draft.quoted, stopped_by) if said else None
     if not draft.upheld:
         return None
     supported = len(draft.upheld) / len(draft.stated)
@@ -138,7 +145,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
         confidence = None if withheld else responsive * supported
     if confidence is None:
         return None
-    return _answer_with_conflicts(state, draft, confidence, stopped_by, supported)
+    return _answer_from_source(state, draft, confidence, stopped_by, supported)
 
 
 def repeats_prompt(state: State, predictor: str, text: str) -> bool:
@@ -153,7 +160,6 @@ def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
     """Return a quotation in place of what a language model wrote without any support."""
     if draft.upheld or not state.program.runtime.withholds or state.program.quotes(strict=False):
         return draft
-    state.missing = state.missing or NOTHING_STATED
     return (yield from quote_passages(state, checked=True))
 
 
@@ -182,9 +188,9 @@ def _cut_to_best(state: State, passages: Sequence[Passage]) -> Flow[list[Passage
 def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
-    First comes the passage with the most probable piece, in the order of its text. Of each look-up at most `sentences`
-    pieces are taken, none twice, `checked` only those past the threshold; what was selected from a table stands alone.
-    The draft is as probable as a look-up's best piece on average, and responsive if any piece is past the threshold.
+    The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
+    said yet, `checked` only those past the threshold; what was selected from a table stands alone. The draft is as
+    probable as a look-up's best piece on average, and responsive if any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
@@ -195,17 +201,49 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         allowed = [quote for quote in of_this if quote.stated or not checked]
         if allowed and allowed[0].selected:  # neither the rows behind a figure nor other passages add to it
             allowed = [quote for quote in allowed if quote.selected and quote.n == allowed[0].n]
-        most = len(taken) + state.tuning.sentences
-        for quote in allowed:
-            shown = quote.piece.text.casefold()
-            if len(taken) < most and not any(shown in one.piece.text.casefold() for one in taken):
-                taken.append(quote)
-    order = [quote.n for quote in taken]
-    taken.sort(key=lambda quote: (order.index(quote.n), quote.piece.start))
-    claims = tuple(Claim.quote(quote.piece.text, quote.n) for quote in taken)
+        taken += _choose_quotes(state, allowed, taken)
+    claims = tuple(_quote_all(state.kept, taken))
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
     return Draft(claims, claims, any(quote.stated for quote in found), probability)
+
+
+def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote]) -> list[_Quote]:
+    """Return those of a look-up's pieces that say what is not said yet, the most probable first.
+
+    Of two passages that state the like in other numbers one speaks, and the other is overruled.
+    """
+    chosen: list[_Quote] = []
+    for quote in allowed:
+        at = next((at for at, one in enumerate(chosen) if quote.disputes(one)), None)
+        if at is not None:
+            conflict = order_conflict(state.kept[quote.n - 1], state.kept[chosen[at].n - 1])
+            if conflict not in state.conflicts:
+                state.conflicts.append(conflict)
+                state.path.append(f"conflict {conflict.between}")
+            if conflict.followed.id == state.kept[quote.n - 1].id:
+                chosen[at] = quote
+            continue
+        texts = [one.piece.text for one in (*said, *chosen)]
+        new = quote.piece.text not in texts and not states_claim(texts, quote.piece.text, state.tuning.stated_above)
+        if new and len(chosen) < state.tuning.sentences:
+            chosen.append(quote)
+    return chosen
+
+
+def _quote_all(passages: Sequence[Passage], quotes: Sequence[_Quote]) -> Iterator[Claim]:
+    """Yield quotations as claims.
+
+    The item of a list stands behind the line that leads the list, or else behind its heading where it is no sentence.
+    """
+    before = ("", 0)
+    for quote in quotes:
+        piece, lead = quote.piece, quote.piece.lead or ""
+        if piece.lead == "" and not _ENDED.search(piece.text):
+            lead = passages[quote.n - 1].title.rpartition(TITLE_STEP)[2]
+            lead = lead and f"{lead}:"
+        yield Claim.quote(piece.text if (lead, quote.n) == before else f"{lead} {piece.text}".strip(), quote.n)
+        before = lead, quote.n
 
 
 def make_answer(
@@ -245,13 +283,13 @@ def make_answer(
 
 
 def make_abstention(state: State, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Answer:
-    """Return an answer that says what is missing and names the nearest passage."""
+    """Return an answer that names the part of the question that is missing, and offers the nearest page."""
     state.path.append("abstain")
+    part = quote_shortly(missing)
+    text = FOUND_NOTHING.format("this" if part in ("", quote_shortly(state.question)) else part)
     nearest = (state.kept or state.found)[:1]
-    told = missing if missing == NOTHING_STATED else quote_shortly(missing)
-    text = f"{FOUND_NOTHING}: {told}.".replace(": .", ".")
-    if nearest:
-        text += f" The nearest that I found is “{nearest[0].title}”. [1]"
+    if page := nearest and quote_shortly(nearest[0].title.partition(TITLE_STEP)[0]):
+        text += f" Did you mean {page}? [1]"
     return make_answer(state, text, Outcome.ABSTAIN, confidence, nearest, stopped_by)
 
 
@@ -344,15 +382,27 @@ def _ask_responsive(state: State, stated: Sequence[Claim]) -> Ask:
     return Ask("grounder.responsive", {"question": state.question, "answer": state_claims(stated, state.kept)})
 
 
-def _answer_with_conflicts(
+def _answer_from_source(
     state: State, draft: Draft, confidence: float, stopped_by: StoppedBy, supported: float = 1.0
 ) -> Answer:
-    """Return the answer; what was overruled is mentioned, and cited, after it."""
-    text, passages = draft.text, list(state.kept)
-    for conflict in state.conflicts:
-        passages.append(conflict.overruled)
-        text += f" {NOTE.format(conflict.reason)} [{len(passages)}]"
+    """Return the answer; after it, once, the date of a source that replaced or overruled another, which is cited."""
+    passages = list(state.kept)
+    cited = [(claim, passages[n - 1]) for claim in draft.upheld for n in claim.cites]
+    conflicts = [one for one in state.conflicts if any(one.followed.id == passage.id for _, passage in cited)]
+    spoke = [one.followed for one in conflicts] or [p for claim, p in cited if _replaces_fact(state, claim, p)]
+    notes = [f"from {day.day} {day:%B %Y}" for passage in spoke if (day := passage.as_of)][:1]
+    notes += [OTHERWISE] if conflicts else []
+    passages += [one.overruled for one in conflicts if one.overruled not in passages]
+    marks = dict.fromkeys(f" [{passages.index(one.overruled) + 1}]" for one in conflicts)
+    text = f"{draft.text} ({'; '.join(notes)}){''.join(marks)}" if notes else draft.text
     return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported)
+
+
+def _replaces_fact(state: State, claim: Claim, passage: Passage) -> bool:
+    """Tell whether a passage's document replaced one, found too, that lacks a number or a name of the claim."""
+    document = document_of(passage)
+    replaced = [_text_of(one) for pool in state.pools.values() for one in pool if one.superseded_by == document]
+    return bool(replaced) and not states_claim(replaced, claim.bare, 0.0)
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:

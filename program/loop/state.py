@@ -24,7 +24,7 @@ MOST_LOOK_UPS = 4
 MEND = "Ask again, or look at what ragc doctor PROJECT finds amiss."
 ALL = "all"
 _NO_TAGS = str.maketrans("<>", "()")
-_YEAR = re.compile(r"\b(20\d\d)\b")
+_YEAR = re.compile(r"(?a)\b((?:19|20)\d\d)\b")
 UNJUDGED = Verdict(True, 1.0, 0)
 
 
@@ -62,9 +62,9 @@ class StepFailed(Exception):
 
     def __init__(self, name: str, why: str, mend: str = "") -> None:
         super().__init__(f"{name}: {why}")
-        what = "The search" if name == "search" else f"The step {name}"
+        what = "The search failed" if name == "search" else "I could not answer this"
         plain = " ".join(why.split()).rstrip(".").replace("](", "] (").translate(_NO_TAGS)  # a server may have a say
-        self.text = f"{what} failed: {plain}. {mend or MEND}"
+        self.text = f"{what}: {plain}. {mend or MEND}"
         """The failure as the answer says it."""
 
 
@@ -130,14 +130,6 @@ class Conflict:
     def between(self) -> str:
         """The ids of the two passages."""
         return f"{self.followed.id} and {self.overruled.id}"
-
-    @property
-    def reason(self) -> str:
-        """Why the one is followed, as the answer says it."""
-        if self.followed.authority > self.overruled.authority:
-            return "more official"
-        newer = (self.followed.as_of or date.min) > (self.overruled.as_of or date.min)
-        return "newer" if newer else "better supported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +208,8 @@ class State:
     max_rounds: int
     tripped: Callable[[], StoppedBy | None]
     path: list[str]
-    year: int | None = field(init=False)
-    """The year that the question names: what is older is out of date for it."""
+    years: tuple[int, ...] = field(init=False)
+    """The years that the question names: what was superseded counts where it was in force in one of them."""
     tuning: Tuning = field(init=False)
     plan: Plan = field(init=False)
     strategy: Strategy = field(init=False)
@@ -237,8 +229,6 @@ class State:
     ranked: dict[Key, list[Passage]] = field(default_factory=dict)
     found: list[Passage] = field(default_factory=list)
     """The passages of all searches, the best of each first."""
-    current: list[Passage] = field(default_factory=list)
-    """What was found, without what is out of date once newer evidence was searched for."""
     new: list[Key] = field(default_factory=list)
     """The searches that no judge has seen yet."""
     relevant: dict[str, float] = field(default_factory=dict)
@@ -255,8 +245,7 @@ class State:
     """Whether newer or more official evidence was searched for."""
 
     def __post_init__(self) -> None:
-        years = _YEAR.findall(self.question)
-        self.year = int(years[-1]) if years else None
+        self.years = tuple(map(int, _YEAR.findall(self.question)))
         self.tuning = self.program.tuning()
         self.plan = Plan("simple", self.program.sources, ())
         self.strategy = Strategy(ALL, self.program.sources)
@@ -266,6 +255,11 @@ class State:
     def filters(self) -> bool:
         """Whether passages are judged one by one; a writer that quotes weighs each of their pieces instead."""
         return bool(self.tuning.filter) and not self.program.quotes(strict=False)
+
+    @property
+    def disputes(self) -> bool:
+        """Whether passages are judged for contradictions; a writer that quotes settles those of its pieces."""
+        return bool(self.tuning.consistent) and not self.program.quotes(strict=False)
 
     @property
     def scope(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ DIRECT_CONFIDENCE = 0.9
 CLAIM = "claim"
 SQL = "sql"  # how a passage was found whose SELECT a language model wrote
 MOST_CLAIMS = 2  # looked up again, of those without support
-UNREAD = "The question seems to be in another language ({}), and I read English only. Ask in English."
+UNREAD = "I read English only, and this seems to be another language. Please ask in English."
 NO_BASES: Mapping[str, str] = {}
 
 
@@ -51,15 +51,13 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
     question, tuning = state.question, state.tuning
     if language := state.program.find_unread_language(question):
         state.path.append(f"language {language}")
-        return grounding.make_answer(state, UNREAD.format(language), Outcome.ABSTAIN, 0.5)
+        return grounding.make_answer(state, UNREAD, Outcome.ABSTAIN, 0.5)
     yield from _plan_question(state)
     plan = state.plan
     # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
     if plan.vague and not (plan.route == "direct" and plan.confidence > plan.vagueness):
         state.path.append(f"clarify ({format_share(plan.vagueness)})")
-        state.kept = evidence.preview_pool(state.pool or ())
-        state.ranked[state.strategy.name, question] = state.kept
-        evidence.merge_searches(state)
+        state.kept = state.found = evidence.preview_pool(evidence.drop_superseded(state.pool or (), state.years))
         return (yield from _ask_back(state))
     if tuning.route and plan.route == "direct":
         (reply,) = yield [Ask("generator.direct", {"question": question})]
@@ -182,8 +180,7 @@ def _fall_back(state: State) -> Flow[Answer]:
     if not state.ranked:
         if state.pool is None:
             (state.pool,) = yield [Find(state.question, state.program.sources)]
-        state.ranked[state.strategy.name, state.question] = evidence.rank_pool(state.pool or (), state.tuning)
-        evidence.merge_searches(state)
+        evidence.rank_searches(state, {(state.strategy.name, state.question): state.pool or ()}, NO_BASES)
     state.kept = state.kept or state.found[: state.tuning.k]
     state.conflicts = []
     state.path.append("fallback")

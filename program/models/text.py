@@ -95,6 +95,8 @@ class Piece(NamedTuple):
     text: str
     start: int
     end: int
+    lead: str | None = None
+    """Of the beginning of a list item the sentence with a colon that leads the list, or an empty string."""
 
 
 @lru_cache(maxsize=PIECES_KEPT)
@@ -249,7 +251,7 @@ def _find_names(claim: str) -> Iterator[str]:
 
 
 def _walk_lines(text: str) -> Iterator[Piece]:
-    at, fence = 0, ""
+    at, fence, lead = 0, "", ""
     for whole in text.splitlines(keepends=True):
         start, at = at, at + len(whole)
         line = whole.rstrip()
@@ -263,6 +265,7 @@ def _walk_lines(text: str) -> Iterator[Piece]:
                 yield Piece(line.lstrip(), start + len(line) - len(line.lstrip()), start + len(line))
             continue
         if _HEADING.match(line):
+            lead = ""
             continue
         bullet = BULLET.match(line)
         first = start + (bullet.end() if bullet else 0)
@@ -270,7 +273,12 @@ def _walk_lines(text: str) -> Iterator[Piece]:
         if len(cells := split_cells(shown)) > 2:
             yield from _quote_cells(cells, first)
         else:
-            yield from (Piece(shown[one:end], first + one, first + end) for one, end in _sentence_places(shown))
+            for one, end in (places := _sentence_places(shown)):
+                opens = bullet is not None and one == places[0][0]
+                yield Piece(shown[one:end], first + one, first + end, lead if opens else None)
+        if shown and not bullet:
+            last = split_sentences(shown)[-1]
+            lead = last if last.endswith(":") and not _PROMPT_MARK.search(last) else ""
 
 
 def _quote_cells(cells: list[str], at: int) -> Iterator[Piece]:
