@@ -138,13 +138,9 @@ def keep_helpful(state: State, threshold: float) -> None:
 def drop_overruled(state: State, conflicts: Iterable[Conflict]) -> None:
     """Take from the kept passages those that give way to another kept one."""
     state.conflicts = list(conflicts)
+    state.path += [f"conflict {conflict.between}" for conflict in state.conflicts]
     overruled = {conflict.overruled.id for conflict in state.conflicts}
     state.kept = [passage for passage in state.kept if passage.id not in overruled]
-
-
-def find_cutoff(state: State) -> date | None:
-    """Return the date of the newest passage in dispute, from which newer evidence is wanted, if any."""
-    return max((one.followed.as_of for one in state.conflicts if one.followed.as_of is not None), default=None)
 
 
 def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
@@ -155,21 +151,19 @@ def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
 
 
 def measure_dispute(one: str, other: str) -> float:
-    """Return how alike, in [0, 1], the two sentences most alike in words are of which each states another number."""
+    """Return the greatest share of common words of two sentences with unlike numbers."""
     pairs = product(_numbered_sentences(one), _numbered_sentences(other))
     return max((_measure_overlap(*pair) for pair in pairs), default=0.0)
 
 
 def order_conflict(a: Passage, b: Passage) -> Conflict:
-    """Return the pair as a conflict, the passage to follow first.
+    """Return the pair as a conflict, the passage with the higher rank first."""
+    return Conflict(*sorted((a, b), key=lambda passage: (rank_source(passage), passage.score), reverse=True))
 
-    That is the one not superseded, then the more official, then the newer.
-    """
 
-    def weight(passage: Passage) -> tuple[bool, int, date, float]:
-        return not passage.superseded_by, passage.authority, passage.as_of or date.min, passage.score
-
-    return Conflict(*sorted((a, b), key=weight, reverse=True))
+def rank_source(passage: Passage) -> tuple[bool, int, date]:
+    """Return a key whose greatest is not superseded, then official, then new."""
+    return not passage.superseded_by, passage.authority, passage.as_of or date.min
 
 
 def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float]) -> list[Passage]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decisions import read_chances
-from program.loop.evidence import ALIKE, measure_dispute, order_conflict
+from program.loop.evidence import ALIKE, measure_dispute, order_conflict, rank_source
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, list_hosts, remove_links
 from program.models.text import (
@@ -31,8 +31,8 @@ from program.signatures import CitedClaim, Statement
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 FOUND_NOTHING = "I could not find {} in the knowledge I have."
 OTHERWISE = "another source says otherwise"
-NOTE = re.compile(rf" \((?:from \d\d? \w+ \d{{4}})?(?:; )?(?:{OTHERWISE})?\)(?=(?: \[\d+\])*\Z)")
-"""What an answer ends with whose source replaced or overruled another."""
+NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE} \[\d+\])*\)")
+"""What stands behind the mark of a source that replaced or overruled another."""
 BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
 LINKS_REMOVED = "links removed: "
 """How the path begins that names the hosts whose addresses an answer does not show."""
@@ -70,6 +70,7 @@ class _Quote:
     look_up: int
     n: int
     """The passage's number, from 1."""
+    passage: Passage
     piece: Piece
     probability: float
     stated: bool
@@ -77,8 +78,8 @@ class _Quote:
     """Whether it is what a question was read to select from a table: rows, or the figure that was computed of them."""
 
     def disputes(self, other: _Quote) -> bool:
-        """Tell whether two passages answer alike, but with other numbers."""
-        both = self.stated and other.stated and self.n != other.n
+        """Tell whether two sources, one of which ranks higher, answer alike but with other numbers."""
+        both = self.stated and other.stated and rank_source(self.passage) != rank_source(other.passage)
         return both and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
 
 
@@ -202,7 +203,7 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         if allowed and allowed[0].selected:  # neither the rows behind a figure nor other passages add to it
             allowed = [quote for quote in allowed if quote.selected and quote.n == allowed[0].n]
         taken += _choose_quotes(state, allowed, taken)
-    claims = tuple(_quote_all(state.kept, taken))
+    claims = tuple(_quote_all(taken))
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
     return Draft(claims, claims, any(quote.stated for quote in found), probability)
@@ -211,18 +212,15 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
 def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote]) -> list[_Quote]:
     """Return those of a look-up's pieces that say what is not said yet, the most probable first.
 
-    Of two passages that state the like in other numbers one speaks, and the other is overruled.
+    Of two sources that state the like in other numbers the one that ranks higher speaks, and the other is overruled.
     """
     chosen: list[_Quote] = []
     for quote in allowed:
         at = next((at for at, one in enumerate(chosen) if quote.disputes(one)), None)
         if at is not None:
-            conflict = order_conflict(state.kept[quote.n - 1], state.kept[chosen[at].n - 1])
-            if conflict not in state.conflicts:
-                state.conflicts.append(conflict)
-                state.path.append(f"conflict {conflict.between}")
-            if conflict.followed.id == state.kept[quote.n - 1].id:
-                chosen[at] = quote
+            conflict = order_conflict(quote.passage, chosen[at].passage)
+            state.conflicts += [conflict] if conflict not in state.conflicts else []
+            chosen[at] = quote if conflict.followed is quote.passage else chosen[at]
             continue
         texts = [one.piece.text for one in (*said, *chosen)]
         new = quote.piece.text not in texts and not states_claim(texts, quote.piece.text, state.tuning.stated_above)
@@ -231,7 +229,7 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
     return chosen
 
 
-def _quote_all(passages: Sequence[Passage], quotes: Sequence[_Quote]) -> Iterator[Claim]:
+def _quote_all(quotes: Iterable[_Quote]) -> Iterator[Claim]:
     """Yield quotations as claims.
 
     The item of a list stands behind the line that leads the list, or else behind its heading where it is no sentence.
@@ -240,7 +238,7 @@ def _quote_all(passages: Sequence[Passage], quotes: Sequence[_Quote]) -> Iterato
     for quote in quotes:
         piece, lead = quote.piece, quote.piece.lead or ""
         if piece.lead == "" and not _ENDED.search(piece.text):
-            lead = passages[quote.n - 1].title.rpartition(TITLE_STEP)[2]
+            lead = quote.passage.title.rpartition(TITLE_STEP)[2]
             lead = lead and f"{lead}:"
         yield Claim.quote(piece.text if (lead, quote.n) == before else f"{lead} {piece.text}".strip(), quote.n)
         before = lead, quote.n
@@ -283,7 +281,7 @@ def make_answer(
 
 
 def make_abstention(state: State, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Answer:
-    """Return an answer that names the part of the question that is missing, and offers the nearest page."""
+    """Return a refusal that names the missing part, and offers the nearest page."""
     state.path.append("abstain")
     part = quote_shortly(missing)
     text = FOUND_NOTHING.format("this" if part in ("", quote_shortly(state.question)) else part)
@@ -385,17 +383,25 @@ def _ask_responsive(state: State, stated: Sequence[Claim]) -> Ask:
 def _answer_from_source(
     state: State, draft: Draft, confidence: float, stopped_by: StoppedBy, supported: float = 1.0
 ) -> Answer:
-    """Return the answer; after it, once, the date of a source that replaced or overruled another, which is cited."""
-    passages = list(state.kept)
-    cited = [(claim, passages[n - 1]) for claim in draft.upheld for n in claim.cites]
-    conflicts = [one for one in state.conflicts if any(one.followed.id == passage.id for _, passage in cited)]
-    spoke = [one.followed for one in conflicts] or [p for claim, p in cited if _replaces_fact(state, claim, p)]
-    notes = [f"from {day.day} {day:%B %Y}" for passage in spoke if (day := passage.as_of)][:1]
-    notes += [OTHERWISE] if conflicts else []
+    """Return the answer; a claim whose source replaced or overruled another has a note, the same one once."""
+    passages, texts, notes = list(state.kept), [], {""}
+    for claim in draft.upheld:
+        note = _note_source(state, claim, passages)
+        stop = "." if claim.text.endswith("].") else ""
+        texts.append(claim.text if note in notes else f"{claim.text.removesuffix(stop)}{note}{stop}")
+        notes.add(note)
+    return make_answer(state, " ".join(texts), Outcome.ANSWERED, confidence, passages, stopped_by, supported)
+
+
+def _note_source(state: State, claim: Claim, passages: list[Passage]) -> str:
+    """Return ` (from 1 May 2026)` of a source that replaced or overruled another; the overruled is added and cited."""
+    sources = [passages[n - 1] for n in claim.cites]
+    conflicts = [one for one in state.conflicts if any(one.followed.id == source.id for source in sources)]
     passages += [one.overruled for one in conflicts if one.overruled not in passages]
-    marks = dict.fromkeys(f" [{passages.index(one.overruled) + 1}]" for one in conflicts)
-    text = f"{draft.text} ({'; '.join(notes)}){''.join(marks)}" if notes else draft.text
-    return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported)
+    spoke = [one.followed for one in conflicts] or [one for one in sources if _replaces_fact(state, claim, one)]
+    notes = [f"from {day.day} {day:%B %Y}" for source in spoke if (day := source.as_of)][:1]
+    notes += [f"{OTHERWISE} [{passages.index(one.overruled) + 1}]" for one in conflicts]
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def _replaces_fact(state: State, claim: Claim, passage: Passage) -> bool:
@@ -423,7 +429,9 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     for (look_up, _, passage, one), reply in zip(asked, replies, strict=True):
         states = reply["states"]
         selected = passage.method == SELECTED or (passage.method == COMPUTED and one.start == 0)
-        found.append(_Quote(look_up, places[passage.id], one, states.probability, bool(states.value), selected))
+        found.append(
+            _Quote(look_up, places[passage.id], passage, one, states.probability, bool(states.value), selected)
+        )
     return sorted(found, key=lambda quote: -quote.probability)
 
 

@@ -160,19 +160,16 @@ def _measure_coverage(state: State) -> float:
 def _make_verdict(state: State, sufficient: Any, completeness: float) -> Verdict:
     threshold = state.program.threshold("judge.relevance", "relevant")
     passing = [chance for chance in state.relevant.values() if chance >= threshold]
-    disputed = state.conflicts and not state.settled
     return Verdict(
         sufficient=bool(sufficient.value),
         sufficiency=float(sufficient.probability),
         kept=len(state.kept),
         relevance=len(passing) / len(state.relevant) if state.relevant else 1.0,
         completeness=completeness,
-        contradiction=state.conflicts[0].between if disputed else "",
     )
 
 
 def _note_verdict(verdict: Verdict) -> str:
     """Return the path's note of a judgement: `judge .41 missing "enterprise"`."""
     missing = f' missing "{verdict.missing}"' if verdict.missing else ""
-    contradiction = f" contradiction {verdict.contradiction}" if verdict.contradiction else ""
-    return f"judge {format_share(verdict.sufficiency)}{missing}{contradiction}"
+    return f"judge {format_share(verdict.sufficiency)}{missing}"

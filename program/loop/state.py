@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any, Protocol, TypeVar
 
 from program.answer import Answer, Round, StoppedBy
@@ -30,15 +29,11 @@ UNJUDGED = Verdict(True, 1.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """A search for candidates, `depth` of each source; `not_before` leaves out what is undated or older.
-
-    `sql` is the SELECT that a language model wrote for a source of tables.
-    """
+    """A search for candidates, `depth` of each source; `sql` is the SELECT written for a source of tables."""
 
     query: str
     sources: tuple[str, ...]
     depth: int = DEPTH
-    not_before: date | None = None
     sql: str = ""
 
 
@@ -70,8 +65,7 @@ class StepFailed(Exception):
 
 def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:
     """Return the arguments of the library's search."""
-    filters = Filters(find.not_before, sql=find.sql) if find.not_before or find.sql else NO_FILTERS
-    return find.query, find.sources, find.depth, filters
+    return find.query, find.sources, find.depth, Filters(sql=find.sql) if find.sql else NO_FILTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +235,6 @@ class State:
     rounds: list[Round] = field(default_factory=list)
     searched: int = 0
     previous: float | None = None
-    settled: bool = False
-    """Whether newer or more official evidence was searched for."""
 
     def __post_init__(self) -> None:
         self.years = tuple(map(int, _YEAR.findall(self.question)))
@@ -294,7 +286,7 @@ class State:
         tried = {name for name, _ in self.ranked}
         untried = tuple(strategy.name for strategy in self.order if strategy.name not in tried)
         done = self.searched, frozenset(self.ranked), self.previous
-        return LoopProgress(*done, self.strategy.name, untried, self.plan.vagueness, self.settled)
+        return LoopProgress(*done, self.strategy.name, untried, self.plan.vagueness)
 
 
 def list_ids(passages: Iterable[Passage]) -> tuple[str, ...]:

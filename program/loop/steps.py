@@ -126,11 +126,7 @@ def _take_rounds(state: State) -> Flow[Answer]:
         if action.move is Move.GIVE_UP:
             return grounding.make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
         state.previous = state.verdict.sufficiency
-        if action.move is Move.SEARCH_NEWER:
-            state.settled = True
-            find = Find(state.question, state.program.sources, not_before=evidence.find_cutoff(state))
-            yield from _search_aside(state, "newer", [find])
-        elif action.move is Move.SEARCH:
+        if action.move is Move.SEARCH:
             yield from _search_queries(state, action.queries)
         else:
             state.strategy = next(s for s in state.order if s.name == action.strategy)
@@ -164,7 +160,9 @@ def _write_answer(state: State, stopped_by: StoppedBy, last: bool = True) -> Flo
     may_search = rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped())
     if unsupported and state.tuning.search_claims and may_search:
         before = list(state.kept)
-        yield from _search_aside(state, CLAIM, [Find(claim, state.scope) for claim in unsupported])
+        yield from _rank_found(state, CLAIM, [Find(claim, state.scope) for claim in unsupported])
+        state.searched += 1
+        state.path.append(f"search {CLAIM}({len(unsupported)})")
         yield from judge_passages(state)
         known = {passage.id for passage in before}
         state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
@@ -230,15 +228,9 @@ def _search_queries(
     state.path.append(f"search{f' {name}' if state.order else ''}({len(finds)})")
 
 
-def _search_aside(state: State, name: str, finds: Sequence[Find]) -> Flow[None]:
-    yield from _rank_found(state, name, finds)
-    state.searched += 1
-    state.path.append(f"search {name}({len(finds)})")
-
-
 def _rank_found(state: State, name: str, finds: Sequence[Find], bases: Mapping[str, str] = NO_BASES) -> Flow[None]:
     """Rank what each search finds: one made before is not made again, nor is the question's own first look."""
-    first = [find for find in finds if find.query == state.question and find.not_before is None]
+    first = [find for find in finds if find.query == state.question]
     state.pools.update({find: evidence.filter_by_source(state.pool or (), find.sources) for find in first})
     new = [find for find in dict.fromkeys(finds) if find not in state.pools]
     if new:
@@ -253,8 +245,7 @@ def _query_tables(state: State, finds: Sequence[Find]) -> Flow[None]:
     Its rows take the place of what the source found by itself; where it has none, that stays.
     """
     tables = state.program.tables if state.tuning.route and state.tuning.sql else {}
-    undated = (find for find in finds if find.not_before is None)  # rows have no date
-    wanted = [(f, name) for f in undated for name in f.sources if name in tables and name in state.plan.bases]
+    wanted = [(f, name) for f in finds for name in f.sources if name in tables and name in state.plan.bases]
     wanted = [(find, name) for find, name in wanted if (find, name) not in state.queried]
     if not wanted:
         return

@@ -274,8 +274,8 @@ def _walk_lines(text: str) -> Iterator[Piece]:
             yield from _quote_cells(cells, first)
         else:
             for one, end in (places := _sentence_places(shown)):
-                opens = bullet is not None and one == places[0][0]
-                yield Piece(shown[one:end], first + one, first + end, lead if opens else None)
+                begins = bullet is not None and one == places[0][0]
+                yield Piece(shown[one:end], first + one, first + end, lead if begins else None)
         if shown and not bullet:
             last = split_sentences(shown)[-1]
             lead = last if last.endswith(":") and not _PROMPT_MARK.search(last) else ""

@@ -23,7 +23,6 @@ from program.loop.evidence import interleave, preview_pool, rank_pool
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import is_local
-from program.models.embedded.features import score_pieces
 from program.models.requests import to_jsonable
 from program.models.text import split_pieces, split_sentences
 from program.passage import Passage
@@ -176,9 +175,9 @@ class Demonstrator:
         for query in dict.fromkeys([*queries, question]):
             read = self._program.runtime.models.reader.read(query, [(p.title, p.text) for p in passages])
             scored = [
-                (score + reading.answers, piece.text, passage.title)
+                (reading.best_within(piece.start, piece.end)[0] + reading.answers, piece.text, passage.title)
                 for reading, passage in zip(read, passages, strict=True)
-                for piece, score in zip(split_pieces(passage.text), score_pieces(reading, passage.text), strict=True)
+                for piece in split_pieces(passage.text)
             ]
             for n, (score, text, title) in enumerate(sorted(scored, reverse=True)[: self._program.tuning().sentences]):
                 if n == 0 or score > 0:
