@@ -145,7 +145,8 @@ def drop_overruled(state: State, conflicts: Iterable[Conflict]) -> None:
 
 def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
     """Return the few pairs most alike in words that state different numbers."""
-    found = [(measure_dispute(a.text, b.text), a, b) for a, b in combinations(passages, 2)]
+    pairs = (pair for pair in combinations(passages, 2) if speak_of_one_time(*pair))
+    found = [(measure_dispute(a.text, b.text), a, b) for a, b in pairs]
     found.sort(key=lambda pair: -pair[0])
     return [order_conflict(a, b) for alike, a, b in found[:MOST_SUSPECTS] if alike >= ALIKE]
 
@@ -161,9 +162,14 @@ def order_conflict(a: Passage, b: Passage) -> Conflict:
     return Conflict(*sorted((a, b), key=lambda passage: (rank_source(passage), passage.score), reverse=True))
 
 
-def rank_source(passage: Passage) -> tuple[bool, int, date]:
-    """Return a key whose greatest is not superseded, then official, then new."""
-    return not passage.superseded_by, passage.authority, passage.as_of or date.min
+def rank_source(passage: Passage) -> tuple[int, date]:
+    """Return a key whose greatest is the most official, then the newest."""
+    return passage.authority, passage.as_of or date.min
+
+
+def speak_of_one_time(a: Passage, b: Passage) -> bool:
+    """Tell whether neither passage was superseded: one that was counts for another time."""
+    return not (a.superseded_by or b.superseded_by)
 
 
 def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float]) -> list[Passage]:

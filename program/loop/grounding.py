@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decisions import read_chances
-from program.loop.evidence import ALIKE, measure_dispute, order_conflict, rank_source
+from program.loop.evidence import ALIKE, measure_dispute, order_conflict, rank_source, speak_of_one_time
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, list_hosts, remove_links
 from program.models.text import (
@@ -77,9 +78,18 @@ class _Quote:
     selected: bool
     """Whether it is what a question was read to select from a table: rows, or the figure that was computed of them."""
 
+    @property
+    def lead(self) -> str:
+        """What leads the list of an item: the line before it, else its heading where the item is no sentence."""
+        if self.piece.lead == "" and not _ENDED.search(self.piece.text):
+            heading = self.passage.title.rpartition(TITLE_STEP)[2]
+            return heading and f"{heading}:"
+        return self.piece.lead or ""
+
     def disputes(self, other: _Quote) -> bool:
         """Tell whether two sources, one of which ranks higher, answer alike but with other numbers."""
-        both = self.stated and other.stated and rank_source(self.passage) != rank_source(other.passage)
+        a, b = self.passage, other.passage
+        both = self.stated and other.stated and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
         return both and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
 
 
@@ -230,18 +240,14 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
 
 
 def _quote_all(quotes: Iterable[_Quote]) -> Iterator[Claim]:
-    """Yield quotations as claims.
-
-    The item of a list stands behind the line that leads the list, or else behind its heading where it is no sentence.
-    """
-    before = ("", 0)
-    for quote in quotes:
-        piece, lead = quote.piece, quote.piece.lead or ""
-        if piece.lead == "" and not _ENDED.search(piece.text):
-            lead = quote.passage.title.rpartition(TITLE_STEP)[2]
-            lead = lead and f"{lead}:"
-        yield Claim.quote(piece.text if (lead, quote.n) == before else f"{lead} {piece.text}".strip(), quote.n)
-        before = lead, quote.n
+    """Yield quotations as claims; neighbours of one list are one claim, in the list's order."""
+    for (n, lead), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead)):
+        pieces = [quote.piece for quote in group]
+        if lead:
+            items = [piece.text.removesuffix(".") for piece in sorted(pieces, key=lambda piece: piece.start)]
+            yield Claim.quote(f"{lead} {'; '.join(items)}", n)
+        else:
+            yield from (Claim.quote(piece.text, n) for piece in pieces)
 
 
 def make_answer(

@@ -248,11 +248,11 @@ LIST = "Be quick. You need:\n\n- 4 litres\n- 2 eggs, and no more. Beat them.\n\n
     ("pieces", "text"),
     [
         (["4 litres"], "You need: 4 litres [1]."),
-        (["4 litres", "2 eggs, and no more."], "You need: 4 litres [1]. 2 eggs, and no more [1]."),
+        (["4 litres", "2 eggs, and no more."], "You need: 4 litres; 2 eggs, and no more [1]."),
         (["Beat them."], "Beat them [1]."),
         (["red"], "Cakes: red [1]."),
         (["Blue is best."], "Blue is best [1]."),
-        (["red", "4 litres"], "Cakes: red [1]. You need: 4 litres [1]."),
+        (["red", "2 eggs, and no more.", "4 litres"], "Cakes: red [1]. You need: 4 litres; 2 eggs, and no more [1]."),
     ],
 )
 def test_an_item_of_a_list_is_quoted_behind_what_leads_the_list_or_its_heading_where_it_is_no_sentence(pieces, text):
@@ -299,6 +299,10 @@ FEES = [
             "The fee for a key is GBP 5 [1]. The fee for a key is now GBP 9 [2].",
         ),
         ({"superseded_by": "product/news"}, {}, "The fee for a key is now GBP 9 [1] (from 1 September 2026)."),
+        (
+            {"superseded_by": "product/news", "as_of": date(2025, 1, 1)}, {},
+            "The fee for a key is GBP 5 [1]. The fee for a key is now GBP 9 [2] (from 1 September 2026).",
+        ),
         ({"text": "A key is GBP 5."}, {}, "A key is GBP 5 [1]. The fee for a key is now GBP 9 [2]."),
         ({"text": "The fee for a key is GBP 9."}, {}, "The fee for a key is GBP 9 [1]."),
     ],
@@ -307,7 +311,7 @@ def test_of_two_passages_that_answer_alike_in_other_numbers_the_more_official_or
     pool = [replace(FEES[0], **changed), replace(FEES[1], **other)]
     made = quoting({one.text: 0.9 - n / 10 for n, one in enumerate(pool)}, ground=1)
     made.shelf.pool = pool
-    answer = made("What is the fee for a key?")
+    answer = made(f"What is the fee for a key{' in 2025' * (pool[0].as_of == date(2025, 1, 1))}?")
     assert answer.text == text
     assert [one.n for one in answer.citations] == list(range(1, 1 + len(answer.citations)))
 
