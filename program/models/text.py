@@ -33,6 +33,7 @@ LONGEST_PHRASE = 6  # words of an answer that is no sentence, as small models gi
 _NUMBER = re.compile(r"(?P<sign>[£$€¥]?)(?P<value>\d+(?:[.,:]\d+)*)(?:[\s-]?(?P<unit>[%°]|[^\W\d_]+))?")
 _THOUSANDS = re.compile(r",(?=\d{3}(?!\d))")
 _OPENERS = " \"'“‘(*_"  # what may stand between the end of a sentence and the first word of the next
+SENTENCE_ENDS = ".!?…"
 BULLET = re.compile(r"\s*[-*•]\s+")
 """The mark before an item of a list."""
 _HEADING = re.compile(r"#{4,6} ")
@@ -278,8 +279,9 @@ def _walk_lines(text: str) -> Iterator[Piece]:
         first = start + (bullet.end() if bullet else 0)
         shown = text[first : start + len(line)]
         cells = split_cells(shown)
-        # Prose may look like a row; it has no neighbour that begins with the same header.
-        in_table = not bullet and (len(lines) == 1 or headers[n] in headers[max(n - 1, 0) : n] + headers[n + 1 : n + 2])
+        # Prose may look like a row; it ends as a sentence, or has no neighbour that begins with the same header.
+        alone = len(lines) == 1 and shown[-1:] not in SENTENCE_ENDS
+        in_table = not bullet and (alone or headers[n] in headers[max(n - 1, 0) : n] + headers[n + 1 : n + 2])
         if len(cells) > 2 or (len(cells) == 2 and in_table and ": " in cells[0]):
             yield from _quote_cells(cells, first, in_table)
         else:
