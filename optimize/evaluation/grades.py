@@ -129,12 +129,18 @@ def grade_answer(
     """Grade an answer by the labels of its question.
 
     `text_of` gives a passage's text by id, for `supported`; `similarity` is for relevancy; `cascade` says that a dearer
-    model might have been asked. `copies` names for a passage the first one with its text: to find it is as good.
+    model might have been asked. `copies` names for a passage the first one with its text: to find it is as good. So is
+    any passage of a document or table that is itself labelled evidence.
     """
     verdict = judge_answer(question, answer.outcome, answer.text)
     support = score_support(answer, text_of) if text_of else None
     usage, of = answer.usage, (question.evidence, answer.found, answer.retrieved)
-    evidence, every, retrieved = ({copies.get(id_, id_) for id_ in ids} for ids in of)
+
+    def name_evidence(id_: str) -> str:
+        whole = id_.partition("#")[0]
+        return whole if whole in question.evidence else copies.get(id_, id_)
+
+    evidence, every, retrieved = ({*map(name_evidence, ids)} for ids in of)
     found, kept = len(evidence & every), len(evidence & retrieved)
     always, strategies = usage.second_calls + usage.second_avoided, (question.strategy, answer.strategy)
     compare = similarity if answer.outcome == Outcome.ANSWERED else None

@@ -152,7 +152,7 @@ def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
 
 
 def measure_dispute(one: str, other: str) -> float:
-    """Return the greatest share of common words of two sentences with unlike numbers."""
+    """Return how alike the two most like sentences with different numbers are."""
     pairs = product(_numbered_sentences(one), _numbered_sentences(other))
     return max((_measure_overlap(*pair) for pair in pairs), default=0.0)
 
@@ -168,7 +168,7 @@ def rank_source(passage: Passage) -> tuple[int, date]:
 
 
 def speak_of_one_time(a: Passage, b: Passage) -> bool:
-    """Tell whether neither passage was superseded: one that was counts for another time."""
+    """Tell whether neither passage was superseded, and so counts for another time."""
     return not (a.superseded_by or b.superseded_by)
 
 

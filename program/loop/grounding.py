@@ -26,7 +26,7 @@ from program.models.text import (
     split_sentences,
     states_claim,
 )
-from program.passage import COMPUTED, SELECTED, TITLE_STEP, Passage, document_of
+from program.passage import TITLE_STEP, Passage, document_of
 from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
@@ -75,8 +75,6 @@ class _Quote:
     piece: Piece
     probability: float
     stated: bool
-    selected: bool
-    """Whether it is what a question was read to select from a table: rows, or the figure that was computed of them."""
 
     @property
     def lead(self) -> str:
@@ -87,7 +85,7 @@ class _Quote:
         return self.piece.lead or ""
 
     def disputes(self, other: _Quote) -> bool:
-        """Tell whether two sources, one of which ranks higher, answer alike but with other numbers."""
+        """Tell whether a source of another rank answers alike in other numbers."""
         a, b = self.passage, other.passage
         both = self.stated and other.stated and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
         return both and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
@@ -200,8 +198,8 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
     The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
-    said yet, `checked` only those past the threshold; what was selected from a table stands alone. The draft is as
-    probable as a look-up's best piece on average, and responsive if any piece is past the threshold.
+    said yet, `checked` only those past the threshold. The draft is as probable as a look-up's best piece on
+    average, and responsive if any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
@@ -210,8 +208,6 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
         allowed = [quote for quote in of_this if quote.stated or not checked]
-        if allowed and allowed[0].selected:  # neither the rows behind a figure nor other passages add to it
-            allowed = [quote for quote in allowed if quote.selected and quote.n == allowed[0].n]
         taken += _choose_quotes(state, allowed, taken)
     claims = tuple(_quote_all(taken))
     probability = sum(best) / len(best)
@@ -247,7 +243,7 @@ def _quote_all(quotes: Iterable[_Quote]) -> Iterator[Claim]:
             items = [piece.text.removesuffix(".") for piece in sorted(pieces, key=lambda piece: piece.start)]
             yield Claim.quote(f"{lead} {'; '.join(items)}", n)
         else:
-            yield from (Claim.quote(piece.text, n) for piece in pieces)
+            yield from (Claim.quote(piece.shown, n) for piece in pieces)
 
 
 def make_answer(
@@ -434,10 +430,7 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     found = []
     for (look_up, _, passage, one), reply in zip(asked, replies, strict=True):
         states = reply["states"]
-        selected = passage.method == SELECTED or (passage.method == COMPUTED and one.start == 0)
-        found.append(
-            _Quote(look_up, places[passage.id], passage, one, states.probability, bool(states.value), selected)
-        )
+        found.append(_Quote(look_up, places[passage.id], passage, one, states.probability, bool(states.value)))
     return sorted(found, key=lambda quote: -quote.probability)
 
 

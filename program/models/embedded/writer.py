@@ -34,7 +34,7 @@ _CUT = re.compile(
 
 
 def local_writer(reader: Reader) -> dspy.LM:
-    """Return a language model that fills the generative signatures from what the reader finds.
+    """Return a language model that fills signatures from what the reader finds.
 
     It answers Decompose, FollowUp, Missing, Clarify and AnswerDirectly. It splits, selects and computes, so the same
     request always gives the same reply. Its text from passages (Generate) is empty, in place of which the loop quotes;

@@ -316,26 +316,6 @@ def test_of_two_passages_that_answer_alike_in_other_numbers_the_more_official_or
     assert [one.n for one in answer.citations] == list(range(1, 1 + len(answer.citations)))
 
 
-SOLD = "Sales where town is Brno: count 3.\n* sale: 1, town: Brno, price: 4\n* sale: 2, town: Brno, price: 9"
-
-
-@pytest.mark.parametrize(("method", "told"), [("computed", 1), ("rows", 3)])
-def test_a_figure_computed_for_the_question_is_quoted_alone_and_the_rows_behind_it_are_not(method, told):
-    chances = {line.removeprefix("* "): 0.9 - n / 10 for n, line in enumerate(SOLD.splitlines()[:3])}
-    made = quoting(chances)
-    made.shelf.pool = [passage("product/sales", SOLD, 0.9, method=method), POOL[1]]
-    answer = made("How many sales went to Brno?")
-    assert answer.text.startswith("Sales where town is Brno: count 3 [1].")
-    assert answer.text.count("[1]") == told and len(answer.citations) == 1
-
-
-def test_a_figure_without_rows_behind_it_is_quoted_alone_too():
-    none, other = "Sales where town is Brno: count 0.", "The lid is red."
-    made = quoting({none: 0.9, other: 0.8})
-    made.shelf.pool = [passage("product/sales", none, 0.9, method="computed"), *POOL]
-    assert made("How many sales went to Brno?").text == f"{none.rstrip('.')} [1]."
-
-
 def test_the_threshold_is_the_predictors_own():
     made = quoting(ground=1)
     made.rag.generator.states.fields.setdefault("states", {})["threshold"] = 0.8
