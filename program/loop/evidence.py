@@ -103,11 +103,6 @@ def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: M
         current = drop_superseded(pool, state.years) if state.program.runtime.withholds else pool
         state.ranked[key] = rank_pool(current, state.tuning, prior)
     state.new += pools
-    merge_searches(state)
-
-
-def merge_searches(state: State) -> None:
-    """Put into the state what all searches found together."""
     state.found = interleave(state.ranked.values())
 
 
@@ -123,7 +118,7 @@ def keep_unjudged(state: State, most: int) -> None:
 
 
 def keep_helpful(state: State, threshold: float) -> None:
-    """Keep what helps, without a filter the best, and note what may contradict."""
+    """Keep what helps, without a filter the best."""
     tuning, relevant = state.tuning, state.relevant
     state.kept = state.found[: tuning.keep_at_most]
     if state.filters:
@@ -132,7 +127,6 @@ def keep_helpful(state: State, threshold: float) -> None:
         passing = {passage.id for passage in by_relevance if relevant.get(passage.id, 0.0) >= threshold}
         best = {passage.id for passage in by_relevance[: tuning.keep_at_most]} & (passing | least)
         state.kept = [passage for passage in state.found if passage.id in best]
-    state.suspects = find_suspects(state.kept) if state.disputes else []
 
 
 def drop_overruled(state: State, conflicts: Iterable[Conflict]) -> None:
@@ -143,8 +137,13 @@ def drop_overruled(state: State, conflicts: Iterable[Conflict]) -> None:
     state.kept = [passage for passage in state.kept if passage.id not in overruled]
 
 
-def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
-    """Return the few pairs most alike in words that state different numbers."""
+def find_suspects(state: State, passages: Sequence[Passage]) -> list[Conflict]:
+    """Return the few pairs most alike in words that state different numbers.
+
+    None is sought where `consistent` is off, nor for a writer that quotes: that settles the disputes of its pieces.
+    """
+    if not state.tuning.consistent or state.program.quotes(strict=False):
+        return []
     pairs = (pair for pair in combinations(passages, 2) if speak_of_one_time(*pair))
     found = [(measure_dispute(a.text, b.text), a, b) for a, b in pairs]
     found.sort(key=lambda pair: -pair[0])

@@ -72,7 +72,7 @@ def _judge_at_once(state: State) -> Flow[_Judgement]:
     if not state.filters:
         shown = state.found[: state.tuning.keep_at_most]
     parts = [query for query, _ in _list_parts(state, shown)]
-    pairs = find_suspects(shown) if state.disputes else []
+    pairs = find_suspects(state, shown)
     (reply,) = yield [_ask_evidence(state, shown, parts, pairs)]
     if reply is None:
         state.at_once = False
@@ -126,7 +126,7 @@ def _note_decisions(state: State, passages: Sequence[Passage], decisions: Sequen
 
 def _judge_kept(state: State) -> Flow[_Judgement]:
     """Judge the kept passages: for the question, for each of its parts, and whether any two contradict each other."""
-    parts, pairs = _list_parts(state, state.kept), state.suspects
+    parts, pairs = _list_parts(state, state.kept), find_suspects(state, state.kept)
     shown = [("judge.sufficiency", query, [*passages]) for query, passages in [(state.question, state.kept), *parts]]
     shown += [("judge.contradiction", state.question, [pair.followed, pair.overruled]) for pair in pairs]
     whole, *rest = yield [Ask(name, {"question": query, "passages": passages}) for name, query, passages in shown]

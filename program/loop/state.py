@@ -228,7 +228,6 @@ class State:
     relevant: dict[str, float] = field(default_factory=dict)
     kept: list[Passage] = field(default_factory=list)
     """The passages a writer is given."""
-    suspects: list[Conflict] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
     verdict: Verdict = UNJUDGED
     missing: str = ""
@@ -247,11 +246,6 @@ class State:
     def filters(self) -> bool:
         """Whether passages are judged one by one; a writer that quotes weighs each of their pieces instead."""
         return bool(self.tuning.filter) and not self.program.quotes(strict=False)
-
-    @property
-    def disputes(self) -> bool:
-        """Whether passages are judged for contradictions; a writer that quotes settles those of its pieces."""
-        return bool(self.tuning.consistent) and not self.program.quotes(strict=False)
 
     @property
     def scope(self) -> tuple[str, ...]:
