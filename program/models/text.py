@@ -166,7 +166,7 @@ def split_claims(answer: str) -> list[Claim]:
 
 
 def drop_unknown_marks(answer: str, passages: int) -> str:
-    """Return the answer without marks of no passage, nor those that are marks only once another is gone: `[[0]0]`."""
+    """Return the answer without marks of no passage, `[[0]0]` among them."""
     *parts, rest = answer.split("]")
     text = ""
     for part in parts:
