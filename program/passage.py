@@ -10,6 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 """How much a document's word counts; a document that does not say is `reviewed`."""
+TITLE_STEP = " > "
+"""What parts a passage's title from the headings under it."""
 _Scores = Mapping[str, float]
 
 
@@ -183,6 +185,11 @@ class Source(Protocol):
     async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """Return `search` without holding up the event loop."""
         return await asyncio.to_thread(self.search, query, k, filters)
+
+
+def document_of(passage: Passage) -> str:
+    """Return the path of a passage's document, `<base>/<file>`."""
+    return passage.id.partition("#")[0]
 
 
 def drop_repeats(passages: Sequence[Passage]) -> list[Passage]:

@@ -114,7 +114,7 @@ class Library:
         return [source.describe() for source in self.sources.values()]
 
     def describe_tables(self, name: str) -> str:
-        """Return a source's tables for whoever writes SQL; empty without any, or where they cannot be read now."""
+        """Return a source's tables for whoever writes SQL; empty where there are none to read."""
         try:
             return self._databases[name].schema.describe() if name in self._databases else ""
         except KnowledgeError as error:

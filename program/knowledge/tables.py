@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -39,6 +40,7 @@ from program.passage import Flaw, Passage
 
 SECONDS = 2.0
 SHOWN_ROWS = 40  # of a SELECT
+_ID_AT_END = re.compile(r"_?id$", re.IGNORECASE)
 _OPERATIONS = 5_000  # of SQLite's machine between two looks at the clock
 _URL_MEND = "Write it as SQLAlchemy does, such as sqlite:///orders.db, and install its driver."
 _READ_ONLY = {
@@ -96,7 +98,10 @@ class Database:
         return f"sha256:{found.hexdigest()}"
 
     def select_passages(self, sql: str) -> list[Passage]:
-        """Return the rows of a SELECT as one passage; none where it is refused, fails or finds none."""
+        """Return the rows of a SELECT as one passage, or none.
+
+        None is there where the SELECT is refused, fails or finds no row.
+        """
         try:
             names, rows = self.rows(sql)
         except KnowledgeError:
@@ -138,24 +143,23 @@ class Database:
         return contents
 
     def _read_table(self, table: TableSchema, connection: Connection) -> tuple[Document, list[Flaw]]:
-        """Return a table's rows in the order of its key, which stands last; a row that is pointed at is named."""
-        own = [c for c in table.columns if c.name in table.primary_key and c.kind == "integer"]
-        last = {c.name for c in own} - {key.column for key in table.foreign_keys}
-        names = sorted((column.name for column in table.columns), key=last.__contains__)
-        source = sa.table(table.name, *map(sa.column, names))
+        """Return a table's rows in the order of its key; what they point at is named, and keys stand last."""
+        source = sa.table(table.name, *(sa.column(column.name) for column in table.columns))
         order = [source.c[name] for name in table.primary_key]
         found = connection.execute(sa.select(source).order_by(*order).limit(self._base.max_rows + 1)).all()
         parents = {key.column: self._name_parents(key, connection) for key in table.foreign_keys}
+        numbered = {c.name for c in table.columns if c.name in table.primary_key and c.kind == "integer"}
         records: list[Record] = []
         for row in found[: self._base.max_rows]:
-            values = {
-                name: f"{parents[name][value]} ({value})" if value in parents.get(name, {}) else show_value(value)
-                for name, value in zip(names, row, strict=True)
-                if value is not None and not isinstance(value, bytes)
-            }
-            records.append(([*values.items()], 0, 0))
-        keys = ["-".join(str(row._mapping[name]) for name in table.primary_key) for row in found]
-        rows, flaws = make_rows(records, keys if table.primary_key else ())
+            cells = {name: v for name, v in row._mapping.items() if v is not None and not isinstance(v, bytes)}
+            named = {name: parents[name][v] for name, v in cells.items() if v in parents.get(name, {})}
+            last = numbered | named.keys()
+            first = ((name, cells[name]) for name in cells if name not in numbered or name in named)
+            shown = [(_ID_AT_END.sub("", n) or n, named[n]) if n in named else (n, show_value(v)) for n, v in first]
+            keys = [(name, show_value(v)) for name, v in cells.items() if name in last]
+            records.append(([*shown, *keys], 0, 0))
+        names = ["-".join(str(row._mapping[name]) for name in table.primary_key) for row in found]
+        rows, flaws = make_rows(records, names if table.primary_key else ())
         path = f"{self.name}/{table.name}"
         document = document_of_rows(path, rows)
         passages = tuple(replace(p, source=self.name, method=KINDS["tables"]) for p in document.passages)

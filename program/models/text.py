@@ -33,6 +33,7 @@ LONGEST_PHRASE = 6  # words of an answer that is no sentence, as small models gi
 _NUMBER = re.compile(r"(?P<sign>[£$€¥]?)(?P<value>\d+(?:[.,:]\d+)*)(?:[\s-]?(?P<unit>[%°]|[^\W\d_]+))?")
 _THOUSANDS = re.compile(r",(?=\d{3}(?!\d))")
 _OPENERS = " \"'“‘(*_"  # what may stand between the end of a sentence and the first word of the next
+SENTENCE_ENDS = ".!?…"
 BULLET = re.compile(r"\s*[-*•]\s+")
 """The mark before an item of a list."""
 _HEADING = re.compile(r"#{4,6} ")
@@ -98,6 +99,8 @@ class Piece(NamedTuple):
     end: int
     row: str = ""
     """What an answer shows of a cell: `Home Plus, Yearly: GBP 45`."""
+    lead: str | None = None
+    """Of the beginning of a list item the sentence with a colon that leads the list, or an empty string."""
 
     @property
     def shown(self) -> str:
@@ -163,7 +166,7 @@ def split_claims(answer: str) -> list[Claim]:
 
 
 def drop_unknown_marks(answer: str, passages: int) -> str:
-    """Return the answer without marks of no passage, nor those that are marks only once another is gone: `[[0]0]`."""
+    """Return the answer without marks of no passage, `[[0]0]` among them."""
     *parts, rest = answer.split("]")
     text = ""
     for part in parts:
@@ -257,7 +260,7 @@ def _find_names(claim: str) -> Iterator[str]:
 
 
 def _walk_lines(text: str) -> Iterator[Piece]:
-    at, fence = 0, ""
+    at, fence, lead = 0, "", ""
     lines = text.splitlines(keepends=True)
     headers = [line.partition(": ")[0] for line in lines]
     for n, whole in enumerate(lines):
@@ -273,17 +276,24 @@ def _walk_lines(text: str) -> Iterator[Piece]:
                 yield Piece(line.lstrip(), start + len(line) - len(line.lstrip()), start + len(line))
             continue
         if _HEADING.match(line):
+            lead = ""
             continue
         bullet = BULLET.match(line)
         first = start + (bullet.end() if bullet else 0)
         shown = text[first : start + len(line)]
         cells = split_cells(shown)
-        # Prose may look like a row; it has no neighbour that begins with the same header.
-        in_table = not bullet and (len(lines) == 1 or headers[n] in headers[max(n - 1, 0) : n] + headers[n + 1 : n + 2])
+        # Prose may look like a row; it ends as a sentence, or has no neighbour that begins with the same header.
+        alone = len(lines) == 1 and shown[-1:] not in SENTENCE_ENDS
+        in_table = not bullet and (alone or headers[n] in headers[max(n - 1, 0) : n] + headers[n + 1 : n + 2])
         if len(cells) > 2 or (len(cells) == 2 and in_table and ": " in cells[0]):
             yield from _quote_cells(cells, first, in_table)
         else:
-            yield from (Piece(shown[one:end], first + one, first + end) for one, end in _sentence_places(shown))
+            for one, end in (places := _sentence_places(shown)):
+                begins = bullet is not None and one == places[0][0]
+                yield Piece(shown[one:end], first + one, first + end, lead=lead if begins else None)
+        if shown and not bullet:
+            last = split_sentences(shown)[-1]
+            lead = last if last.endswith(":") and not _PROMPT_MARK.search(last) else ""
 
 
 def _quote_cells(cells: Sequence[str], start: int, in_table: bool) -> Iterator[Piece]:

@@ -30,7 +30,10 @@ _PLAIN = re.compile(r"(?a)-?\d+(?:\.\d+)?")
 
 
 def load_tables(files: Iterable[tuple[Path, str]], connection: Connection) -> list[Flaw]:
-    """Make one table of each file, a path and its name in the base; what no SELECT reads of them is returned."""
+    """Make one table of each file, and return what of them no SELECT reads.
+
+    A file is its path and its name in the base.
+    """
     flaws: list[Flaw] = []
     taken: dict[str, Path] = {}
     for file, path in files:

@@ -109,11 +109,11 @@ def list_bases(project: Project) -> list[BaseSpec]:
 
 
 def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
-    """Return the documents of a folder of files; one of tables is named after its table, `<base>/<table>`.
+    """Return the documents of a folder of files.
 
-    Files whose bytes `cache` knows are not parsed again. Names that start with a dot are not looked at, links to
-    folders are not followed. Raises `KnowledgeError` when the path is absent, holds no text at all, or disappears
-    while it is read.
+    A file of tables is named `<base>/<table>`. Files whose bytes `cache` knows are not parsed again. Names that start
+    with a dot are not looked at, links to folders are not followed. Raises `KnowledgeError` when the path is absent,
+    holds no text at all, or disappears while it is read.
     """
     contents, place = FolderContents(), Path(base.path)
     fresh: dict[str, bytes] = {}
@@ -210,7 +210,10 @@ def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
 
 
 def list_files(base: BaseSpec, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
-    """Yield files with their relative posix path, sorted by it on every machine; of SQLite its file and its log."""
+    """Yield files with their relative posix path, sorted by it on every machine.
+
+    Of a database of SQLite they are its file and its log, of another none.
+    """
     if base.is_database:
         file = find_local(base.path)
         yield from ((one, one.name) for one in (file, Path(f"{file}-wal")) if file and one and one.is_file())

@@ -40,9 +40,9 @@ def read_rows(text: str, suffix: str) -> tuple[str, list[Row], list[Flaw]]:
 
 
 def make_rows(records: Iterable[Record], keys: Sequence[str] = ()) -> tuple[list[Row], list[Flaw]]:
-    """Return records as rows, and their flaws; a number under `id` stands last, for nobody asks by it.
+    """Return records as rows, and their flaws.
 
-    Rows without `keys` are named by their own id, or counted.
+    A number under `id` stands last, for nobody asks by it. Rows without `keys` are named by their id, or counted.
     """
     rows: list[Row] = []
     flaws: list[Flaw] = []
@@ -82,13 +82,18 @@ def _read_table(text: str) -> tuple[str, list[Flaw], list[Record]]:
     return table.title, table.flaws, [(one, row.first, row.last) for one, row in zip(pairs, table.rows, strict=True)]
 
 
+def _spell_name(name: str) -> str:
+    """Return a field's name in words: `unit_price` is unit price."""
+    return name.replace("_", " ") if any(map(str.isalnum, name)) else name
+
+
 def _text_of(pairs: Iterable[tuple[str, object]], attributes: Mapping[str, str]) -> str:
     """Return a record's text, and behind it the fields that are not kept elsewhere; else every field."""
     told = [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False), v) for k, v in pairs if v is not None]
     text = next((v.strip() for name in TEXT_KEYS for k, v, _ in told if k == name and v.strip()), "")
     if not text:
-        return format_row((k.replace("_", " "), v) for k, v, _ in told if k not in DATED)
+        return format_row((_spell_name(k), v) for k, v, _ in told if k not in DATED)
     kept = {(k, v) for k, v in attributes.items()} | {(k, text) for k in TEXT_KEYS}
     rest = [(k, v) for k, v, raw in told if k not in NAMED and not isinstance(raw, dict | list)]
-    beside = format_row((k.replace("_", " "), v) for k, v in rest if (k, v.strip()) not in kept)
+    beside = format_row((_spell_name(k), v) for k, v in rest if (k, v.strip()) not in kept)
     return "\n".join(filter(None, [unwrap_text(text), beside]))

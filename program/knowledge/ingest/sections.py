@@ -176,7 +176,7 @@ def _parse_records(path: str, content: bytes, suffix: str) -> Parsed:
 
 
 def document_of_rows(path: str, rows: Sequence[Row], title: str = "") -> Document:
-    """Return a document with a passage for each row; its title is the file's name where there is none."""
+    """Return a document with a passage a row, named by its file if it has no title."""
     title, dated = title or _title_from_name(path), parse_day(Path(path).name)
     passages = []
     for row in rows:

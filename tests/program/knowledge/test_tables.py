@@ -56,8 +56,8 @@ def test_a_row_of_a_database_is_a_passage_behind_its_key_that_names_the_row_it_p
     texts = {passage.id: passage.text for passage in contents.passages}
     assert [document.path for document in contents.documents] == ["records/loans", "records/members"]
     assert texts["records/members#2"] == "name: Bo Lind; town: York; joined on: 2020-09-14; age: 61; id: 2"
-    loan = "member id: Bo Lind (2); title: Moor Songs; genre: poetry; borrowed on: 2024-01-09; returned on: 2024-02-28"
-    assert texts["records/loans#502"] == f"{loan}; fine gbp: 4.5; loan id: 502"
+    loan = "member: Bo Lind; title: Moor Songs; genre: poetry; borrowed on: 2024-01-09; returned on: 2024-02-28"
+    assert texts["records/loans#502"] == f"{loan}; fine gbp: 4.5; loan id: 502; member id: 2"
     about = {(p.source, p.title, p.link) for p in contents.documents[1].passages}
     assert about == {("records", "members", "records/members")}
     assert contents.flaws == []
