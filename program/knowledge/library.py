@@ -28,7 +28,7 @@ from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import shared_reader
 from program.models.language.spending import current_spending
 from program.models.text import split_words
-from program.passage import NO_FILTERS, Filters, Passage, ReadReport, Source, SourceCard, decode_passage, drop_repeats
+from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, WebSettings
 
 if TYPE_CHECKING:
@@ -65,8 +65,6 @@ class Library:
                 raise KnowledgeError(twice, "Rename one of them in ragc.toml.")
             self.sources[source.name] = source
         self._find_pool = lru_cache(MAX_POOLS)(self._search_source)
-        self.read = sum((getattr(source, "read", ReadReport()) for source in extra), ReadReport())
-        """What was read of the files of its sources."""
 
     @classmethod
     def open(

@@ -179,8 +179,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     documents, extra = list_bases(project), open_sources(project, embedder)
     read = update_index(project, progress)
     library = open_bases(project, documents, project.private / INDEX, embedder, extra)
-    library.read += read
-    if unread := library.read.tell_unread():
+    if unread := read.tell_unread():
         near = project.folder.is_relative_to(Path.cwd())
         folder = os.path.relpath(project.folder) if near else str(project.folder)
         _log.warning("%s: ragc index %s", unread, shlex.quote(folder))

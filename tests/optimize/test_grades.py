@@ -66,6 +66,8 @@ def test_a_grade_tells_each_part_its_labels_allow():
     elsewhere = REFUND.model_copy(update={"evidence": tuple(i.replace("a.md#x", "b.md#x") for i in REFUND.evidence)})
     assert elsewhere.evidence != REFUND.evidence
     assert grade_answer(elsewhere, answer, WEIGHTS, texts.__getitem__, copies=same).metrics == metrics
+    whole = grade_answer(REFUND.model_copy(update={"evidence": ("billing/a.md",)}), answer, WEIGHTS).metrics
+    assert [whole[name] for name in ("retrieval_recall", "context_recall", "context_precision")] == [1.0, 1.0, 1.0]
     unlabelled = grade_answer(VAGUE, Answer(text="Which?", outcome=Outcome.CLARIFY), WEIGHTS).metrics
     without = ("routing_accuracy", "retrieval_recall", "answer_precision", "sentences")
     assert [unlabelled[name] for name in without] == [None] * 4

@@ -87,8 +87,8 @@ def test_the_rows_past_the_limit_are_counted_in_a_flaw_and_a_select_reads_them(k
     assert Database(few).rows("SELECT COUNT(*) FROM t")[1] == [(1200,)]
 
 
-def test_a_plain_question_finds_the_row_and_a_select_takes_its_place(lending, tmp_path):
-    found = library(lending, tmp_path)
+def test_a_plain_question_finds_the_row_and_a_select_is_run_in_its_place(tmp_path):
+    found = library(made((DATABASES / "library.sql").read_text(), tmp_path), tmp_path / "index")
     assert found.search("Who borrowed Iron Year?", k=1)[0].id == "records/loans#503"
     assert found.describe_tables("records").startswith("Dialect: sqlite\n\nTable loans\n")
     counted = Filters(sql="SELECT COUNT(*) AS loans FROM loans")
@@ -97,6 +97,9 @@ def test_a_plain_question_finds_the_row_and_a_select_takes_its_place(lending, tm
     assert (passage.method, passage.reason) == ("sql", counted.sql)
     for sql in ("DROP TABLE loans", "SELECT x FROM loans", "SELECT title FROM loans WHERE title = 'Nothing'"):
         assert found.candidates("How many loans?", filters=Filters(sql=sql)) == []
+    (tmp_path / "records.db").unlink()
+    found = Library.open([base(f"sqlite:///{tmp_path / 'records.db'}")], tmp_path / "index", WordEmbedder())
+    assert found.describe_tables("records") == "" and found.search("Who borrowed Iron Year?", k=1)
 
 
 def test_the_title_says_how_many_rows_of_a_select_are_shown(tmp_path):
