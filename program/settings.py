@@ -301,6 +301,11 @@ class UtilitySettings(TomlTable):
     At .625 five sentences of which one is right are worth half of that one alone.
     """
 
+    @property
+    def least_chance(self) -> float:
+        """The probability of being right from which an answer is worth more than a refusal."""
+        return min(max((self.missed - self.wrong) / (self.correct - self.wrong), 0.02), 0.98)
+
     @model_validator(mode="after")
     def _check_order(self) -> UtilitySettings:
         for name, value, what in (("wrong", self.wrong, "a wrong one"), ("missed", self.missed, "a needless refusal")):

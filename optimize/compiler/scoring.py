@@ -70,7 +70,7 @@ class Scores(NamedTuple):
         """Each question's utility, with the credit where it was routed right; its mean is `worth`."""
         known = np.isfinite(self.routing)
         share = ROUTING_CREDIT * len(known) / max(known.sum(), 1)
-        return self.utility + share * np.where(known, self.routing, 0.0)
+        return np.asarray(self.utility + share * np.where(known, self.routing, 0.0))
 
     @property
     def mean_calls(self) -> float:

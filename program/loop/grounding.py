@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -34,6 +35,7 @@ FOUND_NOTHING = "I could not find {} in the knowledge I have."
 OTHERWISE = "another source says otherwise"
 NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE} \[\d+\])*\)")
 """What stands behind the mark of a source that replaced or overruled another."""
+LEAST_DOUBT = 1e-6  # that a piece states what is asked
 BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
 LINKS_REMOVED = "links removed: "
 """How the path begins that names the hosts whose addresses an answer does not show."""
@@ -414,7 +416,11 @@ def _replaces_fact(state: State, claim: Claim, passage: Passage) -> bool:
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
-    """Return every piece of the passages that each look-up found, the most probable first."""
+    """Return every piece of the passages that each look-up found, the most probable first.
+
+    With p the probability that a piece states what is asked and o = p / (1 - p) its odds, it is o / (1 + the sum of all
+    odds) where at most one piece of a look-up is right. `rivalry` weighs that against p, on the scale of logarithms.
+    """
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asked = [
         (look_up, query, passage, piece)
@@ -427,10 +433,15 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     replies = yield [
         Ask(STATES, {"question": query, "passage": passage, "sentence": one.text}) for _, query, passage, one in asked
     ]
+    threshold, share = state.program.threshold(STATES, "states"), state.tuning.rivalry
+    odds = [reply["states"].probability / max(1 - reply["states"].probability, LEAST_DOUBT) for reply in replies]
+    total: Counter[int] = Counter()
+    for (look_up, *_), own in zip(asked, odds, strict=True):
+        total[look_up] += own
     found = []
-    for (look_up, _, passage, one), reply in zip(asked, replies, strict=True):
-        states = reply["states"]
-        found.append(_Quote(look_up, places[passage.id], passage, one, states.probability, bool(states.value)))
+    for (look_up, _, passage, one), own in zip(asked, odds, strict=True):
+        chance = own / (1 + own) ** (1 - share) / (1 + total[look_up]) ** share
+        found.append(_Quote(look_up, places[passage.id], passage, one, chance, chance >= threshold))
     return sorted(found, key=lambda quote: -quote.probability)
 
 

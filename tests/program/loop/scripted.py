@@ -184,7 +184,7 @@ class Scripted:
             library or self.shelf, clients, budget or Budget(10, 120), observers, "scripted@v1", "", links
         )
         self.rag = AgenticRAG(cards, runtime)
-        self.rag.policy.turn(**knobs)
+        self.rag.policy.turn(**{"rivalry": 0, **knobs})
 
     def __call__(self, question="How big is it?"):
         return self.rag(question)

@@ -13,7 +13,7 @@ from program.loop.evidence import drop_superseded, order_conflict, rank_pool
 from program.loop.grounding import cite_passages
 from program.loop.policy import PLAIN, PRESETS, Policy
 from program.loop.state import Budget
-from program.models.text import quote_shortly, split_claims
+from program.models.text import quote_shortly, split_claims, split_pieces
 from program.passage import SourceCard
 
 NOT_FOUND = "I could not find this in the knowledge I have."
@@ -115,7 +115,7 @@ def test_plain_rag_is_one_search_and_one_text_and_withholds_nothing():
 def test_how_sure_an_answer_is_whose_claims_nobody_checked(knobs):
     """As sure as its best quotation states what is asked; else as its evidence suffices, or half the route's."""
     embedded = ScriptedModels("local/scripted", sure=0.99, states=0.23)
-    assert scripted({"ground": 0, **knobs}, models=embedded)().confidence == 0.23
+    assert scripted({"ground": 0, **knobs}, models=embedded)().confidence == pytest.approx(0.23)
     program = scripted({"ground": 0, **knobs}, sure=0.9, responsive=0.23)
     hoped = {"fast_above": 0.45, "judge": 0.5}.get(next(iter(knobs), ""), 0.9)
     assert program().confidence == pytest.approx(hoped) and "responsive" not in program.asked
@@ -340,3 +340,14 @@ def test_every_mark_left_in_an_answer_has_its_citation_and_no_text_is_lost_in_sp
     assert {n for claim in split_claims(text) for n in claim.cites} <= known
     joined = "".join(claim.text for claim in split_claims(answer))
     assert "".join(joined.split()) == "".join(answer.split())
+
+
+@pytest.mark.parametrize("rivalry", [0, 0.5, 1])
+def test_pieces_rule_each_other_out_as_far_as_rivalry_says(rivalry):
+    """With two pieces of odds 4 each, one is right with 4 / 9 where at most one can be."""
+    embedded = ScriptedModels("local/scripted", sure=0.99, states=0.8)
+    knobs = {"ground": 0, "judge": 0, "rivalry": rivalry, "sentences": 6}
+    answer = scripted(knobs, models=embedded)()
+    count = sum(len(split_pieces(one.text)) for one in POOL if one.id in answer.retrieved)
+    alone, among = 0.8, 4 / (1 + 4 * count)
+    assert answer.confidence == pytest.approx(alone ** (1 - rivalry) * among**rivalry, abs=1e-4)
