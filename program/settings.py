@@ -22,6 +22,7 @@ SOURCES = "ragc.sources"
 PACKAGE = "package"
 CHUNK_TOKENS = 240  # MiniLM reads 256, the title among them
 MAX_MEGABYTES = 50.0
+MAX_ROWS = 10_000  # of a table that are passages
 
 Names = str | tuple[str, ...]
 """One model, or two: the cheaper one first."""
@@ -63,7 +64,7 @@ class BaseSettings(TomlTable):
 
 
 class FileSettings(BaseSettings):
-    """Part of every kind that is a folder of files."""
+    """Part of every kind that is indexed."""
 
     path: str = ""
     """The folder, or one file."""
@@ -82,15 +83,21 @@ class DocumentsSettings(FileSettings):
     """The folder of files, or one file."""
 
 
-class TablesSettings(BaseSettings):
-    """Tables for questions that count, add up or compare; comparing takes a language model as writer."""
+class TablesSettings(FileSettings):
+    """Tables: each row is a passage; a language model that writes counts and adds up by SQL."""
 
     kind: Literal["tables"]
-    """Marks a base of tables."""
-    path: str = ""
-    """A folder of CSV files."""
+    """Marks a base of tables; those at `path` are CSV files."""
     url: str = ""
     """A database as an SQLAlchemy URL, in place of `path`."""
+    max_rows: Count = MAX_ROWS
+    """The rows of a table that are passages; SQL reads all."""
+
+    @model_validator(mode="after")
+    def _check_place(self) -> TablesSettings:
+        if bool(self.path) == bool(self.url):
+            raise ValueError("tables take either `path` or `url`")
+        return self
 
 
 class WebSettings(FileSettings):
@@ -173,13 +180,13 @@ class PackageSettings(BaseSettings):
 class _Kind(NamedTuple):
     settings: type[BaseSettings]
     strategy: str  # by which its sources are searched
-    method: str = ""  # how a passage of its files is found; empty: it is no folder of files
+    method: str = ""  # how its passages are found; empty: it is not indexed
 
 
 KINDS = {
     "documents": _Kind(DocumentsSettings, "vector", "dense"),
     "graph": _Kind(DocumentsSettings, "graph", "dense"),
-    "tables": _Kind(TablesSettings, "tables"),
+    "tables": _Kind(TablesSettings, "tables", "dense"),
     "web": _Kind(WebSettings, "web", "web"),
     "http": _Kind(HttpSettings, "http"),
 }
@@ -312,8 +319,16 @@ class UtilitySettings(TomlTable):
     """The cost of a model call."""
     usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     """The cost of a US dollar spent."""
-    padding: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """The cost of an answer of which no sentence states a labelled fact; of half of them, half as much."""
+    padding: Annotated[float, Field(ge=0, le=1)] = 0.625
+    """The cost of an answer of which no sentence states a labelled fact; of half of them, half as much.
+
+    At .625 five sentences of which one is right are worth half of that one alone.
+    """
+
+    @property
+    def least_chance(self) -> float:
+        """The probability of being right from which an answer is worth more than a refusal."""
+        return min(max((self.missed - self.wrong) / (self.correct - self.wrong), 0.02), 0.98)
 
     @model_validator(mode="after")
     def _check_order(self) -> UtilitySettings:

@@ -21,7 +21,7 @@ from optimize.compiler.study import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import RagcError
-from program.loop.decisions import ask_client, clients_of, decode, is_decision, to_prompt_inputs, traits_of
+from program.loop.decisions import ask_client, clients_of, is_decision, to_prompt_inputs, traits_of
 from program.loop.evidence import Pool
 from program.loop.question_meter import account
 from program.loop.rag import AgenticRAG
@@ -37,6 +37,7 @@ from program.models.language.spending import (
     track_spending,
 )
 from program.models.language.transport import CallFailed
+from program.models.requests import decode
 
 ATTEMPTS = 4
 PARALLEL_CALLS = 8  # calls under way at once to a model that is not of this process

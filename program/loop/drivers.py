@@ -26,7 +26,7 @@ from dspy.utils.lazy_import import require
 from program.answer import Answer
 from program.errors import ModelError
 from program.knowledge.library import begin_in_thread
-from program.loop.decisions import ask_client, await_client, decode, traits_of
+from program.loop.decisions import ask_client, await_client, traits_of
 from program.loop.grounding import known_addresses
 from program.loop.question_meter import CALLED_OFF, Driver, Event, PreparedRequest, Send, Token, Withdrawn, is_draft
 from program.loop.state import Ask, Find, Reply, Request, View, search_arguments
@@ -34,7 +34,7 @@ from program.models.catalog import is_settled
 from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
 from program.models.language.spending import ModelSpending
-from program.models.requests import Evidence
+from program.models.requests import Evidence, decode
 from program.models.text import MarkNumbering
 from program.passage import Passage
 

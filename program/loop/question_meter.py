@@ -265,7 +265,7 @@ def explain_error(error: BaseException) -> tuple[str, str]:
 
 
 def account(view: View, request: Request, reply: Reply, clients: int = 1, asked: int = 1) -> Mapping[str, int]:
-    """Return what a request counts for, by the names of `Usage`, beside the calls that it took.
+    """Return what a request counts for beside its calls, by the names of `Usage`.
 
     `asked` of the `clients` that may decide were asked. A first draft avoids a call of a second writer, unless it is
     quoted; a strict draft makes that call after all.

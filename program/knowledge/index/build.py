@@ -36,7 +36,7 @@ from program.knowledge.ingest.folder import (
 from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Flaw, Passage, ReadReport, embedding_text, keyword_text
-from program.settings import FileSettings, KeywordSettings, Settings, default_settings
+from program.settings import FileSettings, KeywordSettings, Settings, TablesSettings, default_settings
 from program.storage import ASIDE, DiskCache
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def read_files(project: Project) -> FolderContents:
     """Return the documents of a project's bases, parsed where the cache lacks them."""
     file = project.private / INDEX / PARSED
     cache = DiskCache(file) if file.is_file() else None
-    return link_superseded([read_base(name, base, cache) for name, base in list_bases(project).items()])
+    return _read_bases(list_bases(project), cache)
 
 
 def build_index(
@@ -131,7 +131,7 @@ def build_index(
     with _lock_folder(place):
         cache = DiskCache(place / PARSED)
         files = _fingerprint_bases(bases, keyword)  # before any is read: what changes meanwhile is indexed next time
-        contents = link_superseded([read_base(name, base, cache) for name, base in bases.items()])
+        contents = _read_bases(bases, cache)
         cache.close()
         passages = contents.passages
         if not passages:
@@ -190,6 +190,18 @@ def open_index(folder: str | Path, embedder: Embedder, settings: Settings | None
     if settings.qdrant.url:
         _search_on_server(index, name, settings)
     return index
+
+
+def _read_bases(bases: Mapping[str, FileSettings], cache: DiskCache | None) -> FolderContents:
+    return link_superseded([_read_base(name, base, cache) for name, base in bases.items()])
+
+
+def _read_base(name: str, base: FileSettings, cache: DiskCache | None) -> FolderContents:
+    if not isinstance(base, TablesSettings) or base.path:
+        return read_base(name, base, cache)
+    from program.knowledge.tables import Database  # it takes long to import, and many projects have none
+
+    return Database(name, base).read_documents()
 
 
 def _fingerprint_bases(bases: Mapping[str, FileSettings], keyword: KeywordSettings) -> str:

@@ -112,7 +112,7 @@ _CURRENT = TypeAdapter(Current)
 
 
 def read_current(folder: Path) -> Current:
-    """Return what readers open. Raises `KnowledgeError` when the note of it is damaged."""
+    """Return what readers open; raises `KnowledgeError` when its note is damaged."""
     try:
         return _CURRENT.validate_json((folder / CURRENT).read_bytes())
     except FileNotFoundError:

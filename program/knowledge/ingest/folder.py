@@ -19,13 +19,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from program.errors import KnowledgeError
 from program.knowledge.ingest.convert import UnreadableFile
+from program.knowledge.ingest.csv_rows import SUFFIXES, name_column
 from program.knowledge.ingest.sections import READ, Document, Parsed, parse_file
-from program.knowledge.project import Project
+from program.knowledge.project import Project, find_local
 from program.passage import Flaw, Passage, ReadReport
-from program.settings import KINDS, FileSettings
+from program.settings import KINDS, FileSettings, TablesSettings
 from program.storage import DiskCache
 
-PARSER_VERSION = 6  # raised when the same bytes give other passages
+PARSER_VERSION = 7  # raised when the same bytes give other passages
 _CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were not read, named where nothing was
 _REMEDIES = {
@@ -54,33 +55,47 @@ class FolderContents:
 
 
 def list_bases(project: Project) -> dict[str, FileSettings]:
-    """Return the bases that are folders of files, by name, their paths absolute."""
-    bases = {name: base for name, base in project.settings.knowledge.items() if isinstance(base, FileSettings)}
-    return {
-        name: base.model_copy(update={"path": str(project.place(base))}) for name, base in bases.items() if base.path
-    }
+    """Return the bases that are indexed, by name, their places absolute."""
+    found: dict[str, FileSettings] = {}
+    for name, base in project.settings.knowledge.items():
+        if isinstance(base, FileSettings) and (base.path or isinstance(base, TablesSettings)):
+            found[name] = base.model_copy(update={"path" if base.path else "url": str(project.place(base))})
+    return found
 
 
 def read_base(name: str, base: FileSettings, cache: DiskCache | None = None) -> FolderContents:
-    """Return the documents of a base.
+    """Return the documents of a folder of files.
 
-    Files whose bytes `cache` knows are not parsed again. Names that start with a dot are not looked at, links to
-    folders are not followed. Raises `KnowledgeError` when the path is absent, holds no text at all, or disappears
-    while it is read.
+    A file of tables is named `<base>/<table>`. Files whose bytes `cache` knows are not parsed again. Names that start
+    with a dot are not looked at, links to folders are not followed. Raises `KnowledgeError` when the path is absent,
+    holds no text at all, or disappears while it is read.
     """
     contents, place = FolderContents(), Path(base.path)
     fresh: dict[str, bytes] = {}
-    for file, relative in _list_files(name, base, contents.flaws):
+    tables = base.kind == "tables"
+    kinds = SUFFIXES if tables else READ
+    known: set[str] = set()
+    for file, relative in list_files(name, base, contents.flaws):
         path = f"{name}/{relative}".encode(errors="backslashreplace").decode()
-        read = _read_document(base, file, path, cache, fresh)
+        read = _read_document(base, file, path, kinds, cache, fresh)
+        shown = f"{name}/{name_column(file.stem)}" if tables else path
+        if not isinstance(read, Flaw) and shown.lower() in known and tables:
+            read = make_unread(path, f"the table {shown} is that of another file", "Give it a plain name of its own.")
         if isinstance(read, Flaw):
             contents.flaws.append(read)
             continue
+        known.add(shown.lower())
         document, flaws = read
-        passages = tuple(replace(p, source=name, method=KINDS[base.kind].method) for p in document.passages)
-        contents.documents.append(replace(document, passages=passages))
-        empty = [] if passages else [Flaw("holds no text", lost=False)]
-        contents.flaws += [replace(flaw, path=path) for flaw in (*flaws, *empty)]
+        flaws = flaws if document.passages else [*flaws, Flaw("holds no text", lost=False)]
+        if isinstance(base, TablesSettings) and len(document.passages) > base.max_rows:
+            flaws = [*flaws, tell_rows_left_out(name, base, len(document.passages))]
+            document = replace(document, passages=document.passages[: base.max_rows])
+        passages = tuple(
+            replace(p, id=shown + p.id.removeprefix(path), source=name, method=KINDS[base.kind].method)
+            for p in document.passages
+        )
+        contents.documents.append(replace(document, path=shown, passages=passages))
+        contents.flaws += [replace(flaw, path=path) for flaw in flaws]
     if cache is not None:
         cache.put(fresh)
     if not place.exists():
@@ -95,7 +110,7 @@ def read_base(name: str, base: FileSettings, cache: DiskCache | None = None) -> 
         why = f" ({'; '.join(unread)})" if unread else ""
         raise KnowledgeError(
             f"The knowledge base {name!r} holds no text: {place}{why}.",
-            f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{name}] in ragc.toml.",
+            f"Put {', '.join(kinds)} files there, or correct `path` under [knowledge.{name}] in ragc.toml.",
         )
     return contents
 
@@ -137,9 +152,10 @@ def fingerprint_files(bases: Mapping[str, FileSettings], settings: str = "") -> 
     """Return a digest of bases, settings and every file's path, size and time."""
     digest = hashlib.sha256(settings.encode())
     for name, base in bases.items():
-        seen: list[object] = [name, base.kind, base.chunk_tokens, base.max_megabytes]
+        limits = base.model_dump(include={"kind", "chunk_tokens", "max_megabytes", "max_rows"})
+        seen: list[object] = [name, limits]
         with suppress(KnowledgeError):
-            for file, relative in _list_files(name, base, []):
+            for file, relative in list_files(name, base, []):
                 try:
                     status = file.stat()
                     seen += [relative, status.st_size, status.st_mtime_ns]
@@ -149,8 +165,15 @@ def fingerprint_files(bases: Mapping[str, FileSettings], settings: str = "") -> 
     return digest.hexdigest()
 
 
-def _list_files(name: str, base: FileSettings, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
-    """Yield files with their relative posix path, sorted by it on every machine."""
+def list_files(name: str, base: FileSettings, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
+    """Yield files with their relative posix path, sorted by it on every machine.
+
+    Of a database of SQLite they are its file and its log, of another none.
+    """
+    if isinstance(base, TablesSettings) and base.url:
+        file = find_local(base.url)
+        yield from ((one, one.name) for one in (file, Path(f"{file}-wal")) if file and one and one.is_file())
+        return
     path = Path(base.path)
     if path.is_file():
         yield path, path.name
@@ -188,18 +211,24 @@ def make_unread(path: str, reason: str, mend: str, lost: bool = True) -> Flaw:
     return Flaw(f"was not read: {reason.rstrip('.')}", mend, path=path, unread=True, lost=lost)
 
 
-def refuse_kind(path: str, kinds: Sequence[str]) -> Flaw:
+def _refuse_kind(path: str, kinds: Sequence[str]) -> Flaw:
     """Return the flaw of an entry whose ending is none of those that are read."""
     mend = _REMEDIES.get(Path(path).suffix.lower(), "Save it as one of them.")
     return make_unread(path, f"only {', '.join(kinds)} files are read", mend, lost=False)
 
 
+def tell_rows_left_out(name: str, base: TablesSettings, rows: int) -> Flaw:
+    """Return the flaw of a table with more rows than become passages."""
+    what = f"has {rows:,} rows, of which the first {base.max_rows:,} are passages"
+    return Flaw(what, f"Raise `max_rows` under [knowledge.{name}] in ragc.toml; a SELECT reads all of them.")
+
+
 def _read_document(
-    base: FileSettings, file: Path, path: str, cache: DiskCache | None, fresh: dict[str, bytes]
+    base: FileSettings, file: Path, path: str, kinds: Sequence[str], cache: DiskCache | None, fresh: dict[str, bytes]
 ) -> Parsed | Flaw:
     """Return a file's document and flaws, or why it is not read; what the cache lacks is added to `fresh`."""
-    if file.suffix.lower() not in READ:
-        return refuse_kind(path, READ)
+    if file.suffix.lower() not in kinds:
+        return _refuse_kind(path, kinds)
     try:
         content = _read_bytes(file, base.max_megabytes)
     except UnreadableFile as error:

@@ -146,11 +146,10 @@ class Shelf:
         return False
 
     def candidates(self, query, sources, depth, filters=NO_FILTERS, failed=None):
-        find = Find(query, tuple(sources), depth, filters.not_before, filters.sql)
+        find = Find(query, tuple(sources), depth, filters.sql)
         self.finds.append(find)
         pool = self.pool(find) if callable(self.pool) else self.pool
-        fresh = [p for p in pool if not find.not_before or (p.as_of and p.as_of >= find.not_before)]
-        return [p for p in fresh if p.source in find.sources]
+        return [p for p in pool if p.source in find.sources]
 
 
 class Scripted:
@@ -188,7 +187,7 @@ class Scripted:
             links,
         )
         self.rag = AgenticRAG(cards, runtime)
-        self.rag.policy.turn(**knobs)
+        self.rag.policy.turn(**{"rivalry": 0, **knobs})
 
     def __call__(self, question="How big is it?"):
         return self.rag(question)
