@@ -23,7 +23,7 @@ from dspy.evaluate.metrics import normalize_text
 from figures import Figure, figure, find_datasets, run_benchmark
 
 from optimize.cli.project import TOML
-from optimize.evaluation.retrieval import BASE, open_beir, rank_questions, read_beir
+from optimize.evaluation.retrieval import BASE, open_beir, rank_questions, read_judged
 from optimize.reader.examples import ReadingExample, read_examples
 from optimize.reader.measure import measure_reader
 from program.knowledge.project import Project
@@ -72,7 +72,7 @@ def measure_search(folder: Path, quick: bool, reader: Reader) -> Iterator[Figure
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / "ragc.toml").write_text(TOML.format(name="reader"), encoding="utf-8")
         library = open_beir(Project.open(made), folder / "corpus.jsonl")
-        labelled = read_beir(folder)
+        labelled = read_judged(folder)
         ranked = rank_questions(library, labelled, k=DEPTH)
         passages = {passage.id: (passage.title, passage.text) for passage in library.passages()}
     shares = []

@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from optimize.cli.interruption import INTERRUPTED
-from optimize.cli.show import Json, print_result, print_table, show_progress
+from optimize.cli.show import print_result, print_table, prints_json, show_progress
 from optimize.compiler import MOST_SEED
 
 MOST_EPOCHS = 100
@@ -43,14 +43,13 @@ def run_train(
     ] = False,
     licence: Annotated[str, Option(help="The data's licence, for the card.")] = "",
     quiet: Annotated[bool, Option("--quiet", help="Show no progress.")] = False,
-    json: Json = False,
 ) -> None:
     """Train a reader, and write it with its card."""
     from optimize.reader.card import make_reader
     from optimize.reader.data import DataFile
     from optimize.reader.network import Training
 
-    silent = quiet or json
+    silent = quiet or prints_json()
     chosen = {"epochs": epochs, "learning_rate": learning_rate}
     given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
     training = replace(Training(seed=seed, bfloat16=bfloat16), **given)
@@ -66,7 +65,7 @@ def run_train(
     except KeyboardInterrupt:
         typer.echo("stopped. Give the same command again to go on.", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    print_result(card, json, lambda: _print_card(card, out))
+    print_result(card, lambda: _print_card(card, out))
 
 
 def _print_card(card: Mapping[str, Any], out: Path) -> None:

@@ -129,7 +129,7 @@ class Publisher:
             "env": {"python": platform.python_version(), **{name: _version_of(name) for name in PACKAGES}},
             "git": _describe_commit(self.project.folder),
         }
-        rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
+        rows = b"".join(orjson.dumps(grade, option=orjson.OPT_APPEND_NEWLINE) for grade in scores.grades)
         files = {**contents.files, SCORES: rows}
         if points.frontier:
             files[FRONTIER] = orjson.dumps(points.dump_frontier(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)

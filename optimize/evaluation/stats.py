@@ -38,14 +38,8 @@ class Interval:
     """A mean and its 95 % interval, which holds it; infinite ends mean that nothing can be said."""
 
     value: float
-    low: float
-    high: float
+    ci: tuple[float, float]
     n: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the shape of a metric in `ragc eval --json`."""
-        ends = [None if math.isinf(end) else round(end, 6) for end in (self.low, self.high)]
-        return {"value": round(self.value, 6), "ci": ends, "n": self.n}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +75,8 @@ def format_number(value: float | None, form: str = "+.4g") -> str:
 
 def format_interval(ends: Sequence[float | None], form: str = "+.4g") -> str:
     """Return `[-0.02, +0.41]`, a dash for an unknown end and for an interval without an end."""
-    shown = [format_number(end, form) for end in ends]
-    return f"[{', '.join(shown)}]" if {*shown} - {"-"} else "-"
+    texts = [format_number(end, form) for end in ends]
+    return f"[{', '.join(texts)}]" if {*texts} - {"-"} else "-"
 
 
 def format_estimate(value: float, ends: Sequence[float | None], form: str = "+.4g") -> str:
@@ -104,14 +98,14 @@ def mean_interval(
     mean, n = float(data.mean().clip(data.min(), data.max())), len(data)  # a sum of equal numbers is rounded
     spread = _measure_spread(data, groups)
     if not spread.freedom:
-        return Interval(mean, *ANY, n)
+        return Interval(mean, ANY, n)
     least, most = (0.0, 1.0) if proportion else within
     if proportion and np.isin(data, (0.0, 1.0)).all():
         low, high = _clopper_pearson(mean, n, spread)
     else:
         reach = _t_quantile(1 - ALPHA / 2, spread.freedom) * spread.error if spread.error > 0 else 0.0
         low, high = max(mean - reach, min(least, data.min())), min(mean + reach, max(most, data.max()))
-    return Interval(mean, min(float(low), mean), max(float(high), mean), n)
+    return Interval(mean, (min(float(low), mean), max(float(high), mean)), n)
 
 
 def paired_test(
@@ -130,7 +124,7 @@ def paired_test(
     units = len(spread.sums)
     return PairedResult(
         difference=interval.value,
-        ci=(interval.low, interval.high),
+        ci=interval.ci,
         p=_flip_signs(spread.sums, seed),
         n=n,
         topics=len({g for g in groups if g not in {None, ""}}) if groups is not None else 0,

@@ -178,7 +178,7 @@ def _search(
     begun = {**as_it_is, **candidates.begun_choices}
     space = widen_weights(find_dimensions(arms[0].replay.program))
     shown = {d.name: 1.0 for d in space if d.nominal}
-    scoring = Scoring(arms, task.score)
+    scoring = Scoring(arms, task.grade)
     search = Search(study, scoring, [as_it_is, begun, {**begun, **shown}], 0.0, task.seed, space=space)
     search_settings(session, search, sweep=fit_decisions)
     final = task.base.deepcopy()

@@ -65,7 +65,7 @@ def test_a_compile_tells_what_it_is_about_to_cost_once_and_then_how_far_it_is(so
     class Live:
         stage, done, of, baseline, best, calls, expected = "searching", 3, 10, 1.061, 1.1, 8, "40 calls, $0.10"
 
-    with show.show_compile(False, str) as tell:
+    with show.show_compile(str) as tell:
         for _ in range(2):
             tell(Live)
             time.sleep(0.05)
