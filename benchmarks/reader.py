@@ -29,7 +29,7 @@ from optimize.reader.measure import measure_reader
 from program.knowledge.project import Project
 from program.models.embedded.encoder import THREADS
 from program.models.embedded.reader import Reader, Reading
-from program.models.text import split_pieces
+from program.text.pieces import split_pieces
 
 SCORES = ("answers", "margin", "sum")
 DEPTH = 8  # passages that search returns

@@ -10,11 +10,12 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from optimize.labelled.dataset import LabelledQuestion
-from optimize.labelled.facts import states
 from program.answer import Answer, Outcome
 from program.loop.grounding import NOTE, UNSURE
-from program.models.text import split_claims, split_sentences
 from program.settings import UtilitySettings
+from program.text.facts import holds, states
+from program.text.pieces import split_claims, split_sentences
+from program.text.words import WORD
 
 METRICS = (
     *("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "strategy_accuracy", "source_f1"),
@@ -28,7 +29,6 @@ RANGES = {**dict.fromkeys(METRICS, (0.0, math.inf)), "answer_relevancy": (-1.0, 
 DIGITS = 6  # behind the point, of the figures that are printed and sealed
 CACHED = 65_536  # answers whose verdicts and sentences are remembered: a search meets most of them often
 _MARK_OR_NOTE = re.compile(rf"\s*(?:\[\d{{1,3}}\]|{re.escape(UNSURE)}|" + re.escape(NOTE).replace(r"\{\}", ".*?") + ")")
-_CHECKABLE = re.compile(r"\d+(?:[.,:]\d+)*|\b[A-Z][\w-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def split_answer(text: str) -> tuple[str, ...]:
     Citation marks and notes of other sources are left out.
     """
     lines = _MARK_OR_NOTE.sub("", text).splitlines()
-    return tuple(sentence for line in lines for sentence in split_sentences(line) if re.search(r"\w", sentence))
+    return tuple(sentence for line in lines for sentence in split_sentences(line) if WORD.search(sentence))
 
 
 def score_routing(question: LabelledQuestion, answer: Answer) -> float | None:
@@ -212,14 +212,8 @@ def score_support(answer: Answer, text_of: Callable[[str], str]) -> float | None
         cited = [texts[n] for n in claim.cites if n in texts]
         if all(text for _, text in cited):
             quoted = " ".join(f"{title} {text}" for title, text in cited)
-            supported.append(bool(cited) and supports_claim(quoted, claim.bare))
+            supported.append(bool(cited) and holds(quoted, claim.bare))
     return sum(supported) / len(supported) if supported else None
-
-
-def supports_claim(text: str, claim: str) -> bool:
-    """Tell whether every number and name of a claim stands in the text."""
-    lower = text.lower()
-    return all(token.lower() in lower for token in _CHECKABLE.findall(claim))
 
 
 def _score_f1(wanted: Sequence[str], chosen: Sequence[str]) -> float:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.facts import normalise_text, states
 from optimize.labelled.formats import list_objects, read_beir, read_squad
 from optimize.labelled.leaks import link_components
 from program.errors import DataError
@@ -23,6 +22,7 @@ from program.passage import Flaw
 from program.serve.reference import name_from
 from program.settings import BASE_NAME, FILE, MAX_MEGABYTES
 from program.storage import write_whole
+from program.text.facts import normalise_text, states
 
 NEW = 'name = "{name}"\nartifacts = "artifacts"\n'
 BASE = '\n[knowledge.{base}]\nkind = "documents"\npath = "knowledge/{base}"\nabout = "passages of {source}"\n'

@@ -25,9 +25,9 @@ from program.knowledge.web import JsonApi, WebSearch, has_provider
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import shared_reader
 from program.models.language.spending import current_spending
-from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters, Passage, ReadReport, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
+from program.text.words import split_words
 
 Result = TypeVar("Result")
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why

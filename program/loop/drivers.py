@@ -35,8 +35,8 @@ from program.models.catalog import is_settled
 from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
 from program.models.requests import Evidence
-from program.models.text import MarkNumbering
 from program.passage import Passage
+from program.text.pieces import MarkNumbering
 
 anyio = require("anyio")  # on which DSPy streams: its callbacks can send from these threads only
 _tell: ContextVar[Tell | None] = ContextVar("ragc_tell", default=None)

@@ -11,21 +11,19 @@ from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decisions import read_chances
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, list_hosts, remove_links
-from program.models.text import (
+from program.passage import COMPUTED, SELECTED, Passage
+from program.signatures import CitedClaim, Statement
+from program.text.facts import holds, holds_phrase, is_echo
+from program.text.pieces import (
     Claim,
     MarkNumbering,
     Piece,
     drop_unknown_marks,
-    holds_phrase,
-    is_echo,
     quote_shortly,
     split_claims,
     split_pieces,
     split_sentences,
-    states_claim,
 )
-from program.passage import COMPUTED, SELECTED, Passage
-from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 FOUND_NOTHING = "I could not find this in the knowledge I have"
@@ -286,13 +284,13 @@ def trace_claims(answer: str, passages: Sequence[Passage], least: float) -> list
     traced = []
     for claim in split_claims(answer):
         cited = [n for n in claim.cites if 0 < n <= len(texts)]
-        if cited and states_claim([texts[n - 1] for n in cited], claim.bare, least):
+        if cited and holds("\n".join(texts[n - 1] for n in cited), claim.bare, least):
             traced.append(claim)
             continue
         for said in split_sentences(claim.bare):
             ended = bool(claim.cites) or _ENDED.search(said) is not None
             asked = (n for n in [*cited, *range(1, len(texts) + 1)] if ended or holds_phrase(texts[n - 1], said))
-            n = next((n for n in asked if states_claim([texts[n - 1]], said, least)), 0)
+            n = next((n for n in asked if holds(texts[n - 1], said, least)), 0)
             traced.append(Claim(f"{said.rstrip(' .;:,')} [{n}]." if n else said, (n,) if n else ()))
     return traced
 

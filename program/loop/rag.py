@@ -22,8 +22,8 @@ from program.models.embedded.direct import GREETINGS, find_reply
 from program.models.language.adapter import FencedAdapter
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.models.requests import RequestCache
-from program.models.text import find_foreign_language
 from program.passage import SourceCard
+from program.text.words import find_foreign_language
 
 MAX_QUESTION = 10_000
 Role = Literal["write", "decide", "judge"]

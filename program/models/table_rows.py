@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from program.models.embedded.encoder import Embedder
 from program.models.table_schema import Column, Schema, TableSchema
-from program.models.text import STOP_WORDS, stem_word
+from program.text.words import STOP_WORDS, stem_word
 
 Operation = Literal["count", "sum", "avg", "min", "max", ""]
 UNTELLING = STOP_WORDS | {"many", "much"}  # words that name no column and no cell

@@ -14,8 +14,8 @@ import dspy
 from program.errors import ModelError
 from program.models.embedded.direct import find_reply, solve_arithmetic
 from program.models.embedded.reader import READER, Reader, Reading
-from program.models.text import split_pieces
 from program.signatures import Excerpt
+from program.text.pieces import split_pieces
 
 SENTENCES = 3  # of an answer, when the prompt does not say
 LEAST = -4.0  # of the score of a sentence that is quoted though none speaks for it

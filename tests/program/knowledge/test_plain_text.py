@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from program.knowledge.ingest.blocks import fence_code
 from program.knowledge.ingest.sections import parse_file
-from program.models.text import split_pieces
+from program.text.pieces import split_pieces
 
 EXAMPLES = int(os.environ.get("RAGC_TEXT_EXAMPLES", "2000"))
 SPECIAL = r"<&>*_`[]#|~\\"

@@ -13,8 +13,8 @@ from program.loop.evidence import order_conflict, rank_pool
 from program.loop.grounding import cite_passages
 from program.loop.policy import PLAIN, PRESETS, Policy
 from program.loop.state import Budget
-from program.models.text import quote_shortly, split_claims
 from program.passage import SourceCard
+from program.text.pieces import quote_shortly, split_claims
 
 NOT_FOUND = "I could not find this in the knowledge I have"
 NO_ROUND_ENDS = turns(*(f"try {n}" for n in range(60)))
