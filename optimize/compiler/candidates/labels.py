@@ -17,10 +17,11 @@ from optimize.compiler.replay import Arm
 from optimize.compiler.scoring import ROUTE
 from optimize.compiler.study import Caps, Spending
 from program.errors import BudgetStop
-from program.loop.decisions import Decision, is_decision, is_undecided
+from program.loop.decisions import is_decision, is_undecided
 from program.loop.evidence import preview_pool
 from program.loop.policy import HEAVIEST, LEAST, LIGHTEST, MOST, Setting, apply_setting
 from program.loop.state import Ask, Find
+from program.models.requests import Decision
 from program.signatures import BASE_PREFIX
 
 PAID = 24  # labelled examples put to a language model at most
