@@ -192,6 +192,8 @@ def test_a_source_that_fails_beside_others_is_told_and_the_answer_is_there(ragc,
     code, out, err = ragc("ask", own_shop, WREN)
     assert (code, out.splitlines()[0]) == (0, ragc("ask", own_shop, WREN)[1].splitlines()[0])
     assert "1000 watts" in out and err.count("not searched: stock (The JSON API of stock cannot be reached (") == 1
+    code, out, err = ragc("search", own_shop, "How often is the kettle descaled?", "--json")
+    assert (code, json.loads(out)[0]["id"]) == (0, "product/kettles.md#descaling") and "without stock: The JSON" in err
     found = json.loads(ragc("ask", own_shop, WREN, "--json")[1])
     assert [note.partition(" (")[0] for note in found["degraded"]] == ["not searched: stock"]
     (own_shop / "one.jsonl").write_text((own_shop / "labelled.jsonl").read_text().splitlines()[0] + "\n")
@@ -327,14 +329,6 @@ def test_what_the_system_refuses_is_bad_input_and_no_fault_of_ragc(ragc, tmp_pat
     code, out, err = ragc("init", tmp_path / "taken")
     assert (code, out) == (2, "")
     assert "exists" in err and "fault" not in err
-
-
-def test_search_tells_which_source_it_had_to_do_without(own_shop):
-    add_toml(own_shop, '[knowledge.stock]\nkind = "http"\nurl = "http://127.0.0.1:9/{query}"\ntext = "/t"')
-    told = invoke("search", own_shop, "How often is the kettle descaled?", "--json")
-    assert told.exit_code == 0
-    assert "without stock: The JSON API of stock leads to 127.0.0.1" in told.stderr
-    assert json.loads(told.stdout)[0]["id"] == "product/kettles.md#descaling"
 
 
 def test_an_imported_set_is_counted_checked_and_searched(tmp_path):
