@@ -117,7 +117,7 @@ def compare_offline(
         _require_measured(comparisons)
     others = dict(zip(names[1:], comparisons, strict=True))
     corrected = correct_holm({name: one.p for name, one in others.items()})
-    arms = tuple(_name_arm(names[0], name, one.at(corrected[name])) for name, one in others.items())
+    arms = tuple(_name_arm(names[0], name, one.correct(corrected[name])) for name, one in others.items())
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
     for name in {one.name for one in sealed}:
         note_test_use(artifacts_root(root), name, "ab offline", texts)

@@ -6,7 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,6 @@ from program.serve import manifest
 
 Row = Mapping[str, Any]  # A line of `scores.jsonl`
 Pair = tuple[float, float, str]  # A's value of a metric, B's, and the topic of the question
-Direction = Literal["better", "worse", "no_detectable_difference"]
 State = Literal["holds", "breached", "not_shown", "not_measured"]
 SCORES = "scores.jsonl"
 PRIMARY = "utility"
@@ -55,13 +54,6 @@ class Guardrail(Margin):
     n: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricTest(stats.PairedResult):
-    """B minus A on one metric, with the verdict on B."""
-
-    verdict: Direction
-
-
 @dataclass(frozen=True, slots=True)
 class TagDifference:
     """B minus A on a metric over the questions of one tag: where to look next, no proof."""
@@ -72,11 +64,11 @@ class TagDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison(MetricTest):
+class Comparison(stats.PairedResult):
     """B against A: the test of one metric, with what else was compared. Its JSON is that of `ragc ab offline`."""
 
     metric: str
-    others: Mapping[str, MetricTest]
+    others: Mapping[str, stats.PairedResult]
     """The tests of all other metrics, their p-values corrected together (Holm)."""
     flipped: Sequence[Mapping[str, str]]
     """The questions that went from one of WORDS to another, with both answers."""
@@ -92,18 +84,6 @@ class Comparison(MetricTest):
             return f"{self.verdict}: {figures}"
         seen = f"could have seen {self.mde:.3f}" if self.enough_topics else f"fewer than {MIN_UNITS} topics"
         return f"no detectable difference ({seen}): {figures}"
-
-    def at(self, p: float) -> Comparison:
-        """Return the comparison with a corrected p-value, and the verdict at that."""
-        corrected = replace(self, p=p)
-        return replace(corrected, verdict=judge_difference(self.metric, corrected))
-
-
-def judge_difference(metric: str, test: stats.PairedResult) -> Direction:
-    """Judge whether B is better or worse on a metric, at p < .05."""
-    if test.p >= stats.ALPHA or test.difference == 0:
-        return "no_detectable_difference"
-    return "better" if (test.difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
 
 
 def fields_of(found: Any) -> dict[str, Any]:
@@ -133,15 +113,14 @@ def compare_rows(
         known = ", ".join(pairs) or "none"
         raise DataError(f"The scores hold no metric {metric!r} for both.", f"Measured for both: {known}.")
     tests = {
-        name: stats.paired_test(*zip(*found, strict=True), within=_find_range(name)) for name, found in pairs.items()
+        name: stats.paired_test(*zip(*found, strict=True), within=_find_range(name), cost=name in LOWER_IS_BETTER)
+        for name, found in pairs.items()
     }
     corrected = stats.correct_holm({name: test.p for name, test in tests.items() if name not in {metric, "partial"}})
-    others = {name: replace(tests[name], p=p) for name, p in corrected.items()}
     return Comparison(
         **fields_of(tests[metric]),
-        verdict=judge_difference(metric, tests[metric]),
         metric=metric,
-        others={n: MetricTest(**fields_of(test), verdict=judge_difference(n, test)) for n, test in others.items()},
+        others={name: tests[name].correct(p) for name, p in corrected.items()},
         flipped=_find_flipped(rows),
         guardrails=[check_guardrail(margin, pairs.get(margin.metric, ())) for margin in margins],
         by_tag=_compare_tags(metric, rows),

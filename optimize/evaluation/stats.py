@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -31,6 +31,7 @@ _SIZES = {6: 1.79, 7: 1.33, 8: 1.19, 9: 1.09}
 units on it is the t-test's."""
 
 Groups = Sequence[Hashable] | None
+Verdict = Literal["better", "worse", "no_detectable_difference"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,12 @@ class PairedResult:
     """The number of topics, and questions without one, that are taken as independent."""
     spread: float
     """The standard deviation between the units."""
+    verdict: Verdict = "no_detectable_difference"
+    """Whether B is better or worse than A, at p < ALPHA."""
+
+    def correct(self, p: float) -> Self:
+        """Return the result with a p-value that is corrected upwards."""
+        return replace(self, p=p, verdict=self.verdict if p < ALPHA else "no_detectable_difference")
 
 
 def format_p(p: float) -> str:
@@ -109,11 +116,18 @@ def mean_interval(
 
 
 def paired_test(
-    a: Sequence[float], b: Sequence[float], groups: Groups = None, *, seed: int = 0, within: tuple[float, float] = ANY
+    a: Sequence[float],
+    b: Sequence[float],
+    groups: Groups = None,
+    *,
+    seed: int = 0,
+    within: tuple[float, float] = ANY,
+    cost: bool = False,
 ) -> PairedResult:
     """Test B against A, value by value, with a cluster sign-flip test.
 
-    `within`, the range of a difference, bounds the interval alone. Raises `DataError` when the lengths differ or are 0.
+    `within`, the range of a difference, bounds the interval alone; of a `cost`, less is better. Raises `DataError`
+    when the lengths differ or are 0.
     """
     if len(a) != len(b):
         raise DataError(f"{len(a)} values cannot be paired with {len(b)}.", "Score both on the same questions.")
@@ -121,18 +135,20 @@ def paired_test(
     n = len(differences)
     interval = mean_interval(differences.tolist(), groups, within=within)
     spread = _measure_spread(differences, groups)
-    units = len(spread.sums)
-    return PairedResult(
+    units, p = len(spread.sums), _flip_signs(spread.sums, seed)
+    found = PairedResult(
         difference=interval.value,
         ci=interval.ci,
-        p=_flip_signs(spread.sums, seed),
+        p=p,
         n=n,
         topics=len({g for g in groups if g not in {None, ""}}) if groups is not None else 0,
         mde=_detectable_difference(spread.error, units, n),
         enough_topics=units >= MIN_UNITS,
         units=units,
         spread=spread.error * math.sqrt(units),
+        verdict="better" if (interval.value > 0) != cost else "worse",
     )
+    return found.correct(p if interval.value else 1.0)
 
 
 def one_sided_limits(values: Sequence[float], groups: Groups = None, alpha: float = ALPHA) -> tuple[float, float]:

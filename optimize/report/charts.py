@@ -10,8 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from optimize.evaluation.comparison import MetricTest
-from optimize.evaluation.stats import format_estimate
+from optimize.evaluation.stats import PairedResult, format_estimate
 
 WIDTH, HEIGHT, EDGE = 340, 170, 30
 MARGIN = 52  # left of a plot, where numbers stand beside its axis
@@ -84,7 +83,7 @@ def draw_calibration(chances: Sequence[float], truths: Sequence[bool]) -> str:
     return _wrap_svg(parts + frame.draw_axes("said", "was"))
 
 
-def draw_whiskers(tests: Mapping[str, MetricTest]) -> str:
+def draw_whiskers(tests: Mapping[str, PairedResult]) -> str:
     """Draw by metric the difference of a test and its interval a row, zero in the middle.
 
     Units differ, so that each row has a scale of its own: the farther end of the interval, or the difference, lies at
