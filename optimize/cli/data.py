@@ -14,7 +14,8 @@ from optimize.cli.show import ProjectFolder, count_noun, describe_looks, print_r
 from program.errors import DataError
 
 if TYPE_CHECKING:
-    from optimize.labelled.check import CheckReport, DataFinding, LabelCounts
+    from optimize.labelled.check import CheckReport, LabelCounts
+    from optimize.labelled.dataset import DataFinding
     from optimize.labelled.imports import ImportReport
 
 PRINTED = 50  # errors, and warnings, that are printed at most; `--json` has all
