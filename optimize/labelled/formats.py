@@ -47,7 +47,7 @@ def read_squad(file: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield title, paragraph and object of each question in SQuAD's JSON."""
     for article in json.loads(file.read_text(encoding="utf-8"))["data"]:
         for paragraph in article["paragraphs"]:
-            yield from ((article["title"], paragraph["context"], asked) for asked in paragraph["qas"])
+            yield from ((article.get("title") or "", paragraph["context"], asked) for asked in paragraph["qas"])
 
 
 def list_objects(file: Path) -> Iterator[dict[str, Any]]:
