@@ -87,7 +87,7 @@ def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, 
     """Print the answer, and return the exit code: that of a failure where there is none."""
     from program.loop.grounding import LINKS_REMOVED
 
-    if show.prints_json():
+    if show.AS_JSON.get():
         answer = rag(question)
         show.print_json(answer.as_dict(), compact=flat)
         return FAILED * (answer.outcome == "failed")

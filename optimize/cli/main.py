@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperOption
 
 from optimize.cli import ab, ask, compile, data, project, reader, trace, versions
 from optimize.cli.interruption import INTERRUPTED
-from optimize.cli.show import print_error, printing_json
+from optimize.cli.show import AS_JSON, print_error
 from program.errors import RagcError
 
 DEBUG = "--debug"
@@ -70,8 +70,8 @@ def _take_json(run: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(run)
     def verb(json: bool, **options: Any) -> None:
-        with printing_json(json):
-            run(**options)
+        AS_JSON.set(json)
+        run(**options)
 
     own = signature(run, eval_str=True)
     every = [*own.parameters.values(), Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)]
@@ -137,8 +137,7 @@ def main() -> NoReturn:
     except Exception as error:
         if debug:
             raise
-        with printing_json("--json" in arguments):
-            print_error(_explain_error(error))
+        print_error(_explain_error(error))
         sys.exit(error.exit_code if isinstance(error, RagcError) else 2 if isinstance(error, OSError) else 1)
     sys.exit(0)
 

@@ -40,22 +40,8 @@ Artifacts = Annotated[Path, Option("--artifacts", envvar="RAGC_ARTIFACTS", help=
 Program = Annotated[str, Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
 Moved = Annotated[Path | None, Option("--project", help="A version's project folder, when it moved since.")]
 ProjectFolder = Annotated[Path, Argument(metavar="PROJECT", help="The project folder.")]
-_AS_JSON = ContextVar("_AS_JSON", default=False)
-
-
-@contextmanager
-def printing_json(wanted: bool) -> Iterator[None]:
-    """Have what is printed inside be JSON, without progress, where that is wanted."""
-    before = _AS_JSON.set(wanted)
-    try:
-        yield
-    finally:
-        _AS_JSON.reset(before)
-
-
-def prints_json() -> bool:
-    """Tell whether the verb was given `--json`."""
-    return _AS_JSON.get()
+AS_JSON = ContextVar("AS_JSON", default=False)
+"""Whether the verb that runs was given `--json`: then it prints no progress."""
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
@@ -70,7 +56,7 @@ def print_error(error: RagcError) -> None:
     """Print an error on stderr: in two sentences, or as one line of JSON."""
     import orjson
 
-    line = orjson.dumps(error.as_dict(), default=str).decode() if prints_json() else f"error: {error}"
+    line = orjson.dumps(error.as_dict(), default=str).decode() if AS_JSON.get() else f"error: {error}"
     typer.echo(line, err=True)
 
 
@@ -79,7 +65,7 @@ def print_result(value: Any, tell: Callable[[], object], exit_code: int = 0) -> 
 
     Only an exit code other than 0 ends the verb.
     """
-    if prints_json():
+    if AS_JSON.get():
         print_json(value)
     else:
         tell()
@@ -207,7 +193,7 @@ def show_work(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.text import Text
 
-    quiet = quiet or prints_json()
+    quiet = quiet or AS_JSON.get()
     console = Console(stderr=True)
     on_screen = console.is_terminal and not console.is_dumb_terminal and not quiet
     count = TextColumn("{task.fields[count]}")

@@ -18,6 +18,7 @@ from program.errors import DataError
 from program.serve import manifest
 
 Row = Mapping[str, Any]  # A line of `scores.jsonl`
+_Scored = tuple[Row, Mapping[str, float]]  # a question's row and its numbers
 Pair = tuple[float, float, str]  # A's value of a metric, B's, and the topic of the question
 State = Literal["holds", "breached", "not_shown", "not_measured"]
 SCORES = "scores.jsonl"
@@ -100,15 +101,15 @@ def compare_rows(
     have it. Rows of one id that differ in `repeat` are averaged first. Raises `DataError` when the two hold
     different questions, an id twice, or no such metric.
     """
-    before, after = _merge_repeats(a, "A"), _merge_repeats(b, "B")
+    before, after = _average_repeats(a, "A"), _average_repeats(b, "B")
     if before.keys() != after.keys():
         only_a, only_b = len(before.keys() - after.keys()), len(after.keys() - before.keys())
         where = f"{len(before.keys() & after.keys())} in both, {only_a} only in A, {only_b} only in B"
         mend = "Score both on the same labelled file: ragc ab offline A B --data FILE."
         raise DataError(f"A and B were scored on different questions: {where}.", mend)
-    rows = [(before[id_], after[id_]) for id_ in sorted(before)]
-    names = sorted({name for row in (*a, *b) for name in _read_numbers(row)} - {REPEAT})
-    pairs = {name: found for name in names if (found := _pair_values(name, rows))}
+    scored = [(before[id_], after[id_]) for id_ in sorted(before)]
+    names = sorted({name for (_, numbers), _ in scored for name in numbers})
+    pairs = {name: found for name in names if (found := _pair_values(name, scored))}
     if metric not in pairs:
         known = ", ".join(pairs) or "none"
         raise DataError(f"The scores hold no metric {metric!r} for both.", f"Measured for both: {known}.")
@@ -121,9 +122,9 @@ def compare_rows(
         **fields_of(tests[metric]),
         metric=metric,
         others={name: tests[name].correct(p) for name, p in corrected.items()},
-        flipped=_find_flipped(rows),
+        flipped=_find_flipped(scored),
         guardrails=[check_guardrail(margin, pairs.get(margin.metric, ())) for margin in margins],
-        by_tag=_compare_tags(metric, rows),
+        by_tag=_compare_tags(metric, scored),
     )
 
 
@@ -169,40 +170,37 @@ def check_guardrail(margin: Margin, pairs: Sequence[Pair]) -> Guardrail:
     return Guardrail(**fields_of(margin), state=state, worse_by=mean, limit=high, n=len(pairs))
 
 
-def _merge_repeats(rows: Sequence[Row], side: str) -> dict[str, Row]:
-    """Return the rows by question, the repeats of one averaged."""
+def _average_repeats(rows: Sequence[Row], side: str) -> dict[str, _Scored]:
+    """Return by question its first row, and the mean of every number that all repeats of it have."""
     grouped: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         grouped[str(row["id"])].append(row)
     if any(len({row.get(REPEAT) for row in same}) < len(same) for same in grouped.values()):
         raise DataError(f"{side} holds {len(rows)} scores for {len(grouped)} questions.", "Score each question once.")
-    return {id_: same[0] if len(same) == 1 else _average_rows(same) for id_, same in grouped.items()}
-
-
-def _average_rows(same: Sequence[Row]) -> Row:
-    """Return the first row with the mean of every number that all of them have."""
-    numbers = [_read_numbers(row) for row in same]
-    shared = set.intersection(*(set(found) for found in numbers)) - {REPEAT}
-    means = {name: sum(found[name] for found in numbers) / len(same) for name in shared}
-    return {**{k: v for k, v in same[0].items() if k not in {"metrics", REPEAT}}, **means}
+    found: dict[str, _Scored] = {}
+    for id_, same in grouped.items():
+        numbers = [_read_numbers(row) for row in same]
+        shared = set.intersection(*map(set, numbers))
+        found[id_] = same[0], {name: sum(one[name] for one in numbers) / len(same) for name in shared}
+    return found
 
 
 def _read_numbers(row: Row) -> dict[str, float]:
     """Return the metrics of a row by name; null ones are left out."""
-    every = {**{k: v for k, v in row.items() if k != "metrics"}, **(row.get("metrics") or {})}
-    return {k: float(v) for k, v in every.items() if isinstance(v, int | float)}
+    every = {**row, **(row.get("metrics") or {})}
+    return {k: float(v) for k, v in every.items() if isinstance(v, int | float) and k != REPEAT}
 
 
-def _pair_values(name: str, rows: Sequence[tuple[Row, Row]]) -> list[Pair]:
+def _pair_values(name: str, scored: Sequence[tuple[_Scored, _Scored]]) -> list[Pair]:
     """Return A's and B's values of a metric, and the topic, of each question where both have it."""
-    pairs = ((_read_numbers(a).get(name), _read_numbers(b).get(name), a.get("topic")) for a, b in rows)
-    return [(x, y, str(topic or "")) for x, y, topic in pairs if x is not None and y is not None]
+    both = ((row, a[name], b[name]) for (row, a), (_, b) in scored if name in a and name in b)
+    return [(a, b, str(row.get("topic") or "")) for row, a, b in both]
 
 
-def _compare_tags(metric: str, rows: Sequence[tuple[Row, Row]]) -> dict[str, TagDifference]:
+def _compare_tags(metric: str, scored: Sequence[tuple[_Scored, _Scored]]) -> dict[str, TagDifference]:
     found = {}
-    for tag in sorted({str(tag) for before, _ in rows for tag in before.get("tags") or ()}):
-        pairs = _pair_values(metric, [(a, b) for a, b in rows if tag in (a.get("tags") or ())])
+    for tag in sorted({str(tag) for (row, _), _ in scored for tag in row.get("tags") or ()}):
+        pairs = _pair_values(metric, [(a, b) for a, b in scored if tag in (a[0].get("tags") or ())])
         if pairs:
             topics = [topic for _, _, topic in pairs]
             mean = stats.mean_interval([y - x for x, y, _ in pairs], topics, within=_find_range(metric))
@@ -216,18 +214,17 @@ def _find_range(metric: str) -> tuple[float, float]:
     return (-1.0, 1.0) if metric in PROPORTIONS else stats.ANY
 
 
-def _find_flipped(rows: Sequence[tuple[Row, Row]]) -> list[dict[str, str]]:
+def _find_flipped(scored: Sequence[tuple[_Scored, _Scored]]) -> list[dict[str, str]]:
     found = []
-    for a, b in rows:
-        if (before := _find_word(a)) != (after := _find_word(b)):
+    for (a, numbers), (b, others) in scored:
+        if (before := _find_word(numbers)) != (after := _find_word(others)):
             texts = {"question": a.get("question"), "answer_a": a.get("answer"), "answer_b": b.get("answer")}
             given = {name: str(text) for name, text in texts.items() if text}
             found.append({"id": str(a["id"]), "a": before, "b": after, **given})
     return found
 
 
-def _find_word(row: Row) -> str:
+def _find_word(numbers: Mapping[str, float]) -> str:
     """Return the most frequent of WORDS, of equals the worst, or nothing."""
-    shares = {word: float(row.get(word) or 0.0) for word in WORDS}
-    most = max(shares.values())
-    return next((word for word in reversed(WORDS) if shares[word] == most), "") if most else ""
+    most = max(numbers.get(word, 0.0) for word in WORDS)
+    return next((word for word in reversed(WORDS) if numbers.get(word, 0.0) == most), "") if most else ""

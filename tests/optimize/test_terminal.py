@@ -33,6 +33,7 @@ WREN = "How many watts does the Wren draw?"
 def soon(monkeypatch):
     """Progress without waiting for it."""
     monkeypatch.setattr(show, "EVERY", 0.002)
+    show.AS_JSON.set(False)
 
 
 def run(*arguments, **environment):
