@@ -28,7 +28,7 @@ RANGES = {**dict.fromkeys(METRICS, (0.0, math.inf)), "answer_relevancy": (-1.0, 
 """Between what the values of the others lie."""
 DIGITS = 6  # behind the point, of the figures that are printed and sealed
 CACHED = 65_536  # answers whose verdicts and sentences are remembered: a search meets most of them often
-_MARK_OR_NOTE = re.compile(rf"\s*(?:\[\d{{1,3}}\]|{re.escape(UNSURE)}|" + re.escape(NOTE).replace(r"\{\}", ".*?") + ")")
+_MARK = re.compile(rf"\s*(?:\[\d{{1,3}}\]|{re.escape(UNSURE)})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ def judge_answer(question: LabelledQuestion, outcome: str, text: str) -> Correct
         return Correctness(outcome == question.outcome, False, 0.0)
     if question.outcome not in (None, Outcome.ANSWERED):
         return Correctness(False, True, 0.0)
+    text = NOTE.sub("", text)
     stated = [states(text, forms) for forms in question.alternatives]
     share = sum(stated) / len(stated) if stated else 1.0
     wrong = share == 0.0 or any(states(text, rival) for rival in question.not_facts)
@@ -131,11 +132,17 @@ def grade_answer(
     """Grade an answer by the labels of its question.
 
     `support` measures `supported`, `similarity` the relevancy; `cascade` says that a dearer model might have been
-    asked. `copies` names for a passage the first one with its text: to find it is as good.
+    asked. `copies` names for a passage the first one with its text: to find it is as good. So is any passage of a
+    document or table that is itself labelled evidence.
     """
     verdict, supported = judge_answer(question, answer.outcome, answer.text), support(answer)
     usage, of = answer.usage, (question.evidence, answer.found, answer.retrieved)
-    evidence, every, retrieved = ({copies.get(id_, id_) for id_ in ids} for ids in of)
+
+    def name_evidence(id_: str) -> str:
+        whole = id_.partition("#")[0]
+        return whole if whole in question.evidence else copies.get(id_, id_)
+
+    evidence, every, retrieved = ({*map(name_evidence, ids)} for ids in of)
     found, kept = len(evidence & every), len(evidence & retrieved)
     always, strategies = usage.second_calls + usage.second_avoided, (question.strategy, answer.strategy)
     compare = similarity if answer.outcome == Outcome.ANSWERED else None
@@ -181,7 +188,7 @@ def split_answer(text: str) -> tuple[str, ...]:
 
     Citation marks and notes of other sources are left out.
     """
-    lines = _MARK_OR_NOTE.sub("", text).splitlines()
+    lines = _MARK.sub("", NOTE.sub("", text)).splitlines()
     return tuple(sentence for line in lines for sentence in split_sentences(line) if WORD.search(sentence))
 
 
@@ -208,7 +215,7 @@ def score_support(answer: Answer, text_of: Callable[[str], str]) -> float | None
         return 0.0 if answer.retrieved else None
     texts = {c.n: (c.title, text_of(c.id)) for c in answer.citations}
     supported = []
-    for claim in split_claims(answer.text):
+    for claim in split_claims(NOTE.sub("", answer.text)):
         cited = [texts[n] for n in claim.cites if n in texts]
         if all(text for _, text in cited):
             quoted = " ".join(f"{title} {text}" for title, text in cited)

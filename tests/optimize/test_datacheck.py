@@ -46,8 +46,9 @@ def project(folder, **labels):
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """Check questions beside PASSAGES and a table."""
-    tables = read_corpus(Project.open(project(tmp_path_factory.mktemp("tables")))).tables
-    return lambda *questions: check_questions(questions, PASSAGES, tables)
+    corpus = read_corpus(Project.open(project(tmp_path_factory.mktemp("tables"))))
+    rows = {id_: passage for id_, passage in corpus.passages.items() if id_.startswith("records/")}
+    return lambda *questions: check_questions(questions, {**PASSAGES, **rows}, corpus.tables)
 
 
 def question(**labels):
@@ -252,8 +253,9 @@ def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning():
 
 def test_a_project_is_read_without_an_index_and_its_tables_are_only_read(tmp_path):
     corpus = read_corpus(Project.open(project(tmp_path)))
-    assert (list(corpus.passages), corpus.tables.names) == (["docs/a.md#refunds"], {"records/orders"})
-    assert "A2 | 77" in corpus.tables.read_values() and not (tmp_path / ".ragc").exists()
+    assert list(corpus.passages) == ["docs/a.md#refunds", "records/orders#row-1", "records/orders#row-2"]
+    assert corpus.tables.names == {"records/orders"} and not (tmp_path / ".ragc").exists()
+    assert corpus.tables.select_rows("SELECT * FROM orders WHERE total < 100") == "order_id | total\nA2 | 77"
     with pytest.raises(KnowledgeError):
         corpus.tables.select_rows("DELETE FROM orders")
 
