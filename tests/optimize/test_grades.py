@@ -14,7 +14,7 @@ from program.errors import DataError
 from program.knowledge.project import Project
 from program.settings import UtilitySettings
 
-WEIGHTS = UtilitySettings()
+WEIGHTS = UtilitySettings(padding=0.1)
 REFUND = LabelledQuestion(
     id="q", question="How long?", topic="refunds", outcome="answered", route="simple", sources=("billing",),
     evidence=("billing/a.md#x", "billing/a.md#y"), facts=("30 days", ("GBP 5", "five pounds")), not_facts=("14 days",),
@@ -118,7 +118,7 @@ def test_sentences_that_state_no_fact_cost_their_share(question, text, precision
 
 def test_money_is_charged_at_the_rate_the_project_says():
     answer = Answer(text="30 days, GBP 5.", outcome=Outcome.ANSWERED, usage=Usage(calls=2, usd=0.004))
-    assert grade_answer(REFUND, answer, UtilitySettings(usd=50)).utility == pytest.approx(1 - 0.02 - 0.2)
+    assert grade_answer(REFUND, answer, UtilitySettings(usd=50, padding=0.1)).utility == pytest.approx(1 - 0.02 - 0.2)
 
 
 def test_an_interval_is_cut_where_its_metric_ends_and_nowhere_else(shop):
