@@ -40,9 +40,10 @@ from optimize.compiler.compile import compile_project, make_demonstrations
 from optimize.compiler.plan import begin_study, copy_program, open_compile, plan_search
 from optimize.compiler.publish import Compiled
 from optimize.compiler.record import Record
-from optimize.compiler.scoring import Scoring, UtilityGrader
+from optimize.compiler.scoring import Scoring
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Session
 from optimize.compiler.study import Caps, Share, Spending
+from optimize.evaluation.evaluate import Grader
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set
 from optimize.labelled.split import split_questions
@@ -157,8 +158,8 @@ def staged(project: Project, name: str, trials: int | None) -> Iterator[Figure]:
     for step, parts in STEPS.items():
         done, seconds = clocked(lambda parts=parts: compile_project(project, trials=trials, stages=parts))
         measure = done.after.metrics()["utility"]
-        n, (low, high) = measure["n"], measure["ci"]
-        yield figure(f"stages, {name}, {step}: utility on test", measure["value"], "reported", n)
+        n, (low, high) = measure.n, measure.ci
+        yield figure(f"stages, {name}, {step}: utility on test", measure.value, "reported", n)
         yield figure(f"stages, {name}, {step}: lower end of its interval", low, "reported", n)
         yield figure(f"stages, {name}, {step}: upper end of its interval", high, "reported", n)
         searched = next((one for one in done.stages if one["name"] == (parts or (FIRST,))[-1]), None)
@@ -191,7 +192,7 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
                 return optimizer.compile(program, trainset=peer.examples(peer.shown))
 
         theirs, seconds = timed(fit)
-        scoring = Scoring(plan.arms, UtilityGrader(project.settings.utility, opened.base.runtime.library))
+        scoring = Scoring(plan.arms, Grader(opened.base, project.settings.utility, relevancy=False))
         grid = [{**read_setting(theirs), "grounder.responsive:responsive": n / 100} for n in range(2, 99)]
         scoring(grid[0])
         _, ours = timed(lambda score=scoring, rest=grid[1:]: [score(setting) for setting in rest])

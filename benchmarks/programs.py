@@ -128,7 +128,7 @@ def measure_thresholds(folder: Path, quick: bool) -> Iterator[Figure]:
         evaluate_program(task, task.base, task.parts["test"])  # what is fitted once is neither's time
         began = time.perf_counter()
         program = task.base.deepcopy()
-        scoring = Scoring([task.arm(program, task.parts["train"])], task.score)
+        scoring = Scoring([task.arm(program, task.parts["train"])], task.grade)
         space = widen_weights(find_dimensions(program))
         found = fit_decisions(scoring, space, read_setting(program), lambda done, of: None)
         seconds = time.perf_counter() - began

@@ -37,10 +37,10 @@ from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT
 from program.models.language.layout import NUMBERED, PromptLayout
 from program.models.language.provider import key_variable
-from program.models.text import is_echo
 from program.passage import embedding_text
 from program.serve.opening import load, open_program
 from program.signatures import excerpts
+from program.text.facts import is_echo
 
 EXAMPLE = ROOT / "data" / "tallowgate"
 PATIENCE = 600.0  # seconds for a call, and for a question: a small model on a processor is slow, not gone

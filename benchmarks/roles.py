@@ -22,7 +22,6 @@ from optimize.compiler.candidates.layouts import Case, gather_cases
 from optimize.compiler.record import Record
 from optimize.compiler.replay import Replay
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.facts import states
 from program.knowledge.project import Project
 from program.loop.decisions import is_undecided, read_chances
 from program.loop.evidence import rank_pool
@@ -30,9 +29,9 @@ from program.loop.rag import AgenticRAG
 from program.loop.state import Ask, Find
 from program.loop.steps import SQL
 from program.models.language.provider import key_variable
-from program.models.text import is_echo
 from program.passage import embedding_text
 from program.serve.opening import open_program
+from program.text.facts import is_echo, states
 
 FOUND = 8
 """Passages of each search that are looked at for the evidence."""

@@ -25,7 +25,7 @@ import numpy as np
 from figures import Figure, figure, find_datasets, run_benchmark
 
 from optimize.cli.project import TOML
-from optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_beir
+from optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_judged
 from program.knowledge.index.build import build_index
 from program.knowledge.index.fusion import STRATEGIES
 from program.knowledge.index.graph import Graph
@@ -55,7 +55,7 @@ def quality(folder: Path) -> Iterator[Figure]:
         (Path(made) / "ragc.toml").write_text(TOML.format(name="search"), encoding="utf-8")
         library = open_beir(Project.open(made), folder / "corpus.jsonl")
         for strategy in STRATEGIES:
-            measured = measure_rankings(rank_questions(library, read_beir(folder), strategy), strategy)
+            measured = measure_rankings(rank_questions(library, read_judged(folder), strategy), strategy)
             for key in ("R@5", "all@8", "nDCG@10"):
                 bar = BARS[folder.name].get(key) if strategy == "auto" else None
                 name = f"{folder.name} {key}, {strategy}"

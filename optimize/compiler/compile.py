@@ -30,7 +30,7 @@ from optimize.compiler.plan import (
 from optimize.compiler.publish import Compiled, Publisher, TestReport, seal
 from optimize.compiler.record import Entry, digest_json, open_record
 from optimize.compiler.replay import PARALLEL_CALLS, Arm
-from optimize.compiler.scoring import Scoring, Sweeps, UtilityGrader, sweep_knobs
+from optimize.compiler.scoring import Scoring, Sweeps, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, open_study
 from optimize.evaluation.evaluate import Grader, evaluate_side_by_side
@@ -119,7 +119,7 @@ def open_session(project: Project, caps: Caps, watch: Watch, study: str = "") ->
 def open_search(study: Study, opened: Opened, plan: SearchPlan, worker: int = 0) -> Search:
     """Return the search of what a plan says."""
     weights = opened.project.settings.utility
-    scoring = Scoring(plan.arms, UtilityGrader(weights, opened.base.runtime.library))
+    scoring = Scoring(plan.arms, Grader(opened.base, weights, relevancy=False))
     return Search(study, scoring, plan.firsts, weights.call, opened.seed, worker)
 
 

@@ -25,7 +25,6 @@ from optimize.compiler.record import source_digest
 from optimize.compiler.replay import Replay
 from optimize.compiler.search import Search, Session
 from optimize.compiler.study import Note
-from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.grades import Grade, judge_answer
 from optimize.evaluation.outcome import BALANCED
@@ -129,7 +128,7 @@ class Publisher:
             "env": {"python": platform.python_version(), **{name: _version_of(name) for name in PACKAGES}},
             "git": _describe_commit(self.project.folder),
         }
-        rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
+        rows = b"".join(orjson.dumps(grade, option=orjson.OPT_APPEND_NEWLINE) for grade in scores.grades)
         files = {**contents.files, SCORES: rows}
         if points.frontier:
             files[FRONTIER] = orjson.dumps(points.dump_frontier(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
@@ -232,7 +231,7 @@ def seal(
         study=study.name,
         parent=opened.origin
         or publisher.publish_uncompiled(describe_contents(opened.first, opened.project), tested.before, tested.plain),
-        verdict=judge_difference("utility", gain),
+        verdict=gain.verdict,
         gain=gain,
         over_plain=compare_grades(tested.plain.grades, tested.after.grades),
         plain=tested.plain,

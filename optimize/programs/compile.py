@@ -22,7 +22,6 @@ from optimize.compiler.record import Entry, digest_json
 from optimize.compiler.scoring import Scoring, split_topics
 from optimize.compiler.search import Search, Session, Watch
 from optimize.compiler.study import Caps, Note, Share, Spending, Study
-from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import evaluate_side_by_side
 from optimize.evaluation.outcome import BALANCED, CompileOutcome
 from optimize.labelled.dataset import LabelledQuestion
@@ -115,7 +114,7 @@ def compile_program(
         done = CompiledProgram(
             reference="",
             parent=parent,
-            verdict=judge_difference("utility", gain),
+            verdict=gain.verdict,
             gain=gain,
             before=before,
             after=after,
@@ -178,7 +177,7 @@ def _search(
     begun = {**as_it_is, **candidates.begun_choices}
     space = widen_weights(find_dimensions(arms[0].replay.program))
     shown = {d.name: 1.0 for d in space if d.nominal}
-    scoring = Scoring(arms, task.score)
+    scoring = Scoring(arms, task.grade)
     search = Search(study, scoring, [as_it_is, begun, {**begun, **shown}], 0.0, task.seed, space=space)
     search_settings(session, search, sweep=fit_decisions)
     final = task.base.deepcopy()

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import dspy
-import numpy as np
 import orjson
 from dspy.adapters.types.decision import Choice, Noul, Score
 
-from optimize.abtest.offline import score_side_by_side
+from optimize.abtest.offline import score_anew
 from optimize.compiler.publish import Contents
 from optimize.compiler.record import compiler_digest
 from optimize.compiler.replay import Arm, Replay
 from optimize.compiler.study import Spending
+from optimize.evaluation.comparison import Row
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
 from optimize.evaluation.grades import Grade
 from optimize.labelled.dataset import LabelledQuestion, digest_questions
@@ -54,7 +54,7 @@ class Task:
     metric: Metric
     seed: int = 0
     origin: str = ""
-    scores: dict[tuple[str, int], tuple[Answered, float]] = field(default_factory=dict)  # answers kept: ids stay theirs
+    graded: dict[tuple[str, int], tuple[Answered, Grade]] = field(default_factory=dict)  # answers kept: ids stay theirs
 
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
@@ -77,9 +77,17 @@ class Task:
         return Arm(cast(Replay, self.replay(program)), questions)
 
     def grade(self, question: LabelledQuestion, answer: Answered) -> Grade:
-        """Grade an answer by the metric: correct at 1, wrong at 0, as what raised is."""
-        score, _, _ = self.score(question, answer)
-        said = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
+        """Grade an answer, once, by the metric: correct at 1, wrong at 0 or raised."""
+        key = (question.id, id(answer))
+        if key not in self.graded:
+            self.graded[key] = answer, self._grade_anew(question, answer)
+        return self.graded[key][1]
+
+    def _grade_anew(self, question: LabelledQuestion, answer: Answered) -> Grade:
+        usage, example, score = answer.usage, self.examples.known[question.id], 0.0
+        if not answer.error:
+            score, _ = score_prediction(self.metric, example, answer.prediction)
+        text = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
         return Grade(
             id=question.id,
             topic=question.cluster,
@@ -90,20 +98,11 @@ class Task:
             partial=int(0 < score < self.GOOD),
             wrong=int(score <= 0),
             utility=score,
-            answer=said[:LONGEST],
+            answer=text[:LONGEST],
             path=(),
-            metrics={"model_calls": float(answer.usage.calls), "usd": answer.usage.usd},
+            metrics={"model_calls": float(usage.calls), "usd": usage.usd, "seconds": usage.seconds},
+            failed=answer.error,
         )
-
-    def score(self, question: LabelledQuestion, answer: Answered) -> tuple[float, float, str]:
-        """Return the metric's score, NaN for routing, and what the program raised."""
-        if answer.error:
-            return 0.0, np.nan, answer.error
-        key = (question.id, id(answer))
-        if key not in self.scores:
-            example = self.examples.known[question.id]
-            self.scores[key] = answer, score_prediction(self.metric, example, answer.prediction)[0]
-        return self.scores[key][1], np.nan, ""
 
     def contents(self, program: dspy.Module, embedded: LocalDecider) -> Contents:
         """Return what a version holds of a program."""
@@ -194,7 +193,7 @@ def compare_anew(
     repeats: int = 1,
     artifacts: Path | str | None = None,
     progress: Advance = lambda done, of: None,
-) -> list[list[dict[str, Any]]]:
+) -> list[list[Row]]:
     """Return the rows of each version of a program on every example of a file."""
     opened = [open_version(ref, make, data, metric, artifacts) for ref in refs]
     task = opened[0][0]
@@ -203,7 +202,7 @@ def compare_anew(
             (task.grade, lambda text, of=program: run_example(of, task.examples.by_inputs[text]))
             for _, program in opened
         ]
-        return score_side_by_side(arms, task.examples.questions, repeats, progress)
+        return score_anew(arms, task.examples.questions, repeats, progress)
 
 
 def open_project(name: str, artifacts: Path | str | None) -> Project:

@@ -25,7 +25,6 @@ from program.knowledge.web import JsonApi, WebSearch, has_provider
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import shared_reader
 from program.models.language.spending import current_spending
-from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
 from program.settings import (
     SOURCES,
@@ -38,6 +37,7 @@ from program.settings import (
     WebSettings,
     default_settings,
 )
+from program.text.words import split_words
 
 if TYPE_CHECKING:
     from program.knowledge.tables import Database

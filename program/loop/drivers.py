@@ -35,8 +35,8 @@ from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
 from program.models.language.spending import ModelSpending
 from program.models.requests import Evidence, decode
-from program.models.text import MarkNumbering
 from program.passage import Passage
+from program.text.pieces import MarkNumbering
 
 anyio = require("anyio")  # on which DSPy streams: its callbacks can send from these threads only
 Result = TypeVar("Result")

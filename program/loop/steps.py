@@ -15,7 +15,7 @@ from program.loop.decide import Move, Verdict, decide, rounds_left
 from program.loop.judging import judge_evidence, judge_passages
 from program.loop.state import Ask, Find, Flow, Plan, State, StepFailed, View, format_share, read_look_ups, read_plan
 from program.models.embedded.direct import GREETINGS, find_reply
-from program.models.text import find_foreign_language
+from program.text.words import find_foreign_language
 
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""

@@ -15,7 +15,7 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.loop.policy import apply_setting, find_dimensions, read_setting
 from program.loop.state import Ask, View, read_look_ups
-from program.models.text import split_claims
+from program.text.pieces import split_claims
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def fit(make, rows, metric):
     task = open_task(open_project("fitted", None), make, "rows.jsonl", metric)
     with asking(task, Spending()):
         program = task.base.deepcopy()
-        scoring = Scoring([task.arm(program, task.parts["train"])], task.score)
+        scoring = Scoring([task.arm(program, task.parts["train"])], task.grade)
         before = read_setting(program)
         after = fit_decisions(scoring, widen_weights(find_dimensions(program)), before, lambda done, of: None).setting
         return before, after, *(float(scoring(one).utility.mean()) for one in (before, after))

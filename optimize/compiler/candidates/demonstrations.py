@@ -15,9 +15,8 @@ from itertools import chain
 from typing import Any
 
 from optimize.compiler.replay import Arm, Replay
-from optimize.evaluation.grades import Correctness, judge_answer, supports_claim
+from optimize.evaluation.grades import Correctness, judge_answer
 from optimize.labelled.dataset import LabelledQuestion
-from optimize.labelled.facts import states
 from program.answer import Answer
 from program.loop.decisions import clients_of, is_decision, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
@@ -25,9 +24,10 @@ from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import is_local
 from program.models.requests import Decision, to_jsonable
-from program.models.text import split_pieces, split_sentences
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
+from program.text.facts import holds, states
+from program.text.pieces import split_pieces, split_sentences
 
 NEGATIVES = 4  # passages of a search that are taken as near misses
 CONTEXT = 6  # passages shown to a judge of sufficiency or to a writer
@@ -261,10 +261,10 @@ def _cite_evidence(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> st
     Empty where none do, or where it has no number and no name by which to tell.
     """
     said = sentence.strip()
-    if supports_claim("", said.partition(" ")[2]):
+    if holds("", said):
         return ""
     for among in (*([one] for one in evidence), evidence):
-        if supports_claim(" ".join(f"{p.title} {p.text}" for _, p in among), said):
+        if holds(" ".join(f"{p.title} {p.text}" for _, p in among), said):
             marks = "".join(f"[{n}]" for n, _ in among)
             return f"{said[:-1]} {marks}." if said.endswith(".") else f"{said} {marks}"
     return ""

@@ -19,10 +19,10 @@ from program.knowledge.library import Library
 from program.knowledge.testing import SourceConformance
 from program.loop.evidence import rank_pool
 from program.loop.policy import Policy
-from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
 from program.settings import DocumentsSettings
 from program.storage import DiskCache
+from program.text.words import split_words
 
 QUESTION = "how many days until a yearly plan is refunded"
 BASES = ["product", "billing", "web"]

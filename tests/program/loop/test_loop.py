@@ -12,9 +12,9 @@ from program.answer import Outcome, StoppedBy
 from program.loop.evidence import drop_superseded, order_conflict, rank_pool
 from program.loop.grounding import cite_passages
 from program.loop.policy import PLAIN, PRESETS, Policy
-from program.models.text import quote_shortly, split_claims, split_pieces
 from program.passage import SourceCard
 from program.settings import BudgetSettings
+from program.text.pieces import quote_shortly, split_claims, split_pieces
 
 NOT_FOUND = "I could not find this in the knowledge I have."
 NO_ROUND_ENDS = turns(*(f"try {n}" for n in range(60)))

@@ -7,12 +7,12 @@ from pathlib import Path
 import dspy
 import pytest
 
-from optimize.labelled.facts import states
 from program import Outcome, open_program
 from program.errors import QuestionError
 from program.loop.steps import find_unread_language, is_greeting
 from program.models.embedded.direct import GREETINGS
-from program.models.text import find_foreign_language
+from program.text.facts import states
+from program.text.words import find_foreign_language
 from tests.conftest import write_shop
 
 ROOT = Path(__file__).parents[3]
