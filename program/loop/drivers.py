@@ -44,7 +44,7 @@ _send: ContextVar[Send | None] = ContextVar("ragc_send", default=None)
 _NO_LISTENER = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy then streams none
 WRITERS = ("generator.answer", "generator.direct")  # the predictors that write what `dspy.streamify` streams
 WITHDRAWN = "The text so far is withdrawn."
-"""What `dspy.streamify` is told, as a status message, of a draft that does not count."""
+"""The status message by which `dspy.streamify` withdraws a draft."""
 
 
 class Search(dspy.Retrieve):

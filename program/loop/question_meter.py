@@ -1,4 +1,4 @@
-"""The books of one question: what its requests take and cost, its path and its steps, until the answer is there."""
+"""The meter of one question: the time and money that its requests take, its path and its steps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the draft. All since the last `Withdrawn` are, but for spaces, the text of the `Answer` in the end."""
+    """A piece of the draft. The pieces after the last `Withdrawn` make up the text of the `Answer`, spaces aside."""
 
     text: str
 

@@ -174,7 +174,7 @@ class AgenticRAG(dspy.Module):
         return twin
 
     def _bind_deciders(self) -> None:
-        """Give predictors of decisions the client that answers them for nothing the next time: `ReAnchor` asks them."""
+        """Bind predictors of decisions to a client that repeats an answer without a request: `ReAnchor` wants one."""
         for predictor in self.predictors():
             if predictor.lm is None and is_decision(predictor):
                 client = self.runtime.models.decider(predictor.signature)
