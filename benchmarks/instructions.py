@@ -28,7 +28,7 @@ from optimize.compiler.candidates.demonstrations import Failure, describe_failur
 from optimize.compiler.candidates.instructions import open_proposer, propose_instructions
 from optimize.compiler.candidates.layouts import Case, gather_cases, score_cases, write_texts
 from optimize.compiler.record import Record
-from optimize.compiler.replay import Replay
+from optimize.compiler.runs.replay import Replay
 from optimize.compiler.study import Spending
 from optimize.evaluation.grades import judge_answer
 from optimize.evaluation.stats import paired_test

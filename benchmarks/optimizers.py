@@ -14,7 +14,7 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from dspy.teleprompt import BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2
 
 from optimize.compiler.plan import Opened, copy_program
-from optimize.compiler.replay import Performer
+from optimize.compiler.runs.replay import Performer
 from optimize.evaluation.evaluate import Grader, evaluate
 from optimize.labelled.dataset import LabelledQuestion
 from program.loop.rag import AgenticRAG

@@ -28,10 +28,10 @@ from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.study import Spending
-from optimize.programs.compile import compile_program
-from optimize.programs.optimizers import run_optimizer
-from optimize.programs.task import asking, evaluate_program, open_project, open_task
-from optimize.programs.thresholds import fit_decisions, widen_weights
+from optimize.compiler.tasks.compile import compile_program
+from optimize.compiler.tasks.optimizers import run_optimizer
+from optimize.compiler.tasks.task import asking, evaluate_program, open_project, open_task
+from optimize.compiler.tasks.thresholds import fit_decisions, widen_weights
 from program.loop.policy import apply_setting, find_dimensions, read_setting
 
 OUT_OF_SCOPE = "oos"

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("program", "optimize")
-MOST_LINES, MOST_ENTRIES, MOST_DOUBLED, MOST_PACKAGES = 400, 12, 8, 33
+MOST_LINES, MOST_ENTRIES, MOST_DOUBLED, MOST_PACKAGES = 450, 12, 8, 33
 ONE_WORD, FIRST_LINE = 0.35, 80
 NO_VERB = re.compile(
     r"(?:A|All|An|And|As|At|By|Each|Every|For|From|How|In|It|Its|No|Nothing|Of|On|One|So|Such|That|The|This|Those|To|What"
@@ -54,7 +54,7 @@ def imported(tree):
                 yield node.module
 
 
-def test_no_file_is_longer_than_four_hundred_lines():
+def test_no_file_is_longer_than_four_hundred_and_fifty_lines():
     sizes = {name: len(path.read_text().splitlines()) for name, (path, _) in modules().items()}
     assert {name: size for name, size in sizes.items() if size > MOST_LINES} == {}
 

@@ -21,7 +21,7 @@ from optimize.evaluation.comparison import (
 from optimize.evaluation.evaluate import Evaluation, Grader
 from optimize.evaluation.grades import Grade
 from optimize.evaluation.stats import correct_holm
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
 from optimize.labelled.split import warn_of_overlap
 from optimize.registry.versions import note_test_use
 from program.errors import DataError
@@ -138,8 +138,8 @@ def compare_offline(
 
 
 def score_side_by_side(
-    programs: Sequence[tuple[Callable[[LabelledQuestion, Any], Grade], Callable[[str], Any]]],
-    questions: Sequence[LabelledQuestion],
+    programs: Sequence[tuple[Callable[[Any, Any], Grade], Callable[[str], Any]]],
+    questions: Sequence[Question],
     repeats: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[list[dict[str, Any]]]:

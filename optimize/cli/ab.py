@@ -50,8 +50,8 @@ def run_offline(
     with show.show_progress("asking", json) as advance:
         anew = None
         if program:
-            from optimize.programs.examples import import_task
-            from optimize.programs.task import compare_anew
+            from optimize.compiler.tasks.examples import import_task
+            from optimize.compiler.tasks.task import compare_anew
 
             task = import_task(program, data, metric, "--data FILE")
             anew = partial(compare_anew, [a, *b], *task, repeats, artifacts, advance)

@@ -155,15 +155,15 @@ def run_eval(
             "Those options do not go together.", "Give --record [--max-calls], or --replay, of a project's own program."
         )
     if program:
-        from optimize.programs.examples import import_task
-        from optimize.programs.task import evaluate_version
+        from optimize.compiler.tasks.examples import import_task
+        from optimize.compiler.tasks.task import evaluate_version
 
         task = import_task(program, questions, metric, "--questions FILE")
         with show.show_progress("asking", json) as advance:
             found, looks = evaluate_version(target, *task, split, artifacts, advance)
         _print_evaluation(f"{target} on {split}", target, split, [found], looks, json)
         return
-    from optimize.compiler.recorded import evaluate_recording, evaluate_replayed
+    from optimize.compiler.runs.eval_recording import evaluate_recording, evaluate_replayed
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits

@@ -21,9 +21,9 @@ from program.errors import DataError, SettingsError
 if TYPE_CHECKING:
     from optimize.compiler.publish import Compiled
     from optimize.compiler.search import Live
+    from optimize.compiler.tasks.compile import CompiledProgram
     from optimize.evaluation.evaluate import Evaluation
     from optimize.evaluation.stats import PairedResult
-    from optimize.programs.compile import CompiledProgram
     from program.knowledge.project import Project
 
 
@@ -67,7 +67,7 @@ def run_compile(
 ) -> None:
     """Compile a project, or your own program, into a new version."""
     from optimize.compiler.compile import compile_project
-    from optimize.programs.examples import is_named
+    from optimize.compiler.tasks.examples import is_named
     from optimize.registry.aliases import promote_version, require_alias
     from program.knowledge.project import Project
 
@@ -76,8 +76,8 @@ def run_compile(
     options: dict[str, Any] = {"trials": trials, "seed": seed, "max_calls": max_calls, "max_usd": max_usd}
     options |= {"max_seconds": max_seconds, "resume": resume, "study": study or "", "origin": origin or ""}
     if named := is_named(str(project)) and not project.exists():
-        from optimize.programs.compile import compile_program
-        from optimize.programs.examples import import_task
+        from optimize.compiler.tasks.compile import compile_program
+        from optimize.compiler.tasks.examples import import_task
 
         task = import_task(str(project), data, metric, "--name NAME --data FILE", name)
         run: Callable[..., Any] = partial(compile_program, *task, name=name, optimizer=optimizer, artifacts=artifacts)
@@ -131,8 +131,8 @@ def run_seal(
     json: show.Json = False,
 ) -> None:
     """Seal what another optimizer learned as a scored version."""
-    from optimize.programs.compile import seal_program
-    from optimize.programs.examples import import_function
+    from optimize.compiler.tasks.compile import seal_program
+    from optimize.compiler.tasks.examples import import_function
     from program.serve.factory import make_program
 
     learned = make_program(import_function(program))

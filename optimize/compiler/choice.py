@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from optimize.compiler.replay import Arm
+from optimize.compiler.runs.runner import AnyArm
 from optimize.compiler.scoring import (
     LEAST_TOPICS,
     Scores,
@@ -76,7 +76,7 @@ class OperatingPoints:
 class Validation:
     """Scores of settings on train, each topic unseen, and then on dev; of its topics those that a cap reaches."""
 
-    def __init__(self, train: Scoring, dev: Arm, price: float) -> None:
+    def __init__(self, train: Scoring, dev: AnyArm, price: float) -> None:
         self.train = train
         self.price = price
         self._whole = dev

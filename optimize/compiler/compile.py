@@ -29,7 +29,8 @@ from optimize.compiler.plan import (
 )
 from optimize.compiler.publish import Compiled, Publisher, TestReport, seal
 from optimize.compiler.record import Entry, digest_json, open_record
-from optimize.compiler.replay import PARALLEL_CALLS, Arm
+from optimize.compiler.runs.replay import PARALLEL_CALLS
+from optimize.compiler.runs.runner import Arm
 from optimize.compiler.scoring import Scoring, Sweeps, UtilityGrader, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, open_study

@@ -16,12 +16,13 @@ from optimize.compiler.candidates.labels import observe_routing
 from optimize.compiler.candidates.layouts import screen_layouts
 from optimize.compiler.candidates.screening import CandidateSets, find_candidates
 from optimize.compiler.record import Entry, compiler_digest, digest_json, fingerprint_predictor
-from optimize.compiler.replay import Arm
+from optimize.compiler.runs.replay import ReplayArm
+from optimize.compiler.runs.runner import Arm
 from optimize.compiler.scoring import limit_to_reach, split_topics
 from optimize.compiler.search import Session
 from optimize.compiler.study import Caps, Note, Share, Study, create_study
 from optimize.labelled.check import find_shortages, require_sound_labels
-from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
+from optimize.labelled.dataset import LabelledQuestion, Question, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import hold_lock, read_ancestors
 from program.errors import DataError, StudyError
@@ -95,7 +96,7 @@ class SearchPlan:
     """What a study searches: candidates, the questions settings are tried on, and the settings to begin with."""
 
     candidates: CandidateSets
-    arms: Sequence[Arm]
+    arms: Sequence[ReplayArm]
     firsts: Sequence[Setting]  # as it is, as it begins, thresholds fitted, then open, and the published designs if any
 
     @property
@@ -150,7 +151,7 @@ class Conditions(Protocol):
     def project(self) -> Project: ...
 
     @property
-    def parts(self) -> Mapping[str, Sequence[LabelledQuestion]]: ...
+    def parts(self) -> Mapping[str, Sequence[Question]]: ...
 
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
@@ -262,7 +263,7 @@ def copy_program(program: AgenticRAG) -> AgenticRAG:
     return program.deepcopy()  # type: ignore[no-any-return]
 
 
-def make_arms(session: Session, opened: Opened) -> list[Arm]:
+def make_arms(session: Session, opened: Opened) -> list[ReplayArm]:
     """Return train in folds by topic, each with a program of its own."""
     questions = sample_stratified(opened.parts["train"], SEARCHED)
     folds = split_topics([question.cluster for question in questions])

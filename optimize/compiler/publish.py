@@ -22,7 +22,7 @@ from optimize.compiler.candidates.labels import calibrate_decisions
 from optimize.compiler.choice import OperatingPoints, Validation, fit_doubt
 from optimize.compiler.plan import SEARCHED, Opened, SearchPlan, copy_program
 from optimize.compiler.record import source_digest
-from optimize.compiler.replay import Replay
+from optimize.compiler.runs.replay import Replay
 from optimize.compiler.search import Search, Session
 from optimize.compiler.study import Note
 from optimize.evaluation.comparison import judge_difference
@@ -30,7 +30,7 @@ from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.grades import Grade, judge_answer
 from optimize.evaluation.outcome import BALANCED
 from optimize.evaluation.stats import PairedResult, paired_test
-from optimize.labelled.dataset import LabelledQuestion, digest_questions
+from optimize.labelled.dataset import LabelledQuestion, Question, digest_questions
 from optimize.labelled.split import question_digest
 from optimize.registry.versions import hold_lock, note_test_use, publish_version, read_manifests
 from optimize.report.page import CompileReport, render_compile_page
@@ -102,7 +102,7 @@ class Publisher:
     """Publishes versions of one project that were scored on the same splits."""
 
     project: Project
-    parts: Mapping[str, Sequence[LabelledQuestion]]
+    parts: Mapping[str, Sequence[Question]]
 
     def publish_uncompiled(self, contents: Contents, scores: Evaluation, plain: Evaluation | None = None) -> str:
         """Return the version that holds the uncompiled program, new if need be."""

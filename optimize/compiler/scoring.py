@@ -8,18 +8,18 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optimize.compiler.replay import Arm
+from optimize.compiler.runs.runner import AnyArm
 from optimize.evaluation.grades import judge_answer, score_routing, score_support, score_utility
 from optimize.evaluation.stats import ALPHA, one_sided_limits
-from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion
+from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion, Question
 from program.errors import BudgetStop
 from program.knowledge.index.build import Advance
 from program.knowledge.library import Library
@@ -38,6 +38,7 @@ PREVIEW, FEW = 3, 60
 """Every so manieth question is tried first, where there are more than FEW; without gain there a value is given up."""
 
 Floats = NDArray[np.float64]
+A = TypeVar("A", bound=AnyArm)
 
 
 class Scores(NamedTuple):
@@ -80,7 +81,7 @@ class Scores(NamedTuple):
 class Scoring:
     """Settings scored on the questions of several arms, once each; `broken` says what could not be graded."""
 
-    def __init__(self, arms: Sequence[Arm], grade: GradeAnswer) -> None:
+    def __init__(self, arms: Sequence[AnyArm], grade: GradeAnswer) -> None:
         self.arms = arms
         self.questions = [question for arm in arms for question in arm.questions]
         self._arm_of = [at for at, arm in enumerate(arms) for _ in arm.questions]
@@ -102,11 +103,11 @@ class Scoring:
                     known[:, n] = *self._grade_answer(self.questions[n], answer), answer.usage.calls, answer.usage.usd
         return Scores(*known.copy())
 
-    def over(self, arms: Sequence[Arm]) -> Scoring:
+    def over(self, arms: Sequence[AnyArm]) -> Scoring:
         """Return the same scoring over other arms."""
         return Scoring(arms, self._grade)
 
-    def _grade_answer(self, question: LabelledQuestion, answer: Any) -> tuple[float, float]:
+    def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:
         """Return utility and routing, NaN when grading raises."""
         try:
             utility, routing, wrong = self._grade(question, answer)
@@ -117,7 +118,7 @@ class Scoring:
         return utility, routing
 
 
-GradeAnswer = Callable[[LabelledQuestion, Any], tuple[float, float, str]]
+GradeAnswer = Callable[[Any, Any], tuple[float, float, str]]
 """What gives an answer's utility, routing (NaN where no label tells it), and why there was no answer, if so."""
 
 
@@ -163,7 +164,7 @@ def split_topics(topics: Sequence[str], most: int = FOLDS) -> list[list[int]]:
     return [[n for n, topic in enumerate(topics) if topic in part] for part in parts]
 
 
-def group_topics(questions: Sequence[LabelledQuestion]) -> list[list[int]]:
+def group_topics(questions: Sequence[Question]) -> list[list[int]]:
     """Return the places of the questions of each topic."""
     topics: dict[str, list[int]] = defaultdict(list)
     for place, question in enumerate(questions):
@@ -171,7 +172,7 @@ def group_topics(questions: Sequence[LabelledQuestion]) -> list[list[int]]:
     return list(topics.values())
 
 
-def limit_to_reach(arms: Sequence[Arm], settings: Sequence[Setting], least: int = LEAST_TOPICS) -> list[Arm]:
+def limit_to_reach(arms: Sequence[A], settings: Sequence[Setting], least: int = LEAST_TOPICS) -> list[A]:
     """Return the arms with the topics on which a cap lets the settings be run.
 
     These are `least` at least. Better every setting on some of the questions than a few on all: their scores are
@@ -187,7 +188,7 @@ def limit_to_reach(arms: Sequence[Arm], settings: Sequence[Setting], least: int 
                 arm.replay.answer_all([question.question for question in questions])
             reached += 1
     kept = {q.id for _, questions in turns[: max(reached, least)] for q in questions}
-    limited = [Arm(arm.replay, [question for question in arm.questions if question.id in kept]) for arm in arms]
+    limited = [replace(arm, questions=[one for one in arm.questions if one.id in kept]) for arm in arms]
     return [arm for arm in limited if arm.questions]
 
 

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from optimize.compiler.compile import compile_project, join_study
-from optimize.compiler.replay import PARALLEL_CALLS
+from optimize.compiler.runs.replay import PARALLEL_CALLS
 from optimize.compiler.search import Search
 from optimize.compiler.study import list_studies, open_study
 from program.errors import StudyError

@@ -13,8 +13,8 @@ from dspy.lm15 import Message, Response, TextPart, Usage
 from optimize import compile_program
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.study import Spending
-from optimize.programs.task import asking, open_project, open_task
-from optimize.programs.thresholds import fit_decisions, fit_log_weights, widen_weights
+from optimize.compiler.tasks.task import asking, open_project, open_task
+from optimize.compiler.tasks.thresholds import fit_decisions, fit_log_weights, widen_weights
 from program.loop.policy import find_dimensions, read_setting
 
 

@@ -15,7 +15,7 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from optimize import compile_program, seal
 from optimize.cli.main import main
-from optimize.programs.recording import ModuleReplay
+from optimize.compiler.runs.module_runs import ModuleRuns
 from program import RagcError, load
 from program.errors import BudgetError, DataError, IntegrityError, ModelError, SettingsError
 from program.loop.policy import Knob, apply_setting
@@ -388,7 +388,7 @@ def test_a_threshold_is_tried_by_arithmetic_where_a_program_does_the_same_twice(
     program = Doubting(luck)
     program.decide.signature = program.decide.signature.with_updated_fields("sure", desc="whether it is sure")
     program.decide.lm = Chances()
-    replay = ModuleReplay(program, examples)
+    replay = ModuleRuns(program, examples)
     said = {}
     for threshold in (0.5, 0.3, 0.9, 0.55, 0.35, 0.85):
         apply_setting(program, {"decide:sure": threshold})

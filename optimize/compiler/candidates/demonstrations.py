@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from optimize.compiler.replay import Arm, Replay
+from optimize.compiler.runs.replay import Replay, ReplayArm
 from optimize.evaluation.grades import Correctness, judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
@@ -307,7 +307,7 @@ def learns_demos(program: AgenticRAG, name: str) -> bool:
     return is_decision(predictor) and is_local(clients_of(program, predictor, {})[0])
 
 
-def observe_runs(arms: Sequence[Arm]) -> list[Run]:
+def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:
     """Return the runs of every question of the arms."""
     runs = []
     for arm in arms:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from optimize.compiler.candidates.demonstrations import Demonstration, learns_demos, thin_out
-from optimize.compiler.replay import Arm
+from optimize.compiler.runs.replay import ReplayArm
 from optimize.compiler.scoring import ROUTE
 from optimize.compiler.study import Caps, Spending
 from program.errors import BudgetStop
@@ -70,7 +70,7 @@ class LabelledCases:
     """Labelled examples of one predictor, each with an arm whose program was not shown its topic."""
 
     name: str
-    cases: Sequence[tuple[Arm, Demonstration]]
+    cases: Sequence[tuple[ReplayArm, Demonstration]]
 
     def decide(self, setting: Setting) -> Iterator[tuple[int, Ask, Mapping[str, Decision], dict[str, Any]]]:
         """Yield each example's place, request, reply and labels, under a setting."""
@@ -93,7 +93,7 @@ class LabelledCases:
         return list(found.values())
 
 
-def label_cases(arms: Sequence[Arm], demonstrations: Sequence[Demonstration], name: str) -> LabelledCases:
+def label_cases(arms: Sequence[ReplayArm], demonstrations: Sequence[Demonstration], name: str) -> LabelledCases:
     """Return the labelled examples of a predictor that decides.
 
     For an embedded decider those of the first arm, as the heads of each arm have to be fitted; for a language model
@@ -108,7 +108,7 @@ def label_cases(arms: Sequence[Arm], demonstrations: Sequence[Demonstration], na
     return LabelledCases(name, [(topics[one.topic], one) for one in own])
 
 
-def observe_routing(arms: Sequence[Arm], setting: Setting) -> Routing:
+def observe_routing(arms: Sequence[ReplayArm], setting: Setting) -> Routing:
     """Return the router's decisions on the labelled questions of the arms."""
     found = Routing()
     for arm in arms:
@@ -134,7 +134,7 @@ def observe_routing(arms: Sequence[Arm], setting: Setting) -> Routing:
 
 
 def calibrate_decisions(
-    arms: Sequence[Arm], demonstrations: Sequence[Demonstration], setting: Setting, spending: Spending
+    arms: Sequence[ReplayArm], demonstrations: Sequence[Demonstration], setting: Setting, spending: Spending
 ) -> list[Calibration]:
     """Return every decision that has labels, under a setting, for no money."""
     before, spending.caps = (spending.caps, spending.tripped), Caps(calls=0)

@@ -21,6 +21,7 @@ import orjson
 from dspy.adapters.decision import record_evidence
 from dspy.utils.callback import BaseCallback
 
+from optimize.compiler.runs.runner import Decided
 from optimize.compiler.study import Spending
 from program.answer import Usage
 from program.loop.decisions import is_direct, is_embedded
@@ -54,7 +55,7 @@ class _Branch:
     after: dict[Any, _Branch | Answered] = field(default_factory=dict)
 
 
-class ModuleReplay:
+class ModuleRuns:
     """Answers examples as `program` would, from its record where it can; use within `meter_calls`.
 
     Reads thresholds, knobs and demonstrations anew for each batch. `replays` is False once the program was seen to do
@@ -94,6 +95,16 @@ class ModuleReplay:
             self._keep(state, text, answer)
         known.update(zip(lacking, made, strict=True))
         return [found for text in texts if (found := known[text]) is not None]
+
+    def decide_all(self, texts: Sequence[str]) -> list[list[Decided]]:
+        """Return the decisions on the way to each answer."""
+        return [
+            [
+                Decided(name, output, found.get("noul", found.get("probabilities")))
+                for name, output, found in answer.path
+            ]
+            for answer in self.answer_all(texts)
+        ]
 
     def _read_state(self) -> Any:
         """Return what, decisions aside, the program has: knobs, instructions, demonstrations."""

@@ -16,8 +16,8 @@ import dspy
 import orjson
 from dspy.adapters.types.decision import Choice, Noul, decision_type
 
-from optimize.labelled.dataset import LabelledQuestion, Split
-from optimize.labelled.split import LEARNT_FROM, question_digest, split_questions
+from optimize.labelled.dataset import Question, Split
+from optimize.labelled.split import LEARNT_FROM, divide_groups, question_digest
 from program.errors import DataError, SettingsError
 from program.serve.factory import Factory
 
@@ -31,23 +31,26 @@ LONGEST_TAG = 60  # characters of a label by whose value examples are divided al
 class Examples:
     """Labelled examples: as a registry and statistics know them, and as DSPy does."""
 
-    questions: Sequence[LabelledQuestion]  # of each its id and topic; `question` has the inputs as JSON
+    questions: Sequence[Question]  # of each its id and topic; `question` has the inputs as JSON
     known: Mapping[str, dspy.Example]  # by id
     by_inputs: Mapping[str, dspy.Example]  # by `question`
 
-    def split(self, before: Mapping[str, str] | None = None) -> dict[str, list[LabelledQuestion]]:
+    def split(self, before: Mapping[str, str] | None = None) -> dict[str, list[Question]]:
         """Return train, dev and test. Raises `DataError` when train or test has nothing."""
-        parts = split_questions(self.questions, before=before, by_words=False)
+        topics: dict[str, list[Question]] = {}
+        for question in self.questions:
+            topics.setdefault(question.cluster, []).append(question)
+        parts = divide_groups(self.questions, list(topics.values()), before=before)
         if len(self.questions) < LEAST or not parts["train"] or not parts["test"]:
             what = f"{len(self.questions)} examples are too few to learn from and to test on."
             raise DataError(what, f"Label {LEAST} at least, or give each a split: {', '.join(get_args(Split))}.")
         return parts
 
-    def of(self, questions: Sequence[LabelledQuestion]) -> list[dspy.Example]:
+    def of(self, questions: Sequence[Question]) -> list[dspy.Example]:
         """Return the examples of some questions."""
         return [self.known[question.id] for question in questions]
 
-    def unlearnt(self, before: Mapping[str, str]) -> list[LabelledQuestion]:
+    def unlearnt(self, before: Mapping[str, str]) -> list[Question]:
         """Return what no version of those splits learnt from."""
         return [q for q in self.questions if before.get(question_digest(q.question)) not in LEARNT_FROM]
 
@@ -151,9 +154,7 @@ def read_examples(path: Path, program: dspy.Module) -> Examples:
         topic = "" if "topic" in outputs else str(row.get("topic") or "")
         inputs = [*needed, *(name for name in optional if row.get(name) is not None)]
         text = orjson.dumps({name: row[name] for name in inputs}, option=orjson.OPT_SORT_KEYS).decode()
-        questions.append(
-            LabelledQuestion(id=id_, question=text, topic=topic, tags=tuple(tags), split=split, answer="as labelled")
-        )
+        questions.append(Question(id=id_, question=text, topic=topic, tags=tuple(tags), split=split))
         known[id_] = by_inputs[text] = dspy.Example(**row).with_inputs(*inputs)
     return Examples(questions, known, by_inputs)
 

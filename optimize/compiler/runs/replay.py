@@ -18,6 +18,7 @@ from typing import Any, cast
 import dspy
 
 from optimize.compiler.record import Entry, Record, RequestKeys
+from optimize.compiler.runs.runner import Arm, Decided
 from optimize.compiler.study import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
@@ -96,6 +97,8 @@ class Replay:
     not asked for. Raises `BudgetStop` when a call that is needed would pass a cap.
     """
 
+    replays = True
+
     def __init__(
         self, program: AgenticRAG, record: Record, spending: Spending | None = None, vouches: bool = True
     ) -> None:
@@ -115,6 +118,18 @@ class Replay:
     def answer_all(self, questions: Sequence[str]) -> list[Answer]:
         """Return the answers, in order; what several of them lack is performed together."""
         return [answer for answer, _ in self.trace_all(questions)]
+
+    def decide_all(self, questions: Sequence[str]) -> list[list[Decided]]:
+        """Return the decisions on the way to each answer."""
+        return [
+            [
+                Decided(ask.predictor, output, one.probability if one.probabilities is None else one.probabilities)
+                for ask, reply in asked
+                if ask.predictor in self._deciders
+                for output, one in reply.items()
+            ]
+            for _, asked in self.trace_all(questions)
+        ]
 
     def trace_all(self, questions: Sequence[str]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
@@ -245,12 +260,7 @@ def _finish_answer(run: _Run, path: Sequence[str]) -> Answer:
     return Answer(answer, usage=Usage(**run.counts, **totals), trace=replace(answer.trace, path=tuple(path)))
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A program, replayed, and questions of which its demonstrations hold none."""
-
-    replay: Replay
-    questions: Sequence[LabelledQuestion]
+ReplayArm = Arm[Replay, LabelledQuestion]
 
 
 class Performer:

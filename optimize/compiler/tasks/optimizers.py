@@ -9,7 +9,7 @@ from typing import Any
 
 import dspy
 
-from optimize.programs.examples import Metric, score_prediction
+from optimize.compiler.tasks.examples import Metric, score_prediction
 from program.errors import BudgetStop, ModelError, SettingsError
 
 RAGC = "ragc"

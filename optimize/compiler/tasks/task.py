@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import dspy
 import numpy as np
@@ -17,14 +17,14 @@ from dspy.adapters.types.decision import Choice, Noul, Score
 from optimize.abtest.offline import score_side_by_side
 from optimize.compiler.publish import Contents
 from optimize.compiler.record import compiler_digest
-from optimize.compiler.replay import Arm, Replay
+from optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
+from optimize.compiler.runs.runner import Arm
 from optimize.compiler.study import Spending
+from optimize.compiler.tasks.examples import Examples, Metric, check_metric, read_examples, score_prediction
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
 from optimize.evaluation.grades import Grade
-from optimize.labelled.dataset import LabelledQuestion, digest_questions
+from optimize.labelled.dataset import Question, digest_questions
 from optimize.labelled.split import find_previous_splits, question_digest
-from optimize.programs.examples import Examples, Metric, check_metric, read_examples, score_prediction
-from optimize.programs.recording import Answered, CallMeter, ModuleReplay, run_example
 from optimize.registry.versions import note_test_use, read_ancestors
 from program.errors import BudgetError, DataError, SettingsError
 from program.knowledge.index.build import Advance
@@ -50,7 +50,7 @@ class Task:
     base: dspy.Module  # what is compiled from
     undecided: list[str]  # predictors that the embedded decider answers
     examples: Examples
-    parts: Mapping[str, Sequence[LabelledQuestion]]
+    parts: Mapping[str, Sequence[Question]]
     metric: Metric
     seed: int = 0
     origin: str = ""
@@ -68,15 +68,15 @@ class Task:
             "from": self.origin,
         }
 
-    def replay(self, program: dspy.Module) -> ModuleReplay:
+    def replay(self, program: dspy.Module) -> ModuleRuns:
         """Return the program's runs on the examples."""
-        return ModuleReplay(program, self.examples.by_inputs)
+        return ModuleRuns(program, self.examples.by_inputs)
 
-    def arm(self, program: dspy.Module, questions: Sequence[LabelledQuestion]) -> Arm:
+    def arm(self, program: dspy.Module, questions: Sequence[Question]) -> Arm[ModuleRuns, Question]:
         """Return a program and questions as a search takes them."""
-        return Arm(cast(Replay, self.replay(program)), questions)
+        return Arm(self.replay(program), questions)
 
-    def grade(self, question: LabelledQuestion, answer: Answered) -> Grade:
+    def grade(self, question: Question, answer: Answered) -> Grade:
         """Grade an answer by the metric: correct at 1, wrong at 0, as what raised is."""
         score, _, _ = self.score(question, answer)
         said = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
@@ -95,7 +95,7 @@ class Task:
             metrics={"model_calls": float(answer.usage.calls), "usd": answer.usage.usd},
         )
 
-    def score(self, question: LabelledQuestion, answer: Answered) -> tuple[float, float, str]:
+    def score(self, question: Question, answer: Answered) -> tuple[float, float, str]:
         """Return the metric's score, NaN for routing, and what the program raised."""
         if answer.error:
             return 0.0, np.nan, answer.error
@@ -112,7 +112,7 @@ class Task:
 
 
 def evaluate_program(
-    task: Task, program: dspy.Module, questions: Sequence[LabelledQuestion], progress: Advance = lambda done, of: None
+    task: Task, program: dspy.Module, questions: Sequence[Question], progress: Advance = lambda done, of: None
 ) -> Evaluation:
     """Ask a program and grade the answers."""
     replay = task.replay(program.deepcopy())

@@ -11,7 +11,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from optimize.compiler.record import Entry, Record, open_record
-from optimize.compiler.replay import Replay
+from optimize.compiler.runs.replay import Replay
 from optimize.compiler.study import Caps, Spending
 from optimize.evaluation.evaluate import Asking, Evaluation, Grader, evaluate_side_by_side
 from optimize.labelled.dataset import LabelledQuestion

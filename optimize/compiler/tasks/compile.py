@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import dspy
 import orjson
@@ -19,19 +19,27 @@ from optimize.compiler.compile import choose, open_session, search_settings, tak
 from optimize.compiler.plan import SEARCHED, begin_study, lead_study
 from optimize.compiler.publish import Publisher, compare_grades
 from optimize.compiler.record import Entry, digest_json
+from optimize.compiler.runs.module_runs import Answered
 from optimize.compiler.scoring import Scoring, split_topics
 from optimize.compiler.search import Search, Session, Watch
 from optimize.compiler.study import Caps, Note, Share, Spending, Study
+from optimize.compiler.tasks.examples import Metric, score_prediction
+from optimize.compiler.tasks.optimizers import RAGC, require_optimizer, run_optimizer
+from optimize.compiler.tasks.task import (
+    Task,
+    asking,
+    check_program,
+    evaluate_program,
+    open_project,
+    open_task,
+    plain_outputs,
+)
+from optimize.compiler.tasks.thresholds import fit_decisions, widen_weights
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import evaluate_side_by_side
 from optimize.evaluation.outcome import BALANCED, CompileOutcome
-from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.dataset import Question
 from optimize.labelled.split import sample_stratified
-from optimize.programs.examples import Metric, score_prediction
-from optimize.programs.optimizers import RAGC, require_optimizer, run_optimizer
-from optimize.programs.recording import Answered
-from optimize.programs.task import Task, asking, check_program, evaluate_program, open_project, open_task, plain_outputs
-from optimize.programs.thresholds import fit_decisions, widen_weights
 from program.errors import BudgetError, BudgetStop, DataError
 from program.loop.policy import apply_setting, find_dimensions, read_setting
 from program.models.embedded.decider import LocalDecider
@@ -129,7 +137,7 @@ def compile_program(
             seconds=spending.seconds,
             looks=looks,
             stopped_by=spending.tripped,
-            replayed=all(cast(Any, arm.replay).replays for arm in search.scoring.arms) if search else True,
+            replayed=all(arm.replay.replays for arm in search.scoring.arms) if search else True,
             broken={**(search.scoring.broken if search else {}), **dict.fromkeys(after.failed, "in the test")},
         )
         made = done.describe_origin(current.key, seed, optimizer)
@@ -227,7 +235,7 @@ def _plan(session: Session, task: Task, study: Study) -> CandidateSets:
     return candidates
 
 
-Runs = Sequence[tuple[LabelledQuestion, Answered]]
+Runs = Sequence[tuple[Question, Answered]]
 
 
 def label_demonstrations(task: Task, name: str, predictor: dspy.Predict, runs: Runs) -> list[Demonstration]:

@@ -110,8 +110,8 @@ class _Decision:
         rows = []
         for arm in scoring.arms:
             apply_setting(arm.replay.program, setting)
-            for answer in arm.replay.answer_all([question.question for question in arm.questions]):
-                met = (found for *at, found in answer.path if at == [self.predictor, self.output])
+            for decided in arm.replay.decide_all([question.question for question in arm.questions]):
+                met = (one.chances for one in decided if one[:2] == (self.predictor, self.output))
                 rows.append(self._share(next(met, None)))
         return np.clip(rows, RAREST, 1.0)
 
@@ -137,12 +137,11 @@ class _Decision:
         values = np.exp(by) if self.parameters[0].log else self.parameters[0].low - LEAST + expit(-by)
         return {d.name: float(np.clip(v, d.low, d.high)) for d, v in zip(self.parameters, values, strict=True)}
 
-    def _share(self, found: Mapping[str, Any] | None) -> list[float]:
-        if found is None:
+    def _share(self, p: float | Mapping[Any, float] | None) -> list[float]:
+        if p is None:
             return [1 / len(self.forced)] * len(self.forced)
-        if "noul" in found:
-            return [1 - found["noul"], found["noul"]]
-        p = found["probabilities"]
+        if isinstance(p, float):
+            return [1 - p, p]
         if self.parameters[0].log:
             named = [d.name.partition("=")[2] for d in self.parameters]
             return [sum(share for option, share in p.items() if option not in named), *(p[one] for one in named)]
