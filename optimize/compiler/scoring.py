@@ -25,9 +25,7 @@ from program.knowledge.index.build import Advance
 from program.knowledge.library import Library
 from program.loop.policy import Dimension, ProgramParameters, Setting, apply_setting
 from program.settings import UtilitySettings
-from program.signatures import BASE_PREFIX
 
-ROUTE = "classifier.route"
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
 DOUBT = 0.1  # chance at most with which a gain survives the folds where there is none; the test is asked, too
@@ -60,6 +58,11 @@ class Scores(NamedTuple):
     def price_calls(self, price: float, own: float) -> Floats:
         """Return the utilities if a call cost `price` instead of the project's `own`."""
         return self.utility + (own - price) * self.calls
+
+    @property
+    def merit(self) -> Floats:
+        """Utility of each question, and the credit for routing; 0 where neither is known."""
+        return np.nan_to_num(self.utility) + ROUTING_CREDIT * np.nan_to_num(self.routing)
 
     @property
     def worth(self) -> float:
@@ -242,8 +245,6 @@ def sweep_knobs(
     with contextlib.suppress(BudgetStop):
         for done, dimension in enumerate(space):
             progress(done, len(space))
-            if dimension.name.startswith(f"{ROUTE}:{BASE_PREFIX}"):
-                continue  # its labels say all that there is to say of it
             values, table, matters = _score_values(scoring, dimension, setting)
             if matters:
                 effective.append(dimension.name)

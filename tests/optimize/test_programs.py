@@ -325,16 +325,17 @@ def test_a_language_model_is_asked_once_for_each_content_and_never_past_a_cap(de
     engine = Engine()
     metric = lambda example, prediction, trace=None: prediction.team == example.team  # noqa: E731
     options = {"data": "tickets.jsonl", "metric": metric, "name": "writer", "trials": 4}
+    with pytest.raises(BudgetError, match="is not known"):
+        compile_program(make_writer(engine), **options, max_usd=1.0)
+    with pytest.raises(BudgetError, match="cap on calls"):
+        compile_program(make_writer(engine), **options, max_calls=2)
+    assert (paid := engine.calls) <= 2
     done = compile_program(make_writer(engine), **options)
     assert done.after.measure("utility").value > done.before.measure("utility").value
     assert done.replayed
-    assert engine.calls == done.calls
-    capped = Engine()
-    with pytest.raises(BudgetError, match="cap on calls"):
-        compile_program(make_writer(capped), **options, max_calls=2)
-    assert capped.calls <= 2
-    with pytest.raises(BudgetError, match="is not known"):
-        compile_program(make_writer(capped), **options, max_usd=1.0)
+    assert engine.calls == paid + done.calls
+    again = compile_program(make_writer(engine), **options)
+    assert (again.calls, engine.calls) == (0, paid + done.calls)
 
 
 def test_a_study_that_was_cut_short_goes_on(desk):

@@ -23,7 +23,16 @@ from optimize.compiler.study import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import RagcError
-from program.loop.decisions import ask_client, clients_of, decode, is_decision, is_direct, is_embedded, to_prompt_inputs
+from program.loop.decisions import (
+    ask_client,
+    clients_of,
+    decode,
+    is_decision,
+    is_direct,
+    is_embedded,
+    is_undecided,
+    to_prompt_inputs,
+)
 from program.loop.evidence import Pool
 from program.loop.metering import count_second_drafts
 from program.loop.rag import AgenticRAG
@@ -127,6 +136,7 @@ class Replay:
                 for ask, reply in asked
                 if ask.predictor in self._deciders
                 for output, one in reply.items()
+                if not is_undecided(one)
             ]
             for _, asked in self.trace_all(questions)
         ]
