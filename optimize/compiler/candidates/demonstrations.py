@@ -18,14 +18,14 @@ from optimize.evaluation.grades import Correctness, judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer
-from program.loop.decisions import Decision, all_clients_of, clients_of, is_decision, to_prompt_inputs
+from program.loop.decisions import all_clients_of, clients_of, is_decision, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
 from program.loop.grounding import state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import is_local
 from program.models.embedded.writer import fill_outputs
-from program.models.requests import to_jsonable
+from program.models.requests import Decision, to_jsonable
 from program.models.text import split_claims, split_pieces, split_sentences
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts

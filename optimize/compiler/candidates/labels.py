@@ -14,10 +14,11 @@ from optimize.compiler.candidates.demonstrations import Demonstration, learns_de
 from optimize.compiler.runs.replay import ReplayArm
 from optimize.compiler.study import Caps, Spending
 from program.errors import BudgetStop
-from program.loop.decisions import Decision, is_decision, is_undecided
+from program.loop.decisions import is_decision, is_undecided
 from program.loop.evidence import preview_pool
 from program.loop.policy import Setting, apply_setting
 from program.loop.state import Ask, Find
+from program.models.requests import Decision
 from program.signatures import BASE_PREFIX
 
 ROUTE = "classifier.route"

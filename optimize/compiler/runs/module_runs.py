@@ -26,11 +26,11 @@ from optimize.compiler.runs.recorded_lm import RecordedLM, paid
 from optimize.compiler.runs.runner import Decided
 from optimize.compiler.study import Spending
 from program.answer import Usage
-from program.loop.decisions import decode, is_direct, is_embedded
+from program.loop.decisions import is_direct, is_embedded
 from program.loop.policy import Knob
 from program.models.language.provider import listed_price
 from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
-from program.models.requests import DecisionClient, RequestCache, order_levels, to_jsonable
+from program.models.requests import DecisionClient, RequestCache, decode_output, order_levels, to_jsonable
 
 PARALLEL_RUNS = 8  # examples under way at once where a language model is asked
 CHECKED = 3  # examples that are run twice to see whether a program can be replayed
@@ -128,7 +128,7 @@ class ModuleRuns:
 
     def _decode(self, step: Decided) -> Any:
         """Return what a decision comes to under the predictor's thresholds now."""
-        found = decode({step.output: step.chances}, self._predictors[step.predictor].fields)[step.output]
+        found = decode_output(step.chances, self._predictors[step.predictor].fields.get(step.output, {}))
         return found.value if found.level is None else found.level
 
     def _run_all(self, texts: Sequence[str]) -> list[Answered]:

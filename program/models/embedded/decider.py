@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from program.errors import IntegrityError
 from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
-from program.models.embedded.encoder import Embedder, keep_last
+from program.models.embedded.encoder import Embedder
 from program.models.embedded.features import Case, Vector, read_case
 from program.models.embedded.heads import EVIDENCE_SETS, READ_SETS, TEXT_SETS, Head, fit_decision
 from program.models.embedded.reader import READER, Reader
 from program.models.requests import DecisionClient
+from program.storage import keep_last
 
 HEADS_KEPT = 512
 SETS_KEPT = 16
