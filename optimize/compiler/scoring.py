@@ -67,8 +67,14 @@ class Scores(NamedTuple):
     @property
     def worth(self) -> float:
         """Mean utility, and the credit for the share routed right."""
-        routed = self.routing[np.isfinite(self.routing)]
-        return float(np.nanmean(self.utility) + ROUTING_CREDIT * (routed.mean() if len(routed) else 0.0))
+        return float(np.nanmean(self.credited))
+
+    @property
+    def credited(self) -> Floats:
+        """Each question's utility, with the credit where it was routed right; its mean is `worth`."""
+        known = np.isfinite(self.routing)
+        share = ROUTING_CREDIT * len(known) / max(known.sum(), 1)
+        return np.asarray(self.utility + share * np.where(known, self.routing, 0.0))
 
     @property
     def mean_calls(self) -> float:
@@ -212,14 +218,14 @@ def best_row(table: Floats) -> int:
     return int(np.argmax(np.round(np.nanmean(table, axis=1), 12)))
 
 
-def survives(gains: Floats, topics: Sequence[str]) -> bool:
+def survives(gains: Floats, topics: Sequence[str], doubt: float = DOUBT) -> bool:
     """Return True where the lower limit of a mean gain is above 0, on several topics.
 
-    The limit is one-sided, at 90 %, or at 95 % on fewer than MIN_UNITS topics.
+    The limit is one-sided, at 1 - `doubt`, or at 95 % on fewer than MIN_UNITS topics.
     """
     known = np.isfinite(gains)
     groups = [topic for topic, there in zip(topics, known, strict=True) if there]
-    alpha = DOUBT if len(set(groups)) >= MIN_UNITS else ALPHA
+    alpha = doubt if len(set(groups)) >= MIN_UNITS else ALPHA
     return len(set(groups)) > 1 and one_sided_limits(gains[known].tolist(), groups, alpha)[0] > 0
 
 

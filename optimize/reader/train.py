@@ -30,6 +30,7 @@ from transformers.trainer_utils import set_seed
 
 from optimize.reader import network
 from optimize.reader.examples import DataFile, ReadingExample, draw_groups, find_negatives, measure_reader
+from optimize.reader.statement import fit_prior
 from program.errors import ModelError, StudyError
 from program.models.embedded.encoder import MINILM, MINILM_SHA256, Embedder
 from program.models.embedded.reader import CARD, PAIR_TOKENS, SPAN_TOKENS, STRIDE, Reader
@@ -90,6 +91,8 @@ def make_reader(
     write_whole(out / CARD, orjson.dumps(card))  # a reader is not opened without
     for file, one in zip(held_out, card["held_out"], strict=True):
         one["figures"] = {"questions": one["questions"], **measure_reader(Reader(out), file.examples)}
+    if held_out:
+        card["statement"] = fit_prior(Reader(out), [file.examples for file in held_out], Embedder(MINILM))
     write_whole(out / "README.md", render_card(card).encode())
     write_whole(out / CARD, orjson.dumps(card, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     advance(1, 1)  # whoever pressed Ctrl-C meanwhile finds a training to go on with
