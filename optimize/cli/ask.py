@@ -156,11 +156,12 @@ def run_eval(
         )
     if program:
         from optimize.compiler.tasks.examples import import_task
-        from optimize.compiler.tasks.module import evaluate_version
+        from optimize.compiler.tasks.module import evaluate_version, open_version
 
         task = import_task(program, questions, metric, "--questions FILE")
         with show.show_progress("asking", json) as advance:
-            found, looks = evaluate_version(target, *task, split, artifacts, advance)
+            opened = open_version(target, *task, artifacts)
+            found, looks = evaluate_version(opened, target, split, advance)
         _print_evaluation(f"{target} on {split}", target, split, [found], looks, json)
         return
     from optimize.compiler.runs.eval_recording import evaluate_by_record

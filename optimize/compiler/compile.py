@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from optimize.compiler.candidates.screening import CandidateSets
 from optimize.compiler.choice import OperatingPoints, Validation, choose_points
-from optimize.compiler.publish import Found, Publisher, Searched, Tested, seal
+from optimize.compiler.publish import Found, Publisher, Tested, seal
 from optimize.compiler.record import Entry, digest_json, open_record
 from optimize.compiler.runs.runner import AnyArm, Arm
 from optimize.compiler.scoring import Scoring, limit_to_reach, split_topics
@@ -258,7 +258,7 @@ def search_task(session: Session, task: Task, study: Study, stages: Collection[s
     points = choose(session, search, validation, plan.firsts[0])
     points = points if task.has_points else points.only_balanced()
     apply_setting(final, points.points[BALANCED])
-    return Found(task, final, points, Searched(plan, search, validation))
+    return Found(task, final, points, plan, search, validation)
 
 
 def learn(optimizer: str, session: Session, task: ModuleTask, study: Study) -> Found:

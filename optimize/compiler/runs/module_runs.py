@@ -79,6 +79,9 @@ class ModuleRuns:
         for name, predictor in self._predictors.items():
             predictor.forward = partial(self._forward, name, predictor)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleRuns:
+        return self  # what a module such as `BestOfN` copies of its parts is recorded with them
+
     def answer_all(self, texts: Sequence[str]) -> list[Answered]:
         """Return the answers to examples, each named by its inputs, in order.
 

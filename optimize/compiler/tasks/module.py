@@ -300,39 +300,25 @@ def open_version(
 
 
 def evaluate_version(
-    ref: str,
-    make: factory.Factory,
-    data: Path,
-    metric: Metric,
-    split: str = "test",
-    artifacts: Path | str | None = None,
-    progress: Advance = lambda done, of: None,
+    task: ModuleTask, ref: str, split: str = "test", progress: Advance = lambda done, of: None
 ) -> tuple[Evaluation, int]:
     """Measure a version on a split; return also how often that was looked at."""
-    task = open_version(ref, make, data, metric, artifacts)
-    before = find_previous_splits(read_ancestors(ref, artifacts))
+    project = task.project
+    before = find_previous_splits(read_ancestors(ref, project.artifacts))
     splits = [before.get(question_digest(one.question)) for one in task.examples]
     wanted = {None, "test"} if split == "test" else {split}  # what no version learnt from is as good as test
     asked = [one for one, own in zip(task.examples, splits, strict=True) if own in wanted]
-    project = task.project
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
     with task.asking(Spending()):
         return task.evaluate(task.base, asked, progress), looks
 
 
 def compare_anew(
-    refs: Sequence[str],
-    make: factory.Factory,
-    data: Path,
-    metric: Metric,
-    repeats: int = 1,
-    artifacts: Path | str | None = None,
-    progress: Advance = lambda done, of: None,
+    tasks: Sequence[ModuleTask], repeats: int = 1, progress: Advance = lambda done, of: None
 ) -> list[list[dict[str, Any]]]:
     """Return the rows of each version of a program on every example of a file."""
-    tasks = [open_version(ref, make, data, metric, artifacts) for ref in refs]
     first = tasks[0]
+    by_inputs = {one.question: one.example for one in first.examples}
     with first.asking(Spending()):
-        by_inputs = {one.question: one.example for one in first.examples}
         arms = [(first.grade, lambda text, of=task.base: run_example(of, by_inputs[text])) for task in tasks]
         return score_side_by_side(arms, first.examples, repeats, progress)
