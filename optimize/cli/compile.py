@@ -44,7 +44,7 @@ def run_compile(
         Option(
             min=1,
             max=MOST_TRIALS,
-            help="Settings proposed, besides the 11 that every search begins with; resumed: in all. Unless given, as"
+            help="Settings proposed, besides the 9 that every search begins with; resumed: in all. Unless given, as"
             " many as train has questions: 20 to 60, or to 250 where no language model is asked.",
         ),
     ] = None,
