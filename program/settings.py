@@ -303,7 +303,7 @@ class UtilitySettings(TomlTable):
 
     @property
     def least_chance(self) -> float:
-        """The probability of being right from which an answer is worth more than a refusal."""
+        """The chance of being right from which an answer is worth more than none."""
         return min(max((self.missed - self.wrong) / (self.correct - self.wrong), 0.02), 0.98)
 
     @model_validator(mode="after")

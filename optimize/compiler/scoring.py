@@ -71,7 +71,7 @@ class Scores(NamedTuple):
 
     @property
     def credited(self) -> Floats:
-        """Each question's utility, with the credit where it was routed right; its mean is `worth`."""
+        """Each question's utility, with credit for a right route; the mean is `worth`."""
         known = np.isfinite(self.routing)
         share = ROUTING_CREDIT * len(known) / max(known.sum(), 1)
         return np.asarray(self.utility + share * np.where(known, self.routing, 0.0))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
+from program.loop.decide import weigh_rivals
 from program.loop.decisions import read_chances
 from program.loop.evidence import ALIKE, measure_dispute, order_conflict, rank_source, speak_of_one_time
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
@@ -35,7 +35,6 @@ FOUND_NOTHING = "I could not find {} in the knowledge I have."
 OTHERWISE = "another source says otherwise"
 NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE} \[\d+\])*\)")
 """What stands behind the mark of a source that replaced or overruled another."""
-LEAST_DOUBT = 1e-6  # that a piece states what is asked
 BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
 LINKS_REMOVED = "links removed: "
 """How the path begins that names the hosts whose addresses an answer does not show."""
@@ -416,11 +415,7 @@ def _replaces_fact(state: State, claim: Claim, passage: Passage) -> bool:
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
-    """Return every piece of the passages that each look-up found, the most probable first.
-
-    With p the probability that a piece states what is asked and o = p / (1 - p) its odds, it is o / (1 + the sum of all
-    odds) where at most one piece of a look-up is right. `rivalry` weighs that against p, on the scale of logarithms.
-    """
+    """Return every piece of the passages that each look-up found, the most probable first."""
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asked = [
         (look_up, query, passage, piece)
@@ -433,15 +428,12 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     replies = yield [
         Ask(STATES, {"question": query, "passage": passage, "sentence": one.text}) for _, query, passage, one in asked
     ]
-    threshold, share = state.program.threshold(STATES, "states"), state.tuning.rivalry
-    odds = [reply["states"].probability / max(1 - reply["states"].probability, LEAST_DOUBT) for reply in replies]
-    total: Counter[int] = Counter()
-    for (look_up, *_), own in zip(asked, odds, strict=True):
-        total[look_up] += own
-    found = []
-    for (look_up, _, passage, one), own in zip(asked, odds, strict=True):
-        chance = own / (1 + own) ** (1 - share) / (1 + total[look_up]) ** share
-        found.append(_Quote(look_up, places[passage.id], passage, one, chance, chance >= threshold))
+    alone, threshold = [reply["states"].probability for reply in replies], state.program.threshold(STATES, "states")
+    chances = weigh_rivals(alone, [look_up for look_up, *_ in asked], state.tuning.rivalry)
+    found = [
+        _Quote(look_up, places[passage.id], passage, piece, chance, chance >= threshold)
+        for (look_up, _, passage, piece), chance in zip(asked, chances, strict=True)
+    ]
     return sorted(found, key=lambda quote: -quote.probability)
 
 

@@ -67,7 +67,7 @@ class Case:
 
     @cached_property
     def cells(self) -> tuple[EvidenceText, ...]:
-        """The cells of the text that the quoted piece is from, if it is a cell, each as a text of its own."""
+        """Each cell of the table that the quoted piece is a cell of, as a text."""
         if self.quoted is None:
             return ()
         n, at = self.quoted
