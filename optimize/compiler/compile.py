@@ -371,13 +371,7 @@ def choose(session: Session, search: Search, validation: Validation, as_it_is: S
         session.live.done = done
         session.tell()
 
-    return choose_points(
-        validation,
-        stages=leaders,
-        finalists=finalists,
-        as_it_is=as_it_is,
-        progress=scored,
-    )
+    return choose_points(validation, stages=leaders, finalists=finalists, as_it_is=as_it_is, progress=scored)
 
 
 def test(session: Session, found: Found, study: Study) -> Tested:

@@ -218,21 +218,14 @@ def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer
         task.contents(task.complete(session, found.final, points)),
         done.describe_origin(study.key, task.seed),
     )
-    reference = publisher.find_sealed(study.key) or publisher.publish(
-        contents, after, points.seal(), origin, tested.plain, page
-    )
+    sealed = contents, after, points.seal(), origin, tested.plain, page
+    reference = publisher.find_sealed(study.key) or publisher.publish(*sealed)
     study.note(Note.FINISHED, reference)
     return replace(done, reference=reference)
 
 
 def _describe_search(
-    session: Session,
-    done: Compiled,
-    study: Study,
-    task: Task,
-    plan: SearchPlan,
-    search: Search,
-    validation: Validation,
+    session: Session, done: Compiled, study: Study, task: Task, plan: SearchPlan, search: Search, validation: Validation
 ) -> Compiled:
     """Return a compile with what its search came to."""
     trials = len(search.trials())

@@ -87,11 +87,7 @@ class ModuleTask(Task):
         """Return the program as it begins, and the name of the metric."""
         state = factory.export_module(self.base, [], self.embedded)[STATE]
         metric = getattr(self.metric, "__qualname__", repr(self.metric))
-        return {
-            **factory.describe_module(self.base, self.undecided),
-            "start": digest_of(state),
-            "metric": metric,
-        }
+        return {**factory.describe_module(self.base, self.undecided), "start": digest_of(state), "metric": metric}
 
     @contextmanager
     def asking(self, spending: Spending) -> Iterator[None]:
@@ -249,12 +245,7 @@ class ModuleTask(Task):
 
 
 def open_module_task(
-    project: Project,
-    make: factory.Factory,
-    data: Path | str,
-    metric: Metric,
-    seed: int = 0,
-    origin: str = "",
+    project: Project, make: factory.Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
 ) -> ModuleTask:
     """Return the program made, with an origin's state, and its examples divided."""
     ancestors = read_ancestors(origin, project.artifacts) if origin else []
