@@ -322,7 +322,7 @@ def make_arms(session: Session, task: Task) -> list[AnyArm]:
 
 def open_search(study: Study, task: Task, plan: SearchPlan, worker: int = 0) -> Search:
     """Return the search of what a plan says."""
-    scoring, space = Scoring(plan.arms, task.score), task.list_parameters(plan.arms[0].replay.program)
+    scoring, space = Scoring(plan.arms, task.search_grader), task.list_parameters(plan.arms[0].replay.program)
     return Search(study, scoring, plan.firsts, task.price, task.seed, worker, space)
 
 

@@ -20,7 +20,7 @@ from program.models.embedded.encoder import Embedder
 from program.models.embedded.features import BLOCKS, Case, EvidenceText, FeatureSpace
 from program.models.embedded.heads import FAR, Head, fit_statement
 from program.models.embedded.reader import Reader
-from program.models.text import split_pieces
+from program.text.pieces import split_pieces
 
 FOUND = 8  # passages of a question
 MOST = 300  # questions of a file

@@ -14,21 +14,19 @@ from program.loop.decisions import read_chances
 from program.loop.evidence import ALIKE, measure_dispute, order_conflict, rank_source, speak_of_one_time
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, list_hosts, remove_links
-from program.models.text import (
+from program.passage import TITLE_STEP, Passage, document_of
+from program.signatures import CitedClaim, Statement
+from program.text.facts import holds, holds_phrase, is_echo
+from program.text.pieces import (
     Claim,
     MarkNumbering,
     Piece,
     drop_unknown_marks,
-    holds_phrase,
-    is_echo,
     quote_shortly,
     split_claims,
     split_pieces,
     split_sentences,
-    states_claim,
 )
-from program.passage import TITLE_STEP, Passage, document_of
-from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 FOUND_NOTHING = "I could not find {} in the knowledge I have."
@@ -230,7 +228,7 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
             chosen[at] = quote if conflict.followed is quote.passage else chosen[at]
             continue
         texts = [one.piece.text for one in (*said, *chosen)]
-        new = quote.piece.text not in texts and not states_claim(texts, quote.piece.text, state.tuning.stated_above)
+        new = quote.piece.text not in texts and not holds("\n".join(texts), quote.piece.text, state.tuning.stated_above)
         if new and len(chosen) < state.tuning.sentences:
             chosen.append(quote)
     return chosen
@@ -325,13 +323,13 @@ def trace_claims(answer: str, passages: Sequence[Passage], least: float) -> list
     traced = []
     for claim in split_claims(answer):
         cited = [n for n in claim.cites if 0 < n <= len(texts)]
-        if cited and states_claim([texts[n - 1] for n in cited], claim.bare, least):
+        if cited and holds("\n".join(texts[n - 1] for n in cited), claim.bare, least):
             traced.append(claim)
             continue
         for said in split_sentences(claim.bare):
             ended = bool(claim.cites) or _ENDED.search(said) is not None
             asked = (n for n in [*cited, *range(1, len(texts) + 1)] if ended or holds_phrase(texts[n - 1], said))
-            n = next((n for n in asked if states_claim([texts[n - 1]], said, least)), 0)
+            n = next((n for n in asked if holds(texts[n - 1], said, least)), 0)
             traced.append(Claim(f"{said.rstrip(' .;:,')} [{n}]." if n else said, (n,) if n else ()))
     return traced
 
@@ -411,7 +409,7 @@ def _replaces_fact(state: State, claim: Claim, passage: Passage) -> bool:
     """Tell whether a passage's document replaced one, found too, that lacks a number or a name of the claim."""
     document = document_of(passage)
     replaced = [_text_of(one) for pool in state.pools.values() for one in pool if one.superseded_by == document]
-    return bool(replaced) and not states_claim(replaced, claim.bare, 0.0)
+    return bool(replaced) and not holds("\n".join(replaced), claim.bare)
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import Reader, Reading
-from program.models.text import split_pieces, split_sentences
+from program.text.pieces import split_pieces, split_sentences
 
 Vector = NDArray[np.float32]
 BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options")
