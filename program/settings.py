@@ -320,7 +320,7 @@ class UtilitySettings(TomlTable):
     usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     """The cost of a US dollar spent."""
     padding: Annotated[float, Field(ge=0, le=1)] = 0.625
-    """The cost of an answer of which no sentence states a labelled fact; of half of them, half as much.
+    """The share of a right answer's worth that it loses to sentences without a labelled fact: all of it if all were so.
 
     At .625 five sentences of which one is right are worth half of that one alone.
     """
@@ -333,8 +333,8 @@ class UtilitySettings(TomlTable):
     @model_validator(mode="after")
     def _check_order(self) -> UtilitySettings:
         for name, value, what in (("wrong", self.wrong, "a wrong one"), ("missed", self.missed, "a needless refusal")):
-            if self.correct - self.padding <= value:
-                least = f"correct = {self.correct:g}, less padding = {self.padding:g}"
+            if self.correct * (1 - self.padding) <= value:
+                least = f"correct = {self.correct:g}, less its share padding = {self.padding:g}"
                 better = f"a correct answer ({least}) must be worth more than {what}"
                 raise ValueError(f"{better} ({name} = {value:g})")
         return self

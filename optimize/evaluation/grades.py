@@ -105,19 +105,17 @@ def score_utility(
     """Return what an answer is worth under the project's weights.
 
     Correct earns `correct`; wrong, or without one claim supported by what it cites, `wrong`; a partial answer its
-    share of the facts, a needless refusal `missed`. Each model call costs `call`, each US dollar `usd`; sentences that
-    state no fact cost their share of `padding`.
+    share of the facts, a needless refusal `missed`. What correct and partial answers earn loses the share `padding` of
+    the share of their sentences that state no fact. Each model call costs `call`, each US dollar `usd`.
     """
     if judged.wrong or supported == 0:
         worth = weights.wrong
-    elif judged.correct:
-        worth = weights.correct
-    elif outcome == Outcome.ANSWERED:
-        worth = weights.correct * judged.fact_share
+    elif judged.correct or outcome == Outcome.ANSWERED:
+        padded = 0.0 if judged.precision is None else 1 - judged.precision
+        worth = weights.correct * (1.0 if judged.correct else judged.fact_share) * (1 - weights.padding * padded)
     else:
         worth = weights.missed
-    padded = 0.0 if judged.precision is None else 1 - judged.precision
-    return worth - weights.padding * padded - weights.call * calls - weights.usd * usd
+    return worth - weights.call * calls - weights.usd * usd
 
 
 def grade_answer(

@@ -30,7 +30,7 @@ UNKNOWN = LabelledQuestion(id="u", question="In green?", outcome="abstain")
         (REFUND, "answered", "Within 30 days; five pounds is kept.", "correct", 1.0),
         (REFUND, "answered", "Within 30 days.", "partial", 0.5),
         (REFUND, "answered", "Within 30 days, once 14 days, for GBP 5.", "wrong", -1.0),
-        (REFUND, "answered", "Ask the help desk.", "wrong", -1.1),
+        (REFUND, "answered", "Ask the help desk.", "wrong", -1.0),
         (REFUND, "abstain", "I do not know.", "partial", -0.3),
         (REFUND, "clarify", "Which plan?", "partial", -0.3),
         (VAGUE, "clarify", "Which plan?", "correct", 1.0),
@@ -103,9 +103,9 @@ def test_an_answer_is_held_against_the_passages_it_cites(text, cited, retrieved,
         (REFUND, "Good question! Ask within 30 days. It costs GBP 5. That is all.", 0.5, 4, 0.95),
         (REFUND, "30 days, GBP 5. [1] (from 1 May 2026; another source says otherwise [2])", 1.0, 1, 1.0),
         (REFUND, "Within 30 days [1] (from 14 May 2026). It costs five pounds [2].", 1.0, 2, 1.0),
-        (REFUND.model_copy(update={"facts": ("2026",)}), "30 days [1] (from 1 May 2026).", 0.0, 1, -1.1),
-        (REFUND, "Within 30 days. The shop is open.", 0.5, 2, 0.45),
-        (REFUND, "Within 14 days. It costs GBP 5.", 0.5, 2, -1.05),
+        (REFUND.model_copy(update={"facts": ("2026",)}), "30 days [1] (from 1 May 2026).", 0.0, 1, -1.0),
+        (REFUND, "Within 30 days. The shop is open.", 0.5, 2, 0.475),
+        (REFUND, "Within 14 days. It costs GBP 5.", 0.5, 2, -1.0),
         (VAGUE, "It costs GBP 5. Always.", None, 2, -1.0),  # no answer was wanted
         (LabelledQuestion(id="h", question="Hello", route="direct"), "Hello. I help.", None, 2, 1.0),
     ],
@@ -114,6 +114,15 @@ def test_sentences_that_state_no_fact_cost_their_share(question, text, precision
     found = grade_answer(question, Answer(text=text, outcome=Outcome.ANSWERED), WEIGHTS)
     assert (found.metrics["answer_precision"], found.metrics["sentences"]) == (precision, sentences)
     assert found.utility == pytest.approx(worth)
+
+
+def test_five_sentences_of_which_one_is_right_are_worth_half_of_that_one_alone():
+    alone, padded = "Within 30 days, for GBP 5.", "Good day. Within 30 days, for GBP 5. We are open. Ask us. Goodbye."
+    worth = [
+        grade_answer(REFUND, Answer(text=text, outcome=Outcome.ANSWERED), UtilitySettings()).utility
+        for text in (alone, padded)
+    ]
+    assert worth == [1.0, pytest.approx(0.5)]
 
 
 def test_money_is_charged_at_the_rate_the_project_says():
