@@ -14,6 +14,7 @@ from optimize.compiler.choice import choose_points
 from optimize.compiler.compile import compile_program
 from optimize.compiler.scoring import Scores
 from optimize.registry.aliases import promote_version
+from optimize.registry.versions import publish_version
 from program import load, open_program
 from program.loop.policy import read_setting
 from program.serve.opening import open_latest
