@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from figures import ROOT, Figure, figure, run_benchmark
 
-from optimize.compiler.replay import Record, Replay
+from optimize.compiler.runs.replay import Record, Replay
 from optimize.evaluation.evaluate import Evaluation, Grader
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from optimize.labelled.split import split_questions

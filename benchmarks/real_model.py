@@ -25,7 +25,7 @@ from figures import ROOT, Figure, figure, find_datasets, show
 
 from optimize.compiler.candidates.layouts import gather_cases
 from optimize.compiler.record import Record
-from optimize.compiler.replay import Replay
+from optimize.compiler.runs.replay import Replay
 from optimize.evaluation.evaluate import Evaluation, Grader
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import LabelledQuestion, read_labelled

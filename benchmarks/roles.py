@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 
 from optimize.compiler.candidates.layouts import Case, gather_cases
 from optimize.compiler.record import Record
-from optimize.compiler.replay import Replay
+from optimize.compiler.runs.replay import Replay
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program.knowledge.project import Project
 from program.loop.decisions import is_undecided, read_chances

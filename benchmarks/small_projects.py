@@ -27,7 +27,7 @@ from machines import make_project
 
 from optimize.compiler.compile import compile_project
 from optimize.compiler.record import Record
-from optimize.compiler.replay import Replay
+from optimize.compiler.runs.replay import Replay
 from optimize.evaluation.evaluate import Grader
 from optimize.evaluation.stats import mean_interval
 from optimize.labelled.dataset import LabelledQuestion, read_labelled

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from optimize.compiler.compile import compile_program
     from optimize.compiler.compile import compile_project as compile
+    from optimize.compiler.publish import seal_program as seal
     from optimize.evaluation.comparison import compare_versions as compare
     from optimize.evaluation.evaluate import evaluate
     from optimize.metrics import graded
-    from optimize.programs.compile import compile_program
-    from optimize.programs.compile import seal_program as seal
 
 _HOME = {
     "compare": ("optimize.evaluation.comparison", "compare_versions"),
     "compile": ("optimize.compiler.compile", "compile_project"),
-    "compile_program": ("optimize.programs.compile", "compile_program"),
+    "compile_program": ("optimize.compiler.compile", "compile_program"),
     "evaluate": ("optimize.evaluation.evaluate", "evaluate"),
     "graded": ("optimize.metrics", "graded"),
-    "seal": ("optimize.programs.compile", "seal_program"),
+    "seal": ("optimize.compiler.publish", "seal_program"),
 }
 __all__ = ["compare", "compile", "compile_program", "evaluate", "graded", "seal"]
 

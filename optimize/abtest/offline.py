@@ -21,7 +21,7 @@ from optimize.evaluation.comparison import (
 )
 from optimize.evaluation.evaluate import Grader, Grading, evaluate_side_by_side
 from optimize.evaluation.stats import correct_holm
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
+from optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
 from optimize.labelled.split import warn_of_overlap
 from optimize.registry.versions import note_test_use
 from program.errors import DataError
@@ -133,7 +133,7 @@ def _name_arm(a: str, b: str, found: Comparison) -> ArmComparison:
 
 def score_anew(
     sides: Sequence[tuple[Grading, Callable[[str], Any]]],
-    questions: Sequence[LabelledQuestion],
+    questions: Sequence[Question],
     repeats: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[list[Row]]:

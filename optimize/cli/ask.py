@@ -153,14 +153,17 @@ def run_eval(
             "Those options do not go together.", "Give --record [--max-calls], or --replay, of a project's own program."
         )
     if program:
-        from optimize.programs.examples import import_task
-        from optimize.programs.task import evaluate_version
+        from optimize.compiler.tasks.examples import import_task
+        from optimize.compiler.tasks.module import evaluate_version, open_version
 
         task = import_task(program, questions, metric, "--questions FILE")
         with show.show_progress("asking") as advance:
-            found, looks = evaluate_version(target, *task, split, artifacts, advance)
+            opened = open_version(target, *task, artifacts)
+            found, looks = evaluate_version(opened, target, split, advance)
         _print_evaluation(f"{target} on {split}", target, split, [found], looks)
         return
+    from optimize.compiler.runs.eval_recording import evaluate_by_record
+    from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
     from optimize.registry.versions import note_test_use, read_ancestors
@@ -174,29 +177,13 @@ def run_eval(
         sealed = read_ancestors(target, artifacts) or read_ancestors(version, project.artifacts) if version else []
         labelled = _read_splits(project, split, find_previous_splits(sealed))
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in labelled])
-    sides = _evaluate_beside_plain(rag, labelled, project, record, replay, max_calls)
-    _print_evaluation(f"{version or f'{project.name} (uncompiled)'} on {split}", version, split, sides, looks)
-
-
-def _evaluate_beside_plain(
-    rag: AgenticRAG,
-    labelled: Sequence[LabelledQuestion],
-    project: Project,
-    record: Path | None,
-    replay: Path | None,
-    max_calls: int | None,
-) -> list[Evaluation]:
-    """Evaluate a program and plain RAG: by asking, by asking what `record` will hold, or by what `replay` holds."""
-    from optimize.compiler.recorded import evaluate_recording, evaluate_replayed
-    from optimize.evaluation.evaluate import evaluate
-
-    programs = [rag, rag.plain()]
     with show.show_progress("asking") as advance:
-        if record is not None:
-            return evaluate_recording(programs, labelled, project, record, max_calls, advance)
-        if replay is not None:
-            return evaluate_replayed(programs, labelled, project, replay, advance)
-        return [evaluate(one, labelled, project.settings.utility, advance) for one in programs]
+        programs = [rag, rag.plain()]
+        if record or replay:
+            sides = evaluate_by_record(programs, labelled, project, record, replay, max_calls, advance)
+        else:
+            sides = [evaluate(one, labelled, project.settings.utility, advance) for one in programs]
+    _print_evaluation(f"{version or f'{project.name} (uncompiled)'} on {split}", version, split, sides, looks)
 
 
 def _print_evaluation(title: str, version: str, split: str, sides: Sequence[Evaluation], looks: int) -> None:

@@ -123,7 +123,7 @@ def run_verify(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Check that a version is as sealed, and loads. Exit code 4 if not."""
-    from optimize.programs.examples import import_function
+    from optimize.compiler.tasks.examples import import_function
     from optimize.registry import versions as registry
 
     if bool(ref) == all_:

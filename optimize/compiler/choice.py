@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from optimize.compiler.replay import Arm
+from optimize.compiler.runs.runner import AnyArm
 from optimize.compiler.scoring import (
     LEAST_TOPICS,
     Scores,
@@ -62,6 +62,10 @@ class OperatingPoints:
     stages: Sequence[Mapping[str, Any]] = ()
     """Utility and calls on train and dev of the best setting of each stage of the search, and of `balanced`."""
 
+    def only_balanced(self) -> OperatingPoints:
+        """Return the choice where a version has no other point."""
+        return replace(self, points={BALANCED: self.points[BALANCED]}, frontier=())
+
     def seal(self) -> OperatingPoints:
         """Return the points without choices among candidates."""
         points = {name: without_choices(setting) for name, setting in self.points.items()}
@@ -77,7 +81,7 @@ class OperatingPoints:
 class Validation:
     """Scores of settings on train, each topic unseen, and then on dev; of its topics those that a cap reaches."""
 
-    def __init__(self, train: Scoring, dev: Arm, price: float) -> None:
+    def __init__(self, train: Scoring, dev: AnyArm, price: float) -> None:
         self.train = train
         self.price = price
         self._whole = dev

@@ -8,23 +8,21 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optimize.compiler.replay import Arm
+from optimize.compiler.runs.runner import AnyArm
 from optimize.evaluation.evaluate import Grading
 from optimize.evaluation.stats import ALPHA, one_sided_limits
-from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion
+from optimize.labelled.dataset import MIN_UNITS, Question
 from program.errors import BudgetStop
 from program.knowledge.index.build import Advance
 from program.loop.policy import Dimension, ProgramParameters, Setting, apply_setting
-from program.signatures import BASE_PREFIX
 
-ROUTE = "classifier.route"
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
 DOUBT = 0.1  # chance at most with which a gain survives the folds where there is none; the test is asked, too
@@ -35,6 +33,7 @@ PREVIEW, FEW = 3, 60
 """Every so manieth question is tried first, where there are more than FEW; without gain there a value is given up."""
 
 Floats = NDArray[np.float64]
+A = TypeVar("A", bound=AnyArm)
 
 
 class Scores(NamedTuple):
@@ -56,6 +55,11 @@ class Scores(NamedTuple):
     def price_calls(self, price: float, own: float) -> Floats:
         """Return the utilities if a call cost `price` instead of the project's `own`."""
         return self.utility + (own - price) * self.calls
+
+    @property
+    def merit(self) -> Floats:
+        """Utility of each question, and the credit for routing; 0 where neither is known."""
+        return np.nan_to_num(self.utility) + ROUTING_CREDIT * np.nan_to_num(self.routing)
 
     @property
     def worth(self) -> float:
@@ -83,7 +87,7 @@ class Scores(NamedTuple):
 class Scoring:
     """Settings scored on the questions of several arms, once each; `broken` says what could not be graded."""
 
-    def __init__(self, arms: Sequence[Arm], grade: Grading) -> None:
+    def __init__(self, arms: Sequence[AnyArm], grade: Grading) -> None:
         self.arms = arms
         self.questions = [question for arm in arms for question in arm.questions]
         self._arm_of = [at for at, arm in enumerate(arms) for _ in arm.questions]
@@ -105,11 +109,11 @@ class Scoring:
                     known[:, n] = *self._grade_answer(self.questions[n], answer), answer.usage.calls, answer.usage.usd
         return Scores(*known.copy())
 
-    def over(self, arms: Sequence[Arm]) -> Scoring:
+    def over(self, arms: Sequence[AnyArm]) -> Scoring:
         """Return the same scoring over other arms."""
         return Scoring(arms, self._grade)
 
-    def _grade_answer(self, question: LabelledQuestion, answer: Any) -> tuple[float, float]:
+    def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:
         """Return utility and routing, NaN when grading raises."""
         try:
             grade = self._grade(question, answer)
@@ -139,7 +143,7 @@ def split_topics(topics: Sequence[str], most: int = FOLDS) -> list[list[int]]:
     return [[n for n, topic in enumerate(topics) if topic in part] for part in parts]
 
 
-def group_topics(questions: Sequence[LabelledQuestion]) -> list[list[int]]:
+def group_topics(questions: Sequence[Question]) -> list[list[int]]:
     """Return the places of the questions of each topic."""
     topics: dict[str, list[int]] = defaultdict(list)
     for place, question in enumerate(questions):
@@ -147,7 +151,7 @@ def group_topics(questions: Sequence[LabelledQuestion]) -> list[list[int]]:
     return list(topics.values())
 
 
-def limit_to_reach(arms: Sequence[Arm], settings: Sequence[Setting], least: int = LEAST_TOPICS) -> list[Arm]:
+def limit_to_reach(arms: Sequence[A], settings: Sequence[Setting], least: int = LEAST_TOPICS) -> list[A]:
     """Return the arms with the topics on which a cap lets the settings be run.
 
     These are `least` at least. Better every setting on some of the questions than a few on all: their scores are
@@ -163,7 +167,7 @@ def limit_to_reach(arms: Sequence[Arm], settings: Sequence[Setting], least: int 
                 arm.replay.answer_all([question.question for question in questions])
             reached += 1
     kept = {q.id for _, questions in turns[: max(reached, least)] for q in questions}
-    limited = [Arm(arm.replay, [question for question in arm.questions if question.id in kept]) for arm in arms]
+    limited = [replace(arm, questions=[one for one in arm.questions if one.id in kept]) for arm in arms]
     return [arm for arm in limited if arm.questions]
 
 
@@ -217,8 +221,6 @@ def sweep_knobs(
     with contextlib.suppress(BudgetStop):
         for done, dimension in enumerate(space):
             progress(done, len(space))
-            if dimension.name.startswith(f"{ROUTE}:{BASE_PREFIX}"):
-                continue  # its labels say all that there is to say of it
             values, table, matters = _score_values(scoring, dimension, setting)
             if matters:
                 effective.append(dimension.name)

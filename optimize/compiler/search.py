@@ -21,7 +21,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState
 
 from optimize.compiler.record import Record
-from optimize.compiler.replay import Replay
+from optimize.compiler.runs.replay import Replay
 from optimize.compiler.scoring import Scores, Scoring, setting_key
 from optimize.compiler.study import KEPT_EVERY, OBJECTIVES, Caps, Spending, Study
 from program.loop.policy import Dimension, Setting, find_dimensions

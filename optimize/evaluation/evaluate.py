@@ -11,7 +11,7 @@ import numpy as np
 
 from optimize.evaluation.grades import DIGITS, METRICS, PROPORTIONS, RANGES, Grade, grade_answer, score_support
 from optimize.evaluation.stats import ANY, Interval, format_estimate, mean_interval
-from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.dataset import LabelledQuestion, Question
 from optimize.labelled.split import order_stratified
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import Advance
@@ -89,13 +89,13 @@ def evaluate(
     return evaluate_side_by_side([arm], questions, progress, together=1)[0]
 
 
-Grading = Callable[[LabelledQuestion, Any], Grade]
+Grading = Callable[[Any, Any], Grade]
 Asking = Callable[[Sequence[str]], Sequence[Any]]
 
 
 def evaluate_side_by_side(
     arms: Sequence[tuple[Grading, Asking]],
-    questions: Sequence[LabelledQuestion],
+    questions: Sequence[Question],
     progress: Advance = lambda done, of: None,
     together: int = TOGETHER,
     order: Literal["stratified", "alternating"] = "stratified",

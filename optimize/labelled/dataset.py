@@ -40,15 +40,30 @@ Text = Annotated[str, AfterValidator(_refuse_blank)]
 Fact = Text | tuple[Text, ...]  # one spelling of a fact, or several of which any one will do
 
 
-class LabelledQuestion(BaseModel):
-    """One question and its labels; an empty field is a label nobody gave."""
+class Question(BaseModel):
+    """What a program is asked, and how it is grouped with others.
+
+    The inputs of an example are one as JSON; a labelled question of a project has its labels beside it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: Text  # a name that no other question of the file has
     question: Text  # the question as a user would ask it
     topic: str = ""  # a name shared by questions on the same documents; no topic is in two splits
+    tags: tuple[Text, ...] = ()  # kinds of question, for figures by kind
+    split: Split | None = None  # the part of the questions that this one belongs to
     outcome: Outcome | None = None  # how a program should respond
+
+    @property
+    def cluster(self) -> str:
+        """The unit that statistics take as independent: the topic, else the id."""
+        return self.topic or self.id
+
+
+class LabelledQuestion(Question):
+    """One question and its labels; an empty field is a label nobody gave."""
+
     route: Route | None = None  # how many look-ups the question takes: none, one or several
     sources: tuple[Text, ...] = ()
     """The knowledge bases that the answer needs; those of the evidence where a file gives none."""
@@ -59,8 +74,6 @@ class LabelledQuestion(BaseModel):
     not_facts: tuple[Text, ...] = ()  # what a correct answer does not state
     answer: str = ""  # a reference answer
     as_of: date | None = None  # the day on which the labels are right
-    tags: tuple[Text, ...] = ()  # kinds of question, for figures by kind
-    split: Split | None = None  # the part of the questions that this one belongs to
     sql: str = ""  # a SELECT whose result states the facts of a question on tables
     line: int = Field(default=0, exclude=True, repr=False)
     """The line of the file, from 1; 0 for a question from no file."""
@@ -83,11 +96,6 @@ class LabelledQuestion(BaseModel):
     def alternatives(self) -> tuple[tuple[str, ...], ...]:
         """The facts, each as the tuple of its spellings."""
         return tuple((fact,) if isinstance(fact, str) else fact for fact in self.facts)
-
-    @property
-    def cluster(self) -> str:
-        """The unit that statistics take as independent: the topic, else the id."""
-        return self.topic or self.id
 
 
 KEYS = tuple(name for name in LabelledQuestion.model_fields if name != "line")
@@ -144,7 +152,7 @@ def read_lines(path: str | Path) -> tuple[list[LabelledQuestion], list[DataFindi
     return questions, unread
 
 
-def digest_questions(questions: Sequence[LabelledQuestion]) -> str:
+def digest_questions(questions: Sequence[Question]) -> str:
     """Return the SHA-256 of the questions with all their labels, in hexadecimal."""
     rows = [question.model_dump(mode="json") for question in questions]
     return hashlib.sha256(orjson.dumps(rows, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -44,13 +44,13 @@ class Links(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def link_questions(questions: tuple[LabelledQuestion, ...], by_words: bool = True) -> Links:
-    """Return what links questions; their words only where asked for.
+def link_questions(questions: tuple[LabelledQuestion, ...]) -> Links:
+    """Return what links questions.
 
     Passages of evidence (an id with '#') bind unless only with them there are fewer groups than splits: a passage in
     two splits is better than a split without a question.
     """
-    near = tuple(_find_near(questions)) if by_words else ()
+    near = tuple(_find_near(questions))
     topics = _find_shared((question, f"the topic {question.topic!r}") for question in questions if question.topic)
     binding = (*topics, *(link for link in near if link.equal or not _differ_in_labels(link)))
     passages = tuple(_find_shared((q, f"the evidence {i!r}") for q in questions for i in q.evidence if "#" in i))

@@ -8,10 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from optimize.labelled.dataset import SPLITS, LabelledQuestion
+from optimize.labelled.dataset import SPLITS, LabelledQuestion, Question
 from optimize.labelled.leaks import link_questions
 from program.errors import DataError
 from program.serve.reference import Manifest
@@ -24,20 +25,27 @@ _SIZE_WEIGHT = 4.0  # the number of questions counts as much as four tags
 _PASSES = 10
 _DIGITS = 16
 
+Q = TypeVar("Q", bound=Question)
+
 
 def split_questions(
-    questions: Sequence[LabelledQuestion], seed: int = 0, before: Mapping[str, str] | None = None, by_words: bool = True
+    questions: Sequence[LabelledQuestion], seed: int = 0, before: Mapping[str, str] | None = None
 ) -> dict[str, list[LabelledQuestion]]:
+    """Divide labelled questions by what `leaks` binds together."""
+    return divide_groups(questions, link_questions(tuple(questions)).groups, seed, before)
+
+
+def divide_groups(
+    questions: Sequence[Q], groups: Sequence[Sequence[Q]], seed: int = 0, before: Mapping[str, str] | None = None
+) -> dict[str, list[Q]]:
     """Divide questions into train, dev and test, each in the order given.
 
     The split that a question had `before` (by its digest) counts most, then its own `split`. The others are divided as
-    SHARES say, tags and outcomes alike. Questions that `leaks` binds together come into one split, by their words only
-    where asked for. No split is empty when there are three groups to fill them. The order of the questions does not
-    matter.
+    SHARES say, tags and outcomes alike. A group comes into one split. No split is empty when there are three groups to
+    fill them. The order of the questions does not matter.
     """
     known = before or {}
     given = {q.id: known.get(question_digest(q.question), q.split) for q in questions}
-    groups = link_questions(tuple(questions), by_words).groups
     splits = [_find_commonest(given[q.id] for q in group) for group in groups]
     places = _place_groups(groups, splits, seed)
     where = {q.id: given[q.id] or SPLITS[place] for place, group in zip(places, groups, strict=True) for q in group}
@@ -49,7 +57,7 @@ def _find_commonest(splits: Iterable[str | None]) -> str | None:
     return min(counts, key=lambda split: (-counts[split], SPLITS.index(split)), default=None)
 
 
-def sample_stratified(questions: Sequence[LabelledQuestion], most: int) -> list[LabelledQuestion]:
+def sample_stratified(questions: Sequence[Q], most: int) -> list[Q]:
     """Return so many of the questions, of every topic and outcome its share."""
     if len(questions) <= most:
         return list(questions)
@@ -59,7 +67,7 @@ def sample_stratified(questions: Sequence[LabelledQuestion], most: int) -> list[
     return [question for n, question in enumerate(questions) if n in kept]
 
 
-def order_stratified(questions: Sequence[LabelledQuestion]) -> list[int]:
+def order_stratified(questions: Sequence[Question]) -> list[int]:
     """Return the places of questions, in an order that may be cut anywhere.
 
     The first of them, however many, hold of every topic and outcome about its share: the strata side by side are
@@ -70,11 +78,11 @@ def order_stratified(questions: Sequence[LabelledQuestion]) -> list[int]:
     return [places[n] for n in sorted(range(len(places)), key=lambda n: f"{n:0{width}b}"[::-1])]
 
 
-def _sort_by_stratum(questions: Sequence[LabelledQuestion]) -> list[int]:
+def _sort_by_stratum(questions: Sequence[Question]) -> list[int]:
     return sorted(range(len(questions)), key=lambda n: (questions[n].cluster, questions[n].outcome or "", n))
 
 
-def _place_groups(groups: Sequence[Sequence[LabelledQuestion]], splits: Sequence[str | None], seed: int) -> list[int]:
+def _place_groups(groups: Sequence[Sequence[Question]], splits: Sequence[str | None], seed: int) -> list[int]:
     """Return the index in SPLITS of each group, that of its split where it has one.
 
     The largest group comes first, each where it brings sizes, tags and outcomes nearest to SHARES; then each is placed
@@ -108,7 +116,7 @@ def _place_groups(groups: Sequence[Sequence[LabelledQuestion]], splits: Sequence
     return [int(split) for split in place]
 
 
-def _list_features(question: LabelledQuestion) -> list[str]:
+def _list_features(question: Question) -> list[str]:
     """Return what is to be spread evenly; nothing stands for the question itself."""
     outcome = [f"outcome {question.outcome}"] if question.outcome else []
     return ["", *outcome, *(f"tag {tag}" for tag in question.tags)]

@@ -7,7 +7,7 @@ import pytest
 
 from optimize.compiler import study
 from optimize.compiler.compile import join_study
-from optimize.compiler.replay import PARALLEL_CALLS
+from optimize.compiler.runs.replay import PARALLEL_CALLS
 from optimize.compiler.study import Share
 from program.knowledge.project import Project
 from tests.optimize.conftest import compile_

@@ -371,7 +371,7 @@ def test_doctor_tries_the_models_that_embed_and_rerank(own_shop):
     assert len(failed) == 2 and "nobody/knows-this-model" in failed[0] and "knows-that-one" in failed[1]
 
 
-COUNTED = ("making demonstrations", "choosing candidates", "sweeping one knob at a time", "choosing on dev")
+COUNTED = ("making demonstrations", "choosing candidates", "fitting thresholds and knobs", "choosing on dev")
 
 
 def test_each_stage_tells_how_far_it_is_and_never_goes_back(own_shop):

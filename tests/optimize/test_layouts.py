@@ -10,7 +10,7 @@ from optimize.compiler.candidates.demonstrations import Demonstration
 from optimize.compiler.candidates.layouts import LET_IN, ROUNDS, count_calls, gather_cases, race_layouts, screen_layouts
 from optimize.compiler.compile import compile_project
 from optimize.compiler.record import Record
-from optimize.compiler.replay import Replay
+from optimize.compiler.runs.replay import Replay
 from optimize.compiler.study import Caps, Spending
 from optimize.labelled.dataset import read_labelled
 from program import open_program

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import dspy
@@ -15,7 +16,8 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from optimize import compile_program, seal
 from optimize.cli.main import main
-from optimize.programs.recording import ModuleReplay
+from optimize.compiler.record import Record
+from optimize.compiler.runs.module_runs import ModuleRuns
 from program import RagcError, load
 from program.errors import BudgetError, DataError, IntegrityError, ModelError, SettingsError
 from program.loop.policy import Knob, apply_setting
@@ -213,7 +215,7 @@ def test_a_program_of_another_structure_is_refused_and_changed_code_is_told(desk
             "metric metric raised AttributeError",
         ),
         ("def metric(example, prediction, trace=None): return 'good'", "no number"),
-        ("def metric(example, prediction, trace=None): return 1 / (example.split != 'test')", "No example of test"),
+        ("def metric(example, prediction, trace=None): return 1 / (example.split != 'test')", "No question of test"),
         ("import nowhere_to_be_found", "no module nowhere_to_be_found"),
         ("make = 3", "not a function"),
     ],
@@ -327,16 +329,47 @@ def test_a_language_model_is_asked_once_for_each_content_and_never_past_a_cap(de
     engine = Engine()
     metric = lambda example, prediction, trace=None: prediction.team == example.team  # noqa: E731
     options = {"data": "tickets.jsonl", "metric": metric, "name": "writer", "trials": 4}
+    with pytest.raises(BudgetError, match="is not known"):
+        compile_program(make_writer(engine), **options, max_usd=1.0)
+    with pytest.raises(BudgetError, match="cap on calls"):
+        compile_program(make_writer(engine), **options, max_calls=2)
+    assert (paid := engine.calls) <= 2
     done = compile_program(make_writer(engine), **options)
     assert done.after.measure("utility").value > done.before.measure("utility").value
     assert done.replayed
-    assert engine.calls == done.calls
-    capped = Engine()
-    with pytest.raises(BudgetError, match="cap on calls"):
-        compile_program(make_writer(capped), **options, max_calls=4)
-    assert capped.calls <= 4
-    with pytest.raises(BudgetError, match="is not known"):
-        compile_program(make_writer(capped), **options, max_usd=1.0)
+    assert engine.calls == paid + done.calls
+    again = compile_program(make_writer(engine), **options)
+    assert (again.calls, engine.calls) == (0, paid + done.calls)
+
+
+class Numbered(Engine):
+    """Replies by how often it was asked."""
+
+    def complete(self, request):
+        return replace(
+            super().complete(request), message=Message.assistant([TextPart(f"[[ ## team ## ]]\n{self.calls}")])
+        )
+
+
+class Best(dspy.Module):
+    """Takes the second of three replies to the same words."""
+
+    def __init__(self):
+        super().__init__()
+        reward = lambda inputs, said: float(said.team == "2")  # noqa: E731
+        self.best = dspy.BestOfN(dspy.Predict("ticket -> team: str"), N=3, reward_fn=reward, threshold=1.0)
+
+    def forward(self, ticket):
+        return self.best(ticket=ticket)
+
+
+def test_replies_to_the_same_words_are_recorded_one_by_one_and_for_another_process(tmp_path):
+    examples = {"a": dspy.Example(ticket="a").with_inputs("ticket")}
+    for wanted in (2, 0):
+        engine, program = Numbered(), Best()
+        program.set_lm(dspy.LM("scripted/model", engine=engine, cache=False, temperature=1.0))
+        (answer,) = ModuleRuns(program, examples, Record(tmp_path / "record.sqlite")).answer_all(["a"])
+        assert (answer.prediction.team, engine.calls) == ("2", wanted)
 
 
 def test_a_study_that_was_cut_short_goes_on(desk):
@@ -390,7 +423,7 @@ def test_a_threshold_is_tried_by_arithmetic_where_a_program_does_the_same_twice(
     program = Doubting(luck)
     program.decide.signature = program.decide.signature.with_updated_fields("sure", desc="whether it is sure")
     program.decide.lm = Chances()
-    replay = ModuleReplay(program, examples)
+    replay = ModuleRuns(program, examples)
     said = {}
     for threshold in (0.5, 0.3, 0.9, 0.55, 0.35, 0.85):
         apply_setting(program, {"decide:sure": threshold})

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from optimize.compiler.record import TABLE_PREFIX, Entry, Record, Store
-from optimize.compiler.replay import Replay
+from optimize.compiler.runs.replay import Replay
 from optimize.compiler.study import Caps, Spending, Spent
 from program import open_program
 from program.errors import BudgetStop, RecordError, SettingsError

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from optimize.compiler.replay import Arm, Replay
+from optimize.compiler.runs.replay import Replay, ReplayArm
 from optimize.evaluation.grades import Correctness, judge_answer
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer
@@ -314,7 +314,7 @@ def learns_demos(program: AgenticRAG, name: str) -> bool:
     return is_decision(predictor) and is_local(clients_of(program.runtime.models, predictor, {})[0])
 
 
-def observe_runs(arms: Sequence[Arm]) -> list[Run]:
+def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:
     """Return the runs of every question of the arms."""
     runs = []
     for arm in arms:

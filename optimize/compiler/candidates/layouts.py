@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from optimize.compiler.candidates.demonstrations import Demonstration, thin_out, to_json
-from optimize.compiler.replay import Replay
+from optimize.compiler.runs.replay import Replay
 from optimize.evaluation.grades import judge_answer
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Outcome

@@ -35,7 +35,8 @@ from optimize.compiler.candidates.demonstrations import (
     to_json,
 )
 from optimize.compiler.candidates.labels import LabelledCases, label_cases
-from optimize.compiler.replay import Arm
+from optimize.compiler.runs.replay import ReplayArm
+from optimize.compiler.runs.runner import AnyArm
 from optimize.compiler.scoring import Floats, survives
 from program.errors import BudgetStop
 from program.loop.decisions import is_decision, is_undecided
@@ -103,14 +104,14 @@ class CandidateSets:
             layout.candidates = ((layout.candidates or (layout.value,))[0], *layouts)
             layout.choose(0)
 
-    def equip_arms(self, arms: Sequence[Arm]) -> None:
+    def equip_arms(self, arms: Sequence[AnyArm]) -> None:
         """Give each arm's program its candidates, its own topics left out."""
         for arm in arms:
             self.equip_program(arm.replay.program, frozenset(question.cluster for question in arm.questions))
 
-    def describe_choice(self, base: AgenticRAG, setting: Setting) -> dict[str, dict[str, str]]:
+    def describe_choice(self, base: dspy.Module, setting: Setting) -> dict[str, dict[str, str]]:
         """Return the kind of candidate that a setting chooses, by the choice's name."""
-        found = {}
+        found, predictors = {}, dict(base.named_predictors())
         for name, place in sorted((name, int(at)) for name, at in setting.items() if is_candidate(name)):
             predictor = name.partition("#")[0]
             if name.endswith(DEMONSTRATIONS):
@@ -120,7 +121,7 @@ class CandidateSets:
             if name.endswith(LAYOUTS):
                 texts = [str(asdict(one)) for one in (base.layout_of(predictor), *self.layouts[predictor])]
             else:
-                texts = [base.predictor(predictor).signature.instructions, *self.offers[predictor].instructions]
+                texts = [predictors[predictor].signature.instructions, *self.offers[predictor].instructions]
             found[name] = {"kind": "another" if place else AS_IT_IS, "text": texts[place]}
         return found
 
@@ -139,7 +140,7 @@ def find_candidates(
     first: AgenticRAG,
     base: AgenticRAG,
     demonstrations: Sequence[Demonstration],
-    arms: Sequence[Arm],
+    arms: Sequence[ReplayArm],
     propose: Callable[[str, Sequence[Failure]], list[str]] | None,
     layouts: Mapping[str, tuple[PromptLayout, ...]],
     progress: Progress,
@@ -333,7 +334,7 @@ def _is_worth_running(base: AgenticRAG, demonstrations: Sequence[Demonstration])
     return any(reads_instructions(base, n) or (learns_demos(base, n) and 0 < counts[n] < MOST // 2) for n in names)
 
 
-def _screen_offer(screening: Screening, every: Offer, begun: Offer, arms: Sequence[Arm], embedded: bool) -> Offer:
+def _screen_offer(screening: Screening, every: Offer, begun: Offer, arms: Sequence[ReplayArm], embedded: bool) -> Offer:
     """Return of every candidate of a predictor those that its labels speak for, or all where they are too few to tell.
 
     What the predictor begins with stays.

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from optimize.compiler.replay import Record, Replay
+from optimize.compiler.runs.replay import Record, Replay
 from program import open_program
 from program.answer import StoppedBy
 from tests.conftest import add_toml

@@ -17,6 +17,7 @@ from typing import Any, cast
 import dspy
 
 from optimize.compiler.record import Entry, Record, RequestKeys
+from optimize.compiler.runs.runner import Arm, Decided
 from optimize.compiler.study import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
@@ -29,13 +30,7 @@ from program.loop.state import Ask, Find, Flow, Reply, Request, Result, StepFail
 from program.loop.steps import steps
 from program.models.catalog import is_local, is_settled, price_call
 from program.models.language.adapter import use_adapter
-from program.models.language.spending import (
-    MAX_REPLY_TOKENS,
-    ModelSpending,
-    count_used_tokens,
-    estimate_prompt_tokens,
-    track_spending,
-)
+from program.models.language.spending import ModelSpending, count_used_tokens, track_spending
 from program.models.language.transport import CallFailed
 from program.models.requests import decode
 
@@ -96,6 +91,8 @@ class Replay:
     not asked for. Raises `BudgetStop` when a call that is needed would pass a cap.
     """
 
+    replays = True
+
     def __init__(
         self, program: AgenticRAG, record: Record, spending: Spending | None = None, vouches: bool = True
     ) -> None:
@@ -115,6 +112,19 @@ class Replay:
     def answer_all(self, questions: Sequence[str]) -> list[Answer]:
         """Return the answers, in order; what several of them lack is performed together."""
         return [answer for answer, _ in self.trace_all(questions)]
+
+    def decide_all(self, questions: Sequence[str]) -> list[list[Decided]]:
+        """Return the decisions on the way to each answer."""
+        return [
+            [
+                Decided(ask.predictor, output, one.probability if one.probabilities is None else one.probabilities)
+                for ask, reply in asked
+                if ask.predictor in self._deciders
+                for output, one in reply.items()
+                if not one.undecided
+            ]
+            for _, asked in self.trace_all(questions)
+        ]
 
     def trace_all(self, questions: Sequence[str]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
@@ -231,12 +241,7 @@ def _finish_answer(run: _Run, path: Sequence[str]) -> Answer:
     return Answer(answer, usage=Usage(**run.counts, **totals), trace=replace(answer.trace, path=tuple(path)))
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A program, replayed, and questions of which its demonstrations hold none."""
-
-    replay: Replay
-    questions: Sequence[LabelledQuestion]
+ReplayArm = Arm[Replay, LabelledQuestion]
 
 
 class Performer:
@@ -317,12 +322,11 @@ class Performer:
         if digest is not None and digest in self._record.refused:
             return StepFailed(ask.predictor, self._record.refused[digest])
         here = is_local(model)
-        counts_itself = hasattr(model, "endpoint")  # an endpoint asks the cap before each request that a call comes to
-        expected = 0.0 if counts_itself else self._highest_price(ask, model)
+        counts_itself = hasattr(model, "endpoint")  # as a project's models do: the cap is asked before each request
         failure, refusals = "", 0
         for _ in range(ATTEMPTS):
             if not counts_itself:
-                self._spending.before_call(expected, here)
+                self._spending.before_call(here=here)
             self._record.calls += 1
             started, spent, usd = time.perf_counter(), ModelSpending(), 0.0
             try:
@@ -337,7 +341,7 @@ class Performer:
                 continue
             finally:
                 if not counts_itself:
-                    self._spending.after_call(expected, usd or spent.usd, here=here)
+                    self._spending.after_call(0.0, usd or spent.usd, here=here)
             if spent.notes:  # another model stood in, or a default was taken
                 self._record.stand_ins += 1
                 return replace(entry, stand_in=True)
@@ -354,13 +358,6 @@ class Performer:
         if is_decision(predictor):
             return ask_client(self._program.view(), model, [ask])[0]
         return dict(predictor(lm=model, **to_prompt_inputs(ask.inputs)))
-
-    def _highest_price(self, ask: Ask, model: Any) -> float:
-        """Return the most a call can cost in US dollars: a token for every two bytes, and the longest reply."""
-        if self._spending.caps.usd is None or is_local(model):
-            return 0.0
-        longest = int((model.kwargs or {}).get("max_tokens") or MAX_REPLY_TOKENS)
-        return price_call(model, estimate_prompt_tokens(to_prompt_inputs(ask.inputs).values(), 1), longest)
 
 
 def _entry_of(value: Any, model: Any, seconds: float, spent: ModelSpending, usage: Mapping[str, Any]) -> Entry:

@@ -1,0 +1,319 @@
+"""The task of compiling anybody's DSPy program: its examples and its metric.
+
+1. Make the program by the caller's function, with the state of the version compiled from.
+2. Divide the examples by topic, as those of earlier versions were.
+3. Offer each predictor demonstrations from labels or runs that scored 1 and, where a language model answers it,
+   instructions that the model writes from what went wrong.
+4. A version holds the state, and the heads of what the embedded decider answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+import orjson
+from dspy.adapters.types.decision import Choice, Noul, Score
+
+from optimize.abtest.offline import score_anew
+from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
+from optimize.compiler.candidates.instructions import propose_instructions
+from optimize.compiler.candidates.screening import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
+from optimize.compiler.record import Record
+from optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
+from optimize.compiler.runs.recorded_lm import RecordedLM
+from optimize.compiler.runs.runner import AnyArm
+from optimize.compiler.search import Session
+from optimize.compiler.study import Share, Spending
+from optimize.compiler.tasks.examples import (
+    ExampleQuestion,
+    Metric,
+    check_metric,
+    read_examples,
+    score_prediction,
+    split_examples,
+)
+from optimize.compiler.tasks.task import Contents, Task
+from optimize.evaluation.comparison import Row
+from optimize.evaluation.evaluate import Evaluation, Grading, evaluate_side_by_side
+from optimize.evaluation.grades import Grade
+from optimize.labelled.split import find_previous_splits, question_digest, sample_stratified
+from optimize.registry.versions import note_test_use, read_ancestors
+from program.errors import BudgetError, BudgetStop, DataError, SettingsError
+from program.knowledge.index.build import Advance
+from program.knowledge.project import Project
+from program.loop.policy import DEMONSTRATIONS, Dimension, Setting, find_dimensions, read_setting
+from program.models.embedded.decider import LocalDecider
+from program.models.language.provider import listed_price
+from program.serve import factory
+from program.serve.artifact import STATE
+from program.serve.opening import load
+from program.serve.reference import digest_of, resolve
+from program.settings import NAME, Settings, artifacts_root
+
+GOOD = 1.0  # score from which a run is worth showing
+LONGEST = 2_000  # characters of an answer in `scores.jsonl`
+MOST = 4_000  # demonstrations of a predictor that the embedded decider answers
+LIGHTEST, HEAVIEST = 1e-3, 1e3  # weights of a choice's options
+
+Run = tuple[ExampleQuestion, Answered]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleTask(Task):
+    """A program with its examples divided, and the metric."""
+
+    undecided: list[str]  # predictors that the embedded decider answers
+    examples: Sequence[ExampleQuestion]
+    metric: Metric
+    embedded: LocalDecider = field(default_factory=factory.open_decider)
+    graded: dict[tuple[str, int], tuple[Answered, Grade]] = field(default_factory=dict)  # answers kept: ids stay theirs
+
+    @property
+    def searched(self) -> Sequence[ExampleQuestion]:
+        asks_models = len(self.undecided) < len(self.base.named_predictors())
+        return super().searched if asks_models else self.parts["train"]
+
+    @property
+    def controls(self) -> list[dspy.Module]:
+        return [self.base]
+
+    def describe_program(self) -> dict[str, Any]:
+        """Return the program as it begins, and the name of the metric."""
+        state = factory.export_module(self.base, [], self.embedded)[STATE]
+        metric = getattr(self.metric, "__qualname__", repr(self.metric))
+        return {**factory.describe_module(self.base, self.undecided), "start": digest_of(state), "metric": metric}
+
+    @contextmanager
+    def asking(self, spending: Spending) -> Iterator[None]:
+        """Have the embedded decider answer what has no model, and count the rest.
+
+        Raises `BudgetError` when money is capped and a model's price is not known.
+        """
+        models = {one.lm or dspy.settings.lm for _, one in self.base.named_predictors()} - {None}
+        if spending.money and (unknown := [m.model for m in models if listed_price(m.model, 1, 1) is None]):
+            what = f"What {unknown[0]} costs is not known, so that --max-usd could not stop it."
+            raise BudgetError(what, "Cap --max-calls instead.")
+        self.embedded.embedder.remember_in(self.project.private)
+        callbacks = [*(dspy.settings.callbacks or []), CallMeter(spending)]
+        with dspy.context(lm=dspy.settings.lm or self.embedded, callbacks=callbacks):
+            yield
+
+    def prepare(self, session: Session) -> ModuleTask:
+        """Return the task, its program and metric tried."""
+        session.begin_stage("asking the program as it is")
+        self.check(session.record)
+        return self
+
+    def check(self, record: Record | None = None) -> None:
+        """Raise `DataError` when the program or the metric fails on the first example."""
+        first = self.parts["train"][0]
+        (answer,) = self.run(self.base, record).answer_all([first.question])
+        if answer.error:
+            what = f"The program failed on the example {first.id}: {answer.error}."
+            raise DataError(what, "Mend the program, or the example.")
+        check_metric(self.metric, first.example, answer.prediction)
+
+    def run(self, program: dspy.Module, record: Record | None = None) -> ModuleRuns:
+        """Return the runs of a copy of a program, from a record if there is one."""
+        return ModuleRuns(program.deepcopy(), {one.question: one.example for one in self.examples}, record)
+
+    def runner(self, session: Session, program: dspy.Module) -> ModuleRuns:
+        """Return the runs of a copy of a program."""
+        return self.run(program, session.record)
+
+    @property
+    def search_grader(self) -> Grading:
+        return self.grade
+
+    def grader(self, program: dspy.Module) -> Grading:
+        """Return what grades by the metric."""
+        return self.grade
+
+    def grade(self, question: ExampleQuestion, answer: Answered) -> Grade:
+        """Grade an answer, once, by the metric: correct at 1, wrong at 0 or raised."""
+        key = (question.id, id(answer))
+        if key not in self.graded:
+            self.graded[key] = answer, self._grade_anew(question, answer)
+        return self.graded[key][1]
+
+    def _grade_anew(self, question: ExampleQuestion, answer: Answered) -> Grade:
+        usage, score = answer.usage, 0.0
+        if not answer.error:
+            score, _ = score_prediction(self.metric, question.example, answer.prediction)
+        text = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
+        return Grade(
+            id=question.id,
+            topic=question.cluster,
+            tags=question.tags,
+            question=question.question,
+            outcome="",
+            correct=int(score >= GOOD),
+            partial=int(0 < score < GOOD),
+            wrong=int(score <= 0),
+            utility=score,
+            answer=text[:LONGEST],
+            path=(),
+            metrics={"model_calls": float(usage.calls), "usd": usage.usd, "seconds": usage.seconds},
+            failed=answer.error,
+        )
+
+    def offer(self, session: Session, arms: Sequence[AnyArm]) -> CandidateSets:
+        """Return demonstrations from labels or good runs, and instructions from bad runs."""
+        session.begin_stage("making demonstrations")
+        session.limit(Share.CANDIDATES)
+        worked = sample_stratified(self.parts["train"], WORKED)
+        runs: list[Run] = []
+        with suppress(BudgetStop):
+            answers = self.runner(session, self.base).answer_all([one.question for one in worked])
+            runs += zip(worked, answers, strict=True)
+        candidates = CandidateSets(
+            {name: self._offer(session, name, one, runs) for name, one in self.base.named_predictors()}
+        )
+        candidates.equip_arms(arms)
+        return candidates
+
+    def _offer(self, session: Session, name: str, predictor: dspy.Predict, runs: Sequence[Run]) -> Offer:
+        made = [to_json(one) for one in self._label_demonstrations(name, predictor, runs)]
+        sets = {AS_IT_IS: [Demonstration(name, "", dict(demo)) for demo in predictor.demos]}
+        if name in self.undecided:
+            return Offer((), sets | ({LABELLED: thin_out(made, MOST)} if made else {}))
+        sets |= {f"{LABELLED}-{size}": thin_out(made, size) for size in FEW if made}
+        lm, failures = predictor.lm or dspy.settings.lm, self._list_failures(name, runs)
+        if not (isinstance(lm, dspy.BaseLM) and failures):
+            return Offer((), sets)
+        written = propose_instructions(RecordedLM(lm, session.record), self.base, name, failures)
+        return Offer(tuple(written), sets)
+
+    def _label_demonstrations(self, name: str, predictor: dspy.Predict, runs: Sequence[Run]) -> list[Demonstration]:
+        """Return a predictor's demonstrations from labels, else from the runs that scored best."""
+        inputs, outputs = predictor.signature.input_fields, predictor.signature.output_fields
+        made = []
+        for question in self.parts["train"]:
+            known = dict(question.example)
+            labels = {field: known[field] for field in outputs if known.get(field) is not None}
+            if labels and all(field in known for field in inputs):
+                shown = {**{field: known[field] for field in inputs}, **labels}
+                made.append(Demonstration(name, question.cluster, shown))
+        return made or [
+            Demonstration(name, question.cluster, {**given, **plain_outputs(outputs)})
+            for question, answer in runs
+            if not answer.error and self.grade(question, answer).utility >= GOOD
+            for predicted, given, outputs in answer.trace
+            if predicted == name
+        ]
+
+    def _list_failures(self, name: str, runs: Sequence[Run]) -> list[Mapping[str, Any]]:
+        """Return a predictor's part in runs that ended badly, in GEPA's form."""
+        failures: list[Mapping[str, Any]] = []
+        for question, answer in runs:
+            score, feedback = 0.0, answer.error
+            if not answer.error:
+                score, feedback = score_prediction(self.metric, question.example, answer.prediction)
+            labels = orjson.dumps(dict(question.example.labels()), default=str).decode()
+            failures += [
+                {
+                    "Inputs": dict(given),
+                    "Generated Outputs": plain_outputs(outputs),
+                    "Feedback": feedback or f"The score was {score:g}. Labels: {labels}",
+                }
+                for predicted, given, outputs in answer.trace
+                if predicted == name and score < GOOD
+            ]
+        return failures
+
+    def starts(self, begun: Setting) -> list[Setting]:
+        """Return the setting that shows every predictor its first set of demonstrations."""
+        return [{**begun, **{name: 1.0 for name in begun if name.endswith(DEMONSTRATIONS)}}]
+
+    def list_parameters(self, program: dspy.Module) -> list[Dimension]:
+        """Return every parameter, the weights of options in a wide range."""
+        found = find_dimensions(program)
+        return [replace(d, low=LIGHTEST, high=HEAVIEST) if ":" in d.name and d.log else d for d in found]
+
+    def contents(self, program: dspy.Module) -> Contents:
+        """Return the program's files, and what it is made of."""
+        files = factory.export_module(program, self.undecided, self.embedded)
+        return Contents(files, factory.describe_module(program, self.undecided), read_setting(program))
+
+    def evaluate(
+        self, program: dspy.Module, questions: Sequence[ExampleQuestion], progress: Advance = lambda done, of: None
+    ) -> Evaluation:
+        """Ask a program and grade the answers."""
+        return evaluate_side_by_side([(self.grade, self.run(program).answer_all)], questions, progress)[0]
+
+
+def open_module_task(
+    project: Project, make: factory.Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
+) -> ModuleTask:
+    """Return the program made, with an origin's state, and its examples divided."""
+    ancestors = read_ancestors(origin, project.artifacts) if origin else []
+    base = factory.restore_module(ancestors[0], make) if ancestors else factory.make_program(make)
+    for _, predictor in base.named_predictors():
+        predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
+    undecided = factory.find_undecided(base)
+    examples = read_examples(Path(data), base)
+    return ModuleTask(
+        project=project,
+        parts=split_examples(examples, find_previous_splits(ancestors)),
+        base=base,
+        seed=seed,
+        origin=origin,
+        undecided=undecided,
+        examples=examples,
+        metric=metric,
+    )
+
+
+def open_folder(name: str, artifacts: Path | str | None) -> Project:
+    """Return the working folder for a program's studies. Raises `SettingsError`."""
+    if not re.fullmatch(NAME, name):
+        what = f"{name!r} is no name for versions."
+        raise SettingsError(what, "Write small letters, digits and -._ between them, 63 at most.")
+    return Project(Path.cwd(), Settings(name=name, knowledge={}, artifacts=str(artifacts_root(artifacts))))
+
+
+def plain_outputs(prediction: Any) -> dict[str, Any]:
+    """Return a prediction's outputs, decisions as values; else it is one output."""
+    decided = Choice | Noul | Score
+    named = dict(prediction) if isinstance(prediction, dspy.Example | Mapping) else {"prediction": prediction}
+    return {name: value.value if isinstance(value, decided) else value for name, value in named.items()}
+
+
+def open_version(
+    ref: str, make: factory.Factory, data: Path | str, metric: Metric, artifacts: Path | str | None = None
+) -> ModuleTask:
+    """Return the task of measuring a version's program on examples."""
+    program, project = load(ref, make, artifacts=artifacts), open_folder(resolve(ref, artifacts).name, artifacts)
+    examples = read_examples(Path(data), program)
+    return ModuleTask(project=project, parts={}, base=program, undecided=[], examples=examples, metric=metric)
+
+
+def evaluate_version(
+    task: ModuleTask, ref: str, split: str = "test", progress: Advance = lambda done, of: None
+) -> tuple[Evaluation, int]:
+    """Measure a version on a split; return also how often that was looked at."""
+    project = task.project
+    before = find_previous_splits(read_ancestors(ref, project.artifacts))
+    splits = [before.get(question_digest(one.question)) for one in task.examples]
+    wanted = {None, "test"} if split == "test" else {split}  # what no version learnt from is as good as test
+    asked = [one for one, own in zip(task.examples, splits, strict=True) if own in wanted]
+    looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
+    with task.asking(Spending()):
+        return task.evaluate(task.base, asked, progress), looks
+
+
+def compare_anew(
+    tasks: Sequence[ModuleTask], repeats: int = 1, progress: Advance = lambda done, of: None
+) -> list[list[Row]]:
+    """Return the rows of each version of a program on every example of a file."""
+    first = tasks[0]
+    by_inputs = {one.question: one.example for one in first.examples}
+    with first.asking(Spending()):
+        arms = [(first.grade, lambda text, of=task.base: run_example(of, by_inputs[text])) for task in tasks]
+        return score_anew(arms, first.examples, repeats, progress)

@@ -1,0 +1,131 @@
+"""What a compile works on: a program, the questions that it is tried on, and what an answer is worth.
+
+`project.open_project_task` and `module.open_module_task` make one; the compile itself is the same for both.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import dspy
+
+from optimize.compiler.candidates.labels import Calibration
+from optimize.compiler.candidates.screening import CandidateSets
+from optimize.compiler.choice import OperatingPoints
+from optimize.compiler.record import compiler_digest
+from optimize.compiler.runs.runner import AnyArm, Runner
+from optimize.compiler.search import Session
+from optimize.compiler.study import Spending
+from optimize.evaluation.evaluate import Grading
+from optimize.labelled.dataset import digest_questions
+from optimize.labelled.split import sample_stratified
+from program.knowledge.project import Project
+from program.loop.policy import Dimension, Setting, find_dimensions
+
+SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a version holds of a program: its files, the manifest's tables about it, and the setting it has."""
+
+    files: Mapping[str, bytes]
+    tables: Mapping[str, Any]
+    setting: Setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
+    """A program with its questions divided."""
+
+    has_points: ClassVar[bool] = False  # true where a version can be loaded at several operating points
+
+    project: Project  # name of the versions, and the folders of the studies and the registry
+    parts: Mapping[str, Sequence[Any]]  # the questions of train, dev and test
+    base: Any  # the program that is compiled
+    seed: int = 0
+    origin: str = ""  # the version compiled from, or empty
+    doubts: Sequence[str] = ()  # shortcuts in the labels
+    price: float = 0.0  # utility that a model call costs
+    usual_trials: int = 60  # settings proposed where no number is asked for, and train has as many questions
+
+    @property
+    def searched(self) -> Sequence[Any]:
+        """The questions of train on which settings are tried."""
+        return sample_stratified(self.parts["train"], SEARCHED)
+
+    @property
+    @abstractmethod
+    def controls(self) -> Sequence[dspy.Module]:
+        """The programs tested beside the compiled one: plain RAG if any, and last what is compiled from."""
+
+    @property
+    @abstractmethod
+    def search_grader(self) -> Grading:
+        """What grades an answer in the search."""
+
+    @abstractmethod
+    def grader(self, program: Any) -> Grading:
+        """Return what grades a program's answers in the test."""
+
+    @abstractmethod
+    def runner(self, session: Session, program: Any) -> Runner:
+        """Return the runs of a program."""
+
+    @abstractmethod
+    def offer(self, session: Session, arms: Sequence[Any]) -> CandidateSets:
+        """Return what each predictor may be given, and give it to the arms' programs."""
+
+    @abstractmethod
+    def contents(self, program: Any) -> Contents:
+        """Return what a version holds of a program."""
+
+    @abstractmethod
+    def describe_program(self) -> dict[str, Any]:
+        """Return what trials depend on beside code, questions, seed and origin."""
+
+    def describe_conditions(self) -> dict[str, Any]:
+        """Return all that a study's trials depend on."""
+        questions = {name: digest_questions(part) for name, part in self.parts.items()}
+        own = {"compiler": compiler_digest(), "questions": questions, "seed": self.seed, "from": self.origin}
+        return {**self.describe_program(), **own}
+
+    def asking(self, spending: Spending) -> AbstractContextManager[None]:
+        """Return the context in which models are asked.
+
+        Raises `BudgetError` for a cap that could not hold.
+        """
+        return nullcontext()
+
+    @abstractmethod
+    def prepare(self, session: Session) -> Task:
+        """Return the task ready to be searched, what it takes tried and measured once."""
+
+    def starts(self, begun: Setting) -> list[Setting]:
+        """Return settings to try first, beside "as it is" and what it begins with."""
+        return []
+
+    def list_parameters(self, program: dspy.Module) -> list[Dimension]:
+        """Return the parameters that are searched."""
+        return find_dimensions(program)
+
+    def complete(self, session: Session, program: Any, points: OperatingPoints) -> dspy.Module:
+        """Return the program that is sealed."""
+        return program
+
+    def calibrate(self, session: Session, arms: Sequence[Any], setting: Setting) -> list[Calibration]:
+        """Return the decisions on labelled cases, if labels say how they should fall."""
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """What a study searches: candidates, the questions settings are tried on, and the settings to begin with."""
+
+    candidates: CandidateSets
+    arms: Sequence[AnyArm]
+    firsts: Sequence[Setting]  # as it is, as it begins, then those of the task
