@@ -171,9 +171,9 @@ def test_a_promotion_tells_the_comparison_that_is_known(tmp_path):
     publish(tmp_path, False, correct=range(30))
     assert "against" not in promote("v1")
     told = promote("v2")
-    assert "against helpdesk@v1-" in told and "better: utility +0.300 [" in told
+    assert "against helpdesk@v1-" in told and "better: utility +0.600 [" in told
     told = promote("v3")
-    assert "against helpdesk@v2-" in told and "no detectable difference" in told and "utility -0.050 [" in told
+    assert "against helpdesk@v2-" in told and "no detectable difference" in told and "utility -0.100 [" in told
     publish_version("helpdesk", {"parent": "helpdesk@v3"}, {"program.json": b"{}"}, tmp_path)
     assert "not compared with helpdesk@v3-" in promote("v4")
 
