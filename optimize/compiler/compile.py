@@ -62,6 +62,7 @@ def compile_project(
     study: str = "",
     origin: str = "",
     stages: Collection[str] = STAGES,
+    jobs: int = 1,
     watch: Watch = lambda live: None,
 ) -> Compiled:
     """Compile a project's program against its labelled questions, and publish it.
@@ -78,9 +79,9 @@ def compile_project(
     """
     caps = Caps(max_calls, max_usd, max_seconds)
     begun, seed, origin, caps = take_up_study(project, study, resume, trials, seed, origin, caps)
-    session = open_session(project, caps, watch)
+    session = open_session(project, caps, watch, jobs=jobs)
     session.limit(Share.CHOICE)
-    with closing(session.record), ExitStack() as held:
+    with closing(session), ExitStack() as held:
         try:
             opened = open_compile(session, project, seed, origin, begun)
             usual = DEFAULT_TRIALS if list_asked(project) else EMBEDDED_TRIALS
@@ -89,7 +90,7 @@ def compile_project(
             opened = _take_pace(session, opened)
             demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
-            search = open_search(current, opened, plan)
+            search = open_search(session, current, opened, plan)
             search_settings(session, search, stages, start=plan.opened)
         except BudgetStop as stop:
             raise _explain_too_little(stop, session, project) from None
@@ -112,15 +113,15 @@ def compile_project(
         )
 
 
-def open_session(project: Project, caps: Caps, watch: Watch, study: str = "") -> Session:
+def open_session(project: Project, caps: Caps, watch: Watch, study: str = "", jobs: int = 1) -> Session:
     """Return what every stage of a compile works with, nothing spent so far."""
-    return Session(open_record(project), Spending(), caps, Live(study=study), watch)
+    return Session(open_record(project), Spending(), caps, Live(study=study), watch, jobs)
 
 
-def open_search(study: Study, opened: Opened, plan: SearchPlan, worker: int = 0) -> Search:
+def open_search(session: Session, study: Study, opened: Opened, plan: SearchPlan, worker: int = 0) -> Search:
     """Return the search of what a plan says."""
     weights = opened.project.settings.utility
-    scoring = Scoring(plan.arms, UtilityGrader(weights, opened.base.runtime.library))
+    scoring = Scoring(plan.arms, UtilityGrader(weights, opened.base.runtime.library), session.fork)
     return Search(study, scoring, plan.firsts, weights.call, opened.seed, worker)
 
 
@@ -151,14 +152,14 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None, w
     notes = current.notes[Note.IDENTITY]
     session = open_session(project, Caps(**current.notes[Note.CAPS]), watch, current.name)
     session.limit(Share.SEARCH)
-    with closing(session.record), suppress(BudgetStop):
+    with closing(session), suppress(BudgetStop):
         opened = open_compile(session, project, notes["seed"], notes["from"], current, leads=False)
         current.expect(opened.describe_conditions())
         session.begin_stage("waiting for the compile")
         current.wait_for(Note.PLANNED, lambda: session.advance(0, 0), wait)
         plan = load_plan(session, opened, current)
         worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
-        search = open_search(current, opened, plan, worker)
+        search = open_search(session, current, opened, plan, worker)
         session.begin_stage("searching")
         with suppress(BudgetStop):
             search.run(len(plan.firsts), session)
@@ -236,7 +237,8 @@ def test(session: Session, opened: Opened, study: Study, final: AgenticRAG) -> T
     session.limit(1.0)
     programs = [opened.first.plain(), opened.parent, final]
     weights = opened.project.settings.utility
-    asked = [(Grader(program, weights), session.replay(program).answer_all) for program in programs]
+    asks = session.share([session.replay(program).answer_all for program in programs])
+    asked = [(Grader(program, weights), ask) for program, ask in zip(programs, asks, strict=True)]
     plain, before, after = evaluate_side_by_side(asked, opened.parts["test"], session.advance)
     return TestReport(plain, before, after, looks)
 

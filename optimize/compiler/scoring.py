@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimize.compiler.runs.runner import AnyArm
+from optimize.compiler.workers import Workers, no_workers
 from optimize.evaluation.grades import judge_answer, score_routing, score_support, score_utility
 from optimize.evaluation.stats import ALPHA, one_sided_limits
 from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion, Question
@@ -62,6 +63,11 @@ class Scores(NamedTuple):
         return self.utility + (own - price) * self.calls
 
     @property
+    def complete(self) -> bool:
+        """True when every question was asked."""
+        return bool(np.isfinite(self.calls).all())
+
+    @property
     def worth(self) -> float:
         """Mean utility, and the credit for the share routed right."""
         routed = self.routing[np.isfinite(self.routing)]
@@ -79,9 +85,17 @@ class Scores(NamedTuple):
 
 
 class Scoring:
-    """Settings scored on the questions of several arms, once each; `broken` says what could not be graded."""
+    """Settings scored on the questions of several arms, once each; `broken` says what could not be graded.
 
-    def __init__(self, arms: Sequence[AnyArm], grade: GradeAnswer) -> None:
+    `fork` makes the processes that share the work; each question always goes to the same one.
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[AnyArm],
+        grade: GradeAnswer,
+        fork: Callable[[Callable[[Any], Any]], Workers[Any, Any]] = no_workers,
+    ) -> None:
         self.arms = arms
         self.questions = [question for arm in arms for question in arm.questions]
         self._arm_of = [at for at, arm in enumerate(arms) for _ in arm.questions]
@@ -89,23 +103,60 @@ class Scoring:
         self._turning = [ProgramParameters(arm.replay.program) for arm in arms]
         self._known: dict[tuple[tuple[str, float], ...], Floats] = {}
         self._grade = grade
+        self._fork = fork
+        self._workers = fork(self._score_share)
 
     def __call__(self, setting: Setting, places: Sequence[int] | None = None) -> Scores:
         """Return the scores of the questions at those places, or of all; NaN elsewhere unless known before."""
-        known = self._known.setdefault(setting_key(setting), np.full((4, len(self.questions)), np.nan))
-        wanted = range(len(self.questions)) if places is None else sorted(places)
+        self.score_ahead([setting], places)
+        self._score_here(setting, range(len(self.questions)) if places is None else sorted(places))
+        return Scores(*self._scores_of(setting).copy())
+
+    def score_ahead(self, settings: Sequence[Setting], places: Sequence[int] | None = None) -> list[Scores]:
+        """Have the workers score all that needs no call of a language model; return what is known then of each."""
+        every, count = range(len(self.questions)) if places is None else sorted(places), self._workers.count
+        tasks = []
+        for setting in settings if count else ():
+            shares: list[list[int]] = [[] for _ in range(count)]
+            for n in every:
+                if np.isnan(self._scores_of(setting)[2, n]):
+                    shares[n * count // len(self.questions)].append(n)
+            tasks += [(number, (setting, share)) for number, share in enumerate(shares) if share]
+        for (_, (setting, share)), found in zip(tasks, self._workers.run(tasks), strict=True):
+            if found is not None:
+                self._scores_of(setting)[:, share], broken = found
+                self.broken |= broken
+        return [Scores(*self._scores_of(setting).copy()) for setting in settings]
+
+    def over(self, arms: Sequence[AnyArm]) -> Scoring:
+        """Return the same scoring over other arms."""
+        return Scoring(arms, self._grade, self._fork)
+
+    def _scores_of(self, setting: Setting) -> Floats:
+        return self._known.setdefault(setting_key(setting), np.full((4, len(self.questions)), np.nan))
+
+    def _score_here(self, setting: Setting, places: Sequence[int]) -> None:
+        known = self._scores_of(setting)
         for at, arm in enumerate(self.arms):
-            lacking = [n for n in wanted if self._arm_of[n] == at and np.isnan(known[2, n])]
+            lacking = [n for n in places if self._arm_of[n] == at and np.isnan(known[2, n])]
             if lacking:
                 self._turning[at].apply(setting)
                 answers = arm.replay.answer_all([self.questions[n].question for n in lacking])
                 for n, answer in zip(lacking, answers, strict=True):
                     known[:, n] = *self._grade_answer(self.questions[n], answer), answer.usage.calls, answer.usage.usd
-        return Scores(*known.copy())
 
-    def over(self, arms: Sequence[AnyArm]) -> Scoring:
-        """Return the same scoring over other arms."""
-        return Scoring(arms, self._grade)
+    def _score_share(self, task: tuple[Setting, list[int]]) -> tuple[Floats, dict[str, str]]:
+        """Return the scores of a setting on a share of the questions; NaN where a language model is asked."""
+        setting, share = task
+        self.broken, waiting = {}, [share]
+        while waiting:
+            places = waiting.pop()
+            try:
+                self._score_here(setting, places)
+            except BudgetStop:
+                middle = len(places) // 2
+                waiting += [places[:middle], places[middle:]] if middle else []
+        return self._scores_of(setting)[:, share], self.broken
 
     def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:
         """Return utility and routing, NaN when grading raises."""
@@ -259,7 +310,9 @@ def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> t
     before = scoring(setting).utility
     preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
     values, rows, matters = list[float](), [before], False
-    for value in grid_of(dimension, setting[dimension.name]):
+    grid = grid_of(dimension, setting[dimension.name])
+    scoring.score_ahead([{**setting, dimension.name: value} for value in grid], preview)
+    for value in grid:
         try:
             tried = {**setting, dimension.name: value}
             gain = scoring(tried, preview).utility[preview] - before[preview]
