@@ -76,7 +76,6 @@ class Store(Ledger):
             sa.Column("value", sa.LargeBinary(2**24), nullable=False),
             *(sa.Column(name, sa.Double, nullable=False) for name in ("seconds", "usd")),
             *(sa.Column(name, sa.Integer, nullable=False) for name in ("tokens_in", "tokens_out")),
-            sqlite_with_rowid=False,
         )  # fmt: skip
         self._booked = sa.Table(
             f"{prefix}spending", tables,

@@ -218,6 +218,8 @@ class Search:
             batch = batch[: target - len(trials)]
             self._score_ahead(batch, best)
             for proposal in batch:
+                if len(self.study.trials()) >= target:  # others add to it, too
+                    break
                 frozen = self._try_setting(proposal, best)
                 self.study.add(frozen)
                 trials.append(Trial.of(frozen))
