@@ -36,6 +36,7 @@ from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session,
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, open_study
 from optimize.evaluation.evaluate import Grader, evaluate_side_by_side
 from optimize.evaluation.outcome import BALANCED
+from optimize.labelled.split import sample_stratified
 from optimize.report.estimate import estimate_cost, list_asked, measure_model
 from program.errors import BudgetError, BudgetStop, StudyError
 from program.knowledge.project import Project
@@ -88,6 +89,8 @@ def compile_project(
             current = begin_study(session, opened, begun, trials, usual)
             held.enter_context(lead_study(project, current.name))
             opened = _take_pace(session, opened)
+            ahead = [*sample_stratified(opened.parts["train"], SEARCHED), *opened.parts["dev"]]
+            session.read_ahead(session.replay(opened.base).answer_all, [question.question for question in ahead])
             demonstrations = make_demonstrations(session, opened)
             plan = plan_search(session, opened, current, demonstrations)
             search = open_search(session, current, opened, plan)
@@ -166,7 +169,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None, w
             swept = current.wait_for(Note.SWEPT, lambda: session.advance(session.live.done, 0), wait)
             search.follow_sweeps(swept)
             search.run(current.notes[Note.TRIALS] + len(search.firsts), session)
-        return search.count_own()
+        return search.added
     return 0
 
 

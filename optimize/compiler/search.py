@@ -17,8 +17,6 @@ memory, holds the searched knobs alone: the sampler would model the others, too,
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +40,7 @@ from program.loop.rag import AgenticRAG
 SHARES = (0.15, 0.4, 1.0)  # parts of the questions after which a trial may be given up
 PRUNED_BELOW = 0.1  # p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up
 IN_FULL = 4  # of the first settings so many are scored on every question: the other ones are compared with them
+READ_TOGETHER = 4  # questions for which a process reads before it says how far it is
 BATCH = 8  # settings proposed before any of them is scored
 GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
 IMPORTANT_FROM = 20  # complete trials under which nothing is said of importances
@@ -50,13 +49,12 @@ FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"  # what brought a sett
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A setting with its mean utility (routing credit included), model calls and US dollars a question."""
+    """A setting with its mean utility (routing credit included) and model calls a question."""
 
     number: int
     setting: Setting
     worth: float
     calls: float
-    usd: float
     origin: str  # FIRST, SWEEP or STUDY
     first: int | None = None  # place among the settings the search begins with
     pruned: bool = False  # true when it was given up on a part of the questions, of which its figures are then
@@ -66,9 +64,8 @@ class Trial:
         """Return Optuna's trial as ours."""
         notes = frozen.user_attrs
         pruned = frozen.state == TrialState.PRUNED
-        worth, calls, usd = notes["figures"]
         setting = plain_params(frozen.params)
-        return cls(frozen.number, setting, worth, calls, usd, notes["origin"], notes.get("first"), pruned)
+        return cls(frozen.number, setting, *notes["figures"], notes["origin"], notes.get("first"), pruned)
 
 
 class Proposal(NamedTuple):
@@ -131,6 +128,14 @@ class Session:
             return [answers[text] for text in texts]
 
         return [partial(ask, at) for at in range(len(asks))]
+
+    def read_ahead(self, ask: Asking, texts: Sequence[str]) -> None:
+        """Have several processes ask questions, so that what is read for them is in the caches when it is needed."""
+        self.begin_stage("reading what is found for the questions")
+        parts = [texts[n : n + READ_TOGETHER] for n in range(0, len(texts), READ_TOGETHER)]
+        done = lambda n: self.advance(min(n * READ_TOGETHER, len(texts)), len(texts))  # noqa: E731
+        self.fork(ask).run(list(enumerate(parts)), done)
+        self.end_processes()
 
     def end_processes(self) -> None:
         """End the processes; what they do next forks them anew."""
@@ -198,7 +203,7 @@ class Search:
         self._distributions = {d.name: _make_distribution(d) for d in self.space}
         self._seed = seed
         self._worker = worker
-        self._name = f"{socket.gethostname()}:{os.getpid()}:{worker}"
+        self.added = 0  # trials by this process
         optuna.logging.set_verbosity(logging.ERROR)
         self._memory = optuna.create_study(directions=[*OBJECTIVES.values()])  # of the trials, for the sampler
         self._remembered = 0
@@ -222,6 +227,7 @@ class Search:
                     break
                 frozen = self._try_setting(proposal, best)
                 self.study.add(frozen)
+                self.added += 1
                 trials.append(Trial.of(frozen))
                 live.done = len(trials)
                 live.baseline = next((one.worth for one in trials if one.first == 0), None)
@@ -231,10 +237,6 @@ class Search:
     def trials(self) -> list[Trial]:
         """Return every finished trial of the study, oldest first."""
         return [Trial.of(frozen) for frozen in self.study.trials()]
-
-    def count_own(self) -> int:
-        """Return how many trials this process added."""
-        return sum(trial.user_attrs["worker"] == self._name for trial in self.study.trials())
 
     def rank_trials(self, origins: Sequence[str] = (FIRST, SWEEP, STUDY)) -> list[Trial]:
         """Return the trials scored on every question, best first, no setting twice."""
@@ -318,13 +320,13 @@ class Search:
             scores = self.scoring(proposal.setting, seen).take(seen)
             if pruned := self._is_hopeless(scores, best, seen):
                 break
-        figures = [scores.worth, scores.mean_calls, scores.mean_usd]
-        notes = {"figures": figures, "origin": proposal.origin, "worker": self._name, "judged_on": len(seen)}
+        figures = [scores.worth, scores.mean_calls]
+        notes = {"figures": figures, "origin": proposal.origin}
         return optuna.create_trial(
             state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
             params=proposal.setting,
             distributions=self._distributions,
-            values=None if pruned else figures[:2],
+            values=None if pruned else figures,
             user_attrs=notes if proposal.first is None else {**notes, "first": proposal.first},
         )
 
