@@ -36,13 +36,13 @@ from figures import Figure, figure, show
 from machines import make_project
 from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
 
-from optimize.compiler.compile import compile_project, make_demonstrations
-from optimize.compiler.plan import begin_study, copy_program, open_compile, plan_search
-from optimize.compiler.publish import Compiled
+from optimize.compiler.compile import begin_study, compile_project, plan_search
 from optimize.compiler.record import Record
-from optimize.compiler.scoring import Scoring, UtilityGrader
+from optimize.compiler.scoring import Scoring
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Session
 from optimize.compiler.study import Caps, Share, Spending
+from optimize.compiler.tasks.project import open_project_task
+from optimize.evaluation.outcome import Compiled
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set
 from optimize.labelled.split import split_questions
@@ -176,9 +176,9 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     for seed in range(seeds):
         project = make_project(folder / str(seed), 8 if quick else 16, seed)
         session = Session(Record(), Spending(), Caps(), Live(), lambda live: None)
-        opened = open_compile(session, project, 0, "", None)
-        plan = plan_search(session, opened, begin_study(session, opened, None, 1), make_demonstrations(session, opened))
-        program, shown = copy_program(opened.base), opened.parts["train"][: 3 if quick else None]
+        opened = open_project_task(project, session, 0, "").prepare(session)
+        plan = plan_search(session, opened, begin_study(session, opened, None, 1))
+        program, shown = opened.base.deepcopy(), opened.parts["train"][: 3 if quick else None]
         plan.candidates.equip_program(program)
         apply_setting(program, plan.candidates.begun_choices)
         peer = Peer(opened, shown)
@@ -191,7 +191,7 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
                 return optimizer.compile(program, trainset=peer.examples(peer.shown))
 
         theirs, seconds = timed(fit)
-        scoring = Scoring(plan.arms, UtilityGrader(project.settings.utility, opened.base.runtime.library))
+        scoring = Scoring(plan.arms, opened.score)
         grid = [{**read_setting(theirs), "grounder.responsive:responsive": n / 100} for n in range(2, 99)]
         scoring(grid[0])
         _, ours = timed(lambda score=scoring, rest=grid[1:]: [score(setting) for setting in rest])
@@ -216,7 +216,7 @@ def peer_run(name: str, folder: Path, seed: int, quick: bool) -> tuple[float, fl
     """The same, here."""
     logging.disable(logging.WARNING)
     session = Session(Record(), Spending(), Caps(), Live(), lambda live: None)
-    opened = open_compile(session, Project.open(folder), 0, "", None)
+    opened = open_project_task(Project.open(folder), session, 0, "")
     peer = Peer(opened, opened.parts["train"])
     theirs = PEERS[name](peer, seed, quick)
     return mean_utility(theirs, opened.parts["test"], opened.project.settings.utility), peer.calls

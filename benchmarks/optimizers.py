@@ -13,8 +13,8 @@ import numpy as np
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from dspy.teleprompt import BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2
 
-from optimize.compiler.plan import Opened, copy_program
 from optimize.compiler.runs.replay import Performer
+from optimize.compiler.tasks.project import ProjectTask
 from optimize.evaluation.evaluate import Grader, evaluate
 from optimize.labelled.dataset import LabelledQuestion
 from program.loop.rag import AgenticRAG
@@ -26,7 +26,7 @@ GOOD = 0.5  # utility from which a run is worth showing
 class Peer:
     """What an optimizer is given for a project: its metric is the project's utility; it counts what is asked."""
 
-    def __init__(self, opened: Opened, shown: Sequence[LabelledQuestion]) -> None:
+    def __init__(self, opened: ProjectTask, shown: Sequence[LabelledQuestion]) -> None:
         self.opened = opened
         self.shown = shown
         self.asked = self.calls = 0
@@ -47,7 +47,7 @@ class Peer:
         """The program that an optimizer makes of the uncompiled one, from train and dev; it says nothing meanwhile."""
         train, dev = self.examples(self.shown), self.examples(self.opened.parts["dev"])
         with Path(devnull).open("w") as quiet, redirect_stdout(quiet), redirect_stderr(quiet), dspy.context(trace=[]):
-            found: AgenticRAG = run(copy_program(self.opened.first), train, dev)
+            found: AgenticRAG = run(self.opened.first.deepcopy(), train, dev)
         return found
 
 

@@ -26,13 +26,14 @@ import dspy
 import numpy as np
 from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 
+from optimize.compiler.compile import compile_program
+from optimize.compiler.runs.runner import Arm
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.study import Spending
-from optimize.compiler.tasks.compile import compile_program
+from optimize.compiler.tasks.module import open_folder, open_module_task
 from optimize.compiler.tasks.optimizers import run_optimizer
-from optimize.compiler.tasks.task import asking, evaluate_program, open_project, open_task
-from optimize.compiler.tasks.thresholds import fit_decisions, widen_weights
-from program.loop.policy import apply_setting, find_dimensions, read_setting
+from optimize.compiler.thresholds import fit_decisions
+from program.loop.policy import apply_setting, read_setting
 
 OUT_OF_SCOPE = "oos"
 STEP, SHOWN, FITTED = 12, 4, 60  # of the comparison with ReAnchor, which asks anew for every value it tries
@@ -123,14 +124,13 @@ def measure_thresholds(folder: Path, quick: bool) -> Iterator[Figure]:
         program.demos = [{"text": row["text"], "label": row["label"]} for row in shown]
         return program
 
-    task = open_task(open_project("thresholds", None), make, "clinc.jsonl", intent.metric)
-    with asking(task, Spending()):
-        evaluate_program(task, task.base, task.parts["test"])  # what is fitted once is neither's time
+    task = open_module_task(open_folder("thresholds", None), make, "clinc.jsonl", intent.metric)
+    with task.asking(Spending()):
+        task.evaluate(task.base, task.parts["test"])  # what is fitted once is neither's time
         began = time.perf_counter()
-        program = task.base.deepcopy()
-        scoring = Scoring([task.arm(program, task.parts["train"])], task.score)
-        space = widen_weights(find_dimensions(program))
-        found = fit_decisions(scoring, space, read_setting(program), lambda done, of: None)
+        scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.score)
+        space = task.list_parameters(task.base)
+        found = fit_decisions(scoring, space, read_setting(task.base), lambda done, of: None)
         seconds = time.perf_counter() - began
         began = time.perf_counter()
         examples = task.examples.of(task.parts["train"])
@@ -139,7 +139,7 @@ def measure_thresholds(folder: Path, quick: bool) -> Iterator[Figure]:
         fitted = task.base.deepcopy()
         apply_setting(fitted, found.setting)
         before, mine, other = (
-            evaluate_program(task, one, task.parts["test"]).measure("utility") for one in (task.base, fitted, anchored)
+            task.evaluate(one, task.parts["test"]).measure("utility") for one in (task.base, fitted, anchored)
         )
     n, name = len(task.parts["test"]), f"thresholds ({len(intent.LABELS)} options)"
     yield figure(f"{name} score as it was", before.value, "-", n)

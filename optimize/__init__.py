@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from optimize.compiler.compile import compile_program
     from optimize.compiler.compile import compile_project as compile
-    from optimize.compiler.tasks.compile import compile_program
-    from optimize.compiler.tasks.compile import seal_program as seal
+    from optimize.compiler.publish import seal_program as seal
     from optimize.evaluation.comparison import compare_versions as compare
     from optimize.evaluation.evaluate import evaluate
     from optimize.metrics import graded
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 _HOME = {
     "compare": ("optimize.evaluation.comparison", "compare_versions"),
     "compile": ("optimize.compiler.compile", "compile_project"),
-    "compile_program": ("optimize.compiler.tasks.compile", "compile_program"),
+    "compile_program": ("optimize.compiler.compile", "compile_program"),
     "evaluate": ("optimize.evaluation.evaluate", "evaluate"),
     "graded": ("optimize.metrics", "graded"),
-    "seal": ("optimize.compiler.tasks.compile", "seal_program"),
+    "seal": ("optimize.compiler.publish", "seal_program"),
 }
 __all__ = ["compare", "compile", "compile_program", "evaluate", "graded", "seal"]
 

@@ -86,7 +86,7 @@ def compiled(tmp_path_factory, worker_id):
     """
     from optimize.compiler import choice
     from optimize.compiler.compile import compile_project
-    from optimize.report.page import CompileReport
+    from optimize.evaluation.outcome import Compiled
     from program.knowledge.project import Project
 
     folder = tmp_path_factory.mktemp("compiled")
@@ -97,6 +97,6 @@ def compiled(tmp_path_factory, worker_id):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(choice, "survives", lambda gains, topics: True)
                 patch.setattr(choice._Chooser, "_simplify_setting", lambda chooser, setting: setting)
-                patch.setattr(CompileReport, "better", True)
+                patch.setattr(Compiled, "better", True)
                 compile_project(Project.open(write_shop(made)), trials=6)
     return shutil.copytree(made, folder / "shop")

@@ -51,7 +51,7 @@ def run_offline(
         anew = None
         if program:
             from optimize.compiler.tasks.examples import import_task
-            from optimize.compiler.tasks.task import compare_anew
+            from optimize.compiler.tasks.module import compare_anew
 
             task = import_task(program, data, metric, "--data FILE")
             anew = partial(compare_anew, [a, *b], *task, repeats, artifacts, advance)

@@ -156,7 +156,7 @@ def run_eval(
         )
     if program:
         from optimize.compiler.tasks.examples import import_task
-        from optimize.compiler.tasks.task import evaluate_version
+        from optimize.compiler.tasks.module import evaluate_version
 
         task = import_task(program, questions, metric, "--questions FILE")
         with show.show_progress("asking", json) as advance:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +19,8 @@ from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from program.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from optimize.compiler.publish import Compiled
     from optimize.compiler.search import Live
-    from optimize.compiler.tasks.compile import CompiledProgram
-    from optimize.evaluation.evaluate import Evaluation
+    from optimize.evaluation.outcome import Compiled
     from optimize.evaluation.stats import PairedResult
     from program.knowledge.project import Project
 
@@ -66,8 +64,8 @@ def run_compile(
     json: show.Json = False,
 ) -> None:
     """Compile a project, or your own program, into a new version."""
-    from optimize.compiler.compile import compile_project
-    from optimize.compiler.tasks.examples import is_named
+    from optimize.compiler.compile import compile_program, compile_project
+    from optimize.compiler.tasks.examples import import_task, is_named
     from optimize.registry.aliases import promote_version, require_alias
     from program.knowledge.project import Project
 
@@ -75,18 +73,15 @@ def run_compile(
         require_alias(promote)
     options: dict[str, Any] = {"trials": trials, "seed": seed, "max_calls": max_calls, "max_usd": max_usd}
     options |= {"max_seconds": max_seconds, "resume": resume, "study": study or "", "origin": origin or ""}
-    if named := is_named(str(project)) and not project.exists():
-        from optimize.compiler.tasks.compile import compile_program
-        from optimize.compiler.tasks.examples import import_task
-
+    opened: Project | None = None
+    if is_named(str(project)) and not project.exists():
         task = import_task(str(project), data, metric, "--name NAME --data FILE", name)
         run: Callable[..., Any] = partial(compile_program, *task, name=name, optimizer=optimizer, artifacts=artifacts)
         root = artifacts
     else:
-        if data or metric or name:
-            raise SettingsError(
-                "--data, --metric and --name are for a program of your own code.", "Name it as MODULE:FUNCTION."
-            )
+        if data or metric or name or optimizer != "ragc":
+            what = "--data, --metric, --name and --optimizer are for a program of your own code."
+            raise SettingsError(what, "Name it as MODULE:FUNCTION.")
         opened = Project.open(project)
         run, root = partial(compile_project, opened), opened.artifacts
     begun: set[str] = set()
@@ -111,7 +106,7 @@ def run_compile(
         promote_version(done.reference, promote, reason="compiled: better", root=root)
 
     def tell() -> None:
-        _print_program(done) if named else _print_compiled(done, opened)
+        _print_compiled(done, opened)
         if promote:
             told_of = f"is {done.reference} now" if done.improved else "was not moved: there is no detectable gain"
             typer.echo(f"The alias {promote} {told_of}.")
@@ -131,7 +126,7 @@ def run_seal(
     json: show.Json = False,
 ) -> None:
     """Seal what another optimizer learned as a scored version."""
-    from optimize.compiler.tasks.compile import seal_program
+    from optimize.compiler.publish import seal_program
     from optimize.compiler.tasks.examples import import_function
     from program.serve.factory import make_program
 
@@ -167,25 +162,22 @@ def run_worker(
     )
 
 
-def _shape(done: Compiled | CompiledProgram) -> dict[str, Any]:
+def _shape(done: Compiled) -> dict[str, Any]:
     """Return the shape of `ragc compile --json`."""
-    from optimize.compiler.publish import Compiled
-
-    told = ("parent", "verdict", "better", "study", "trials", "calls", "stopped_by")
-    shape = {
-        "version": done.reference,
-        **{name: getattr(done, name) for name in told},
-        **{"gain": _gain(done.gain), "metrics": done.after.metrics(), "before": done.before.metrics()},
-        **{"seconds": round(done.seconds, 1), "usd": round(done.usd, 6), "test_looks": done.looks},
-        "not_graded": dict(done.broken),
-    }
-    if not isinstance(done, Compiled):
-        return {**shape, "optimizer": done.optimizer, "replayed": done.replayed}
+    told = ("parent", "verdict", "better", "study", "trials", "calls", "stopped_by", "optimizer", "replayed")
     points = {name: {key: round(value, 6) for key, value in one.items()} for name, one in done.points.items()}
     return {
-        **shape,
+        "version": done.reference,
+        **{name: getattr(done, name) for name in told},
+        "gain": _gain(done.gain),
         "gain_over_plain": _gain(done.over_plain),
-        "plain": done.plain.metrics(),
+        "metrics": done.after.metrics(),
+        "before": done.before.metrics(),
+        "plain": done.plain.metrics() if done.plain else None,
+        "seconds": round(done.seconds, 1),
+        "usd": round(done.usd, 6),
+        "test_looks": done.looks,
+        "not_graded": dict(done.broken),
         "points": {name: {**one, "survived_folds": name in done.survived} for name, one in points.items()},
         "survived_folds": "balanced" in done.survived,
         "stages": list(done.stages),
@@ -195,7 +187,9 @@ def _shape(done: Compiled | CompiledProgram) -> dict[str, Any]:
     }
 
 
-def _gain(found: PairedResult) -> dict[str, Any]:
+def _gain(found: PairedResult | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
     return {"difference": found.difference, "ci": list(found.ci), "p": found.p, "n": found.n, "topics": found.topics}
 
 
@@ -205,50 +199,60 @@ def _over(found: PairedResult, what: str) -> str:
     return f"{format_estimate(found.difference, found.ci, '+.3f')} over {what}"
 
 
-def _print_metrics(done: Compiled | CompiledProgram, plain: Evaluation | None, noun: str) -> None:
-    on = show.count_noun(len(done.after.grades), noun)
-    sides = {"plain RAG": plain, "parent": done.before, "compiled": done.after}
+def _print_compiled(done: Compiled, project: Project | None) -> None:
+    """Print what a compile came to; of a project also how to ask the version."""
+    on = show.count_noun(len(done.after.grades), "test question" if project else "test example")
+    sides = {"plain RAG": done.plain, "parent": done.before, "compiled": done.after}
     figures = {name: side.metrics() for name, side in sides.items() if side is not None}
     show.print_metrics(f"{done.reference} on {on}: percent or mean [95 % interval by topic]", figures, timed=False)
-
-
-def _tell_spent(done: Compiled | CompiledProgram) -> str:
+    plain = f"; {_over(done.over_plain, 'plain RAG')}" if done.over_plain else ""
+    what = "utility, question by question" if project else "score, example by example"
+    lines = [f"{what}: {_over(done.gain, done.parent)}: {done.verdict}{plain}"]
+    if done.points:
+        points = (f"{name} {one['utility']:.3f} at {one['calls']:.2f} calls" for name, one in done.points.items())
+        lines.append(f"On train and dev: {', '.join(points)}")
     calls = f"{show.count_noun(done.calls, 'model call')}, ${done.usd:.2f}"
-    tried = f"{show.count_noun(done.trials, 'setting')} tried in {done.seconds:.0f} s, {calls}"
-    return f"{tried}. {show.tell_looks(done.looks, 'This test split was')}"
+    tried = f"{done.optimizer}: {show.count_noun(done.trials, 'setting')} tried in {done.seconds:.0f} s, {calls}"
+    lines += [f"{tried}. {show.tell_looks(done.looks, 'This test split was')}", done.explain()]
+    typer.echo("\n".join([*lines, *(_tell_ways(done, project) if project else [])]))
+    if done.stopped_by or any(done.asked[name][0] < done.asked[name][1] for name in ("train", "dev") if done.asked):
+        why = f"The cap on {done.stopped_by} was reached" if done.stopped_by else "Within its caps"
+        of = {name: "{} of {}".format(*counts) for name, counts in done.asked.items()}
+        asked = (
+            f": {of['settings']} settings tried, searched on {of['train']} questions of train, chosen on {of['dev']}"
+            f" questions of dev, tested on {of['test']} questions of test"
+        )
+        again = "A compile under a higher cap pays for nothing again."
+        typer.echo(f"{why}{asked if of else ''}. {again}")
+    for warning in _list_warnings(done, project):
+        typer.echo(warning, err=True)
 
 
-def _print_compiled(done: Compiled, project: Project) -> None:
+def _tell_ways(done: Compiled, project: Project) -> list[str]:
+    """Return how the version is asked, and by what the folder is answered."""
     from program.settings import artifacts_root
 
-    _print_metrics(done, done.plain, "test question")
-    parent, plain = _over(done.gain, done.parent), _over(done.over_plain, "plain RAG")
-    points = [f"{name} {one['utility']:.3f} at {one['calls']:.2f} calls" for name, one in done.points.items()]
     kept = shlex.quote(os.path.relpath(project.artifacts))
     elsewhere = "" if project.artifacts == artifacts_root() else f" --artifacts {kept}"
-    typer.echo(
-        f"utility, question by question: {parent}: {done.verdict}; {plain}\n"
-        f"On train and dev: {', '.join(points)}\n{_tell_spent(done)}\n"
-        f'{done.explain()}\nAsk it: ragc ask {done.reference}{elsewhere} "your question"\n'
-        f"`ragc ask {shlex.quote(str(project.folder))}` is answered by {_name_current(project)}."
-    )
-    if done.stopped_by or any(done.asked[name][0] < done.asked[name][1] for name in ("train", "dev")):
-        why = f"The cap on {done.stopped_by} was reached" if done.stopped_by else "Within its caps"
-        tried, *asked = ("{} of {}".format(*done.asked[name]) for name in ("settings", "train", "dev", "test"))
-        typer.echo(
-            "{}: {} settings tried, searched on {} questions of train, chosen on {} questions of dev, tested on {}"
-            " questions of test. A compile under a higher cap pays for nothing again.".format(why, tried, *asked)
-        )
-    warnings = [f"The labels hold {doubt}" for doubt in done.doubts]
-    if not done.gain.enough_topics:
+    return [
+        f'Ask it: ragc ask {done.reference}{elsewhere} "your question"',
+        f"`ragc ask {shlex.quote(str(project.folder))}` is answered by {_name_current(project)}.",
+    ]
+
+
+def _list_warnings(done: Compiled, project: Project | None) -> list[str]:
+    found = [f"The labels hold {doubt}" for doubt in done.doubts]
+    if project and not done.gain.enough_topics:
         check = f"ragc data check {shlex.quote(str(project.folder))}"
-        warnings.append(f"Topics tested on: {done.gain.topics}, too few for any verdict ({check}).")
+        found.append(f"Topics tested on: {done.gain.topics}, too few for any verdict ({check}).")
     if done.stood_in:
-        warnings.append(
+        found.append(
             f"For models that could not be reached or read a stand-in gave {show.count_noun(done.stood_in, 'answer')},"
             " on which rests what was chosen, too. Compile again when they can be; only what it answered is asked anew."
         )
-    _warn(warnings, done.broken)
+    if not done.replayed:
+        found.append("The program does not do the same twice, so each setting was run anew.")
+    return [*found, *(f"not graded: {name} ({why})" for name, why in done.broken.items())]
 
 
 def _name_current(project: Project) -> str:
@@ -256,21 +260,6 @@ def _name_current(project: Project) -> str:
 
     current = find_current(project.artifacts, project.name)
     return current.label if current else "the uncompiled program"
-
-
-def _print_program(done: CompiledProgram) -> None:
-    _print_metrics(done, None, "test example")
-    typer.echo(
-        f"score, example by example: {_over(done.gain, done.parent)}: {done.verdict}\n"
-        f"{done.optimizer}: {_tell_spent(done)}\n{done.explain()}"
-    )
-    same = [] if done.replayed else ["The program does not do the same twice, so each setting was run anew."]
-    _warn([*same, *([f"The cap on {done.stopped_by} was reached."] if done.stopped_by else [])], done.broken)
-
-
-def _warn(warnings: Sequence[str], broken: Mapping[str, str]) -> None:
-    for warning in (*warnings, *(f"not graded: {name} ({why})" for name, why in broken.items())):
-        typer.echo(warning, err=True)
 
 
 VERBS = (run_compile, run_seal, run_worker)

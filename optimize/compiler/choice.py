@@ -61,6 +61,10 @@ class OperatingPoints:
     stages: Sequence[Mapping[str, Any]] = ()
     """Utility and calls on train and dev of the best setting of each stage of the search, and of `balanced`."""
 
+    def only_balanced(self) -> OperatingPoints:
+        """Return the choice where a version has no other point."""
+        return replace(self, points={BALANCED: self.points[BALANCED]}, frontier=())
+
     def seal(self) -> OperatingPoints:
         """Return the points without choices among candidates."""
         points = {name: without_choices(setting) for name, setting in self.points.items()}

@@ -4,43 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import dspy
 import orjson
-from pydantic import TypeAdapter
 
-from optimize.compiler.candidates.demonstrations import Demonstration, learns_demos
-from optimize.compiler.candidates.labels import calibrate_decisions
-from optimize.compiler.choice import OperatingPoints, Validation, fit_doubt
-from optimize.compiler.plan import SEARCHED, Opened, SearchPlan, copy_program
-from optimize.compiler.record import source_digest
-from optimize.compiler.runs.replay import Replay
+from optimize.compiler.choice import OperatingPoints, Validation
 from optimize.compiler.search import Search, Session
-from optimize.compiler.study import Note
+from optimize.compiler.study import Note, Spending, Study
+from optimize.compiler.tasks.examples import Metric
+from optimize.compiler.tasks.module import open_folder, open_module_task
+from optimize.compiler.tasks.task import Contents, SearchPlan, Task
 from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.grades import Grade, judge_answer
-from optimize.evaluation.outcome import BALANCED
+from optimize.evaluation.grades import Grade
+from optimize.evaluation.outcome import BALANCED, Compiled
 from optimize.evaluation.stats import PairedResult, paired_test
-from optimize.labelled.dataset import LabelledQuestion, Question, digest_questions
+from optimize.labelled.dataset import Question, digest_questions
 from optimize.labelled.split import question_digest
 from optimize.registry.versions import hold_lock, note_test_use, publish_version, read_manifests
-from optimize.report.page import CompileReport, render_compile_page
-from program.answer import Outcome
-from program.errors import BudgetStop
+from optimize.report.page import render_compile_page
 from program.knowledge.project import Project
-from program.loop.decisions import clients_of
-from program.loop.policy import Setting, apply_setting, read_setting
-from program.loop.rag import AgenticRAG
-from program.serve.artifact import FRONTIER, STATE, describe_structure, export_files
+from program.loop.policy import read_setting
+from program.serve.artifact import FRONTIER, STATE
+from program.serve.reference import resolve
 
 SCORES, REPORT = "scores.jsonl", "report.html"
 PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "qdrant-client", "scikit-learn", "numpy")
@@ -48,53 +41,32 @@ PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "
 
 
 @dataclass(frozen=True, slots=True)
-class TestReport:
-    """Plain RAG, the parent and the compiled program on test."""
+class Searched:
+    """A search that is over: what was searched, and with what it was judged on dev."""
 
-    plain: Evaluation
-    before: Evaluation
-    after: Evaluation
-    looks: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled(CompileReport):
-    """A finished compile: what its page tells, and where it is."""
-
-    reference: str  # the new version
-    study: str  # name of the study
-    stood_in: int  # answers of a stand-in, for models that could not be reached or read
-    asked: Mapping[str, tuple[int, int]]
-    """Settings tried and questions asked of each split, and how many of each it would be without a cap."""
+    plan: SearchPlan
+    search: Search
+    validation: Validation
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
-    """What a version holds of a program: its files, the manifest's tables about it, and the setting it has."""
+class Found:
+    """The compiled program, at the setting of `balanced`."""
 
-    files: Mapping[str, bytes]
-    tables: Mapping[str, Any]
-    setting: Setting
+    task: Task
+    final: dspy.Module
+    points: OperatingPoints
+    searched: Searched | None = None  # none where another optimizer learned
 
 
-def describe_contents(program: AgenticRAG, project: Project) -> Contents:
-    """Return what a version holds of a project's program."""
-    library = program.runtime.library
-    tables = {
-        "program": {
-            "structure": describe_structure(program),
-            "source_digest": source_digest(),
-            "preset": project.settings.loop.preset,
-        },
-        "knowledge": {
-            "project": os.path.relpath(project.folder, project.artifacts),
-            "corpus_digest": library.corpus_digest,
-            "index_digest": library.index_digest,
-            "passages": len(library.passages()),
-        },
-        "models": {**program.runtime.models.names.model_dump(), **program.runtime.models.weights},
-    }
-    return Contents(export_files(program), tables, read_setting(program))
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """The compiled program and those it is compared with, on test."""
+
+    plain: Evaluation | None
+    before: Evaluation
+    after: Evaluation
+    looks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,112 +181,100 @@ def compare_grades(a: Sequence[Grade], b: Sequence[Grade]) -> PairedResult:
     return paired_test([g.utility for g in a], [g.utility for g in b], [g.topic for g in a])
 
 
-def seal(
-    session: Session,
-    *,
-    opened: Opened,
-    plan: SearchPlan,
-    search: Search,
-    validation: Validation,
-    points: OperatingPoints,
-    tested: TestReport,
-    demonstrations: Sequence[Demonstration],
-) -> Compiled:
-    """Publish the program with its scores and report."""
+def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer: str) -> Compiled:
+    """Publish the program with its scores and, where it was searched, its page."""
     session.begin_stage("sealing")
-    spending, study, chosen = session.spending, search.study, points.points[BALANCED]
-    publisher, trials, parts = Publisher(opened.project, opened.parts), len(search.trials()), opened.parts
-    gain = compare_grades(tested.before.grades, tested.after.grades)
-    decisions = calibrate_decisions(plan.arms, demonstrations, chosen, spending)
+    task, spending, points = found.task, session.spending, found.points
+    publisher, before, after = Publisher(task.project, task.parts), tested.before, tested.after
+    gain = compare_grades(before.grades, after.grades)
     done = Compiled(
-        name=opened.project.name,
+        name=task.project.name,
         reference="",
         study=study.name,
-        parent=opened.origin
-        or publisher.publish_uncompiled(describe_contents(opened.first, opened.project), tested.before, tested.plain),
+        optimizer=optimizer,
+        parent=task.origin or publisher.publish_uncompiled(task.contents(task.controls[-1]), before, tested.plain),
         verdict=judge_difference("utility", gain),
         gain=gain,
-        over_plain=compare_grades(tested.plain.grades, tested.after.grades),
+        over_plain=compare_grades(tested.plain.grades, after.grades) if tested.plain else None,
         plain=tested.plain,
-        before=tested.before,
-        after=tested.after,
-        trials=trials,
+        before=before,
+        after=after,
         calls=spending.calls,
         usd=spending.usd,
         seconds=spending.seconds,
         looks=tested.looks,
         labelled=publisher.describe_labels(),
-        doubts=opened.doubts,
+        doubts=task.doubts,
         stopped_by=spending.tripped,
         stood_in=session.record.stand_ins,
         survived=list(points.survived),
         stages=list(points.stages),
-        broken={**search.scoring.broken, **validation.dev.broken, **dict.fromkeys(tested.after.failed, "in the test")},
+        broken=dict.fromkeys(after.failed, "in the test"),
         points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
         frontier=points.seal().dump_frontier(),
         oracle=points.oracle,
         reached=points.reached,
-        chosen=chosen,
-        started_from=search.firsts[0][1],
-        decisions=[asdict(one) for one in decisions],
-        given=plan.candidates.describe_choice(opened.base, chosen),
-        importances=search.knob_importances(),
-        meanings={one.name: one.meaning for one in search.space if one.meaning},
+        chosen=points.points[BALANCED],
         stage_seconds=session.live.seconds,
-        asked={
-            "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),
-            "train": (len(search.scoring.questions), min(len(parts["train"]), SEARCHED)),
-            "dev": (len(validation.dev.questions), len(parts["dev"])),
-            "test": (len(tested.after.grades), len(parts["test"])),
-        },
     )
-    contents = describe_contents(prepare_sealing(session, opened, plan, points), opened.project)
-    origin, page = done.describe_origin(study.key, opened.seed), render_compile_page(done)
+    if found.searched is not None:
+        done = _describe_search(session, study, found, found.searched, done)
+    contents = task.contents(task.complete(session, found.final, points))
     reference = publisher.find_sealed(study.key) or publisher.publish(
-        contents, tested.after, points.seal(), origin, tested.plain, page
+        contents,
+        after,
+        points.seal(),
+        done.describe_origin(study.key, task.seed),
+        tested.plain,
+        render_compile_page(done) if found.searched is not None else b"",
     )
     study.note(Note.FINISHED, reference)
     return replace(done, reference=reference)
 
 
-def prepare_sealing(session: Session, opened: Opened, plan: SearchPlan, points: OperatingPoints) -> AgenticRAG:
-    """Return the program to be sealed, its heads and bound of confidence from dev."""
-    program = copy_program(opened.base)
-    plan.candidates.equip_program(program)
-    asked: set[str] = set()
-    for setting in points.points.values():
-        apply_setting(program, setting)
-        with suppress(BudgetStop):
-            for _, path in session.replay(program).trace_all([question.question for question in opened.parts["dev"]]):
-                asked |= {ask.predictor for ask, _ in path}
-    sealed = copy_program(program)  # what was asked of it so far depends on the record
-    apply_setting(sealed, points.points[BALANCED])
-    if BALANCED in points.survived:
-        sealed.policy.turn(
-            unsure_below=_fit_doubt(Replay(sealed, session.record, session.spending), opened.parts["dev"])
-        )
-    for name in sorted(asked):
-        fit_head(sealed, name)
-    return sealed
+def _describe_search(session: Session, study: Study, found: Found, searched: Searched, done: Compiled) -> Compiled:
+    """Return a compile with what its search came to."""
+    task, search, validation = found.task, searched.search, searched.validation
+    trials, seen = len(search.trials()), searched.plan.candidates
+    decisions = task.calibrate(session, searched.plan.arms, done.chosen)
+    return replace(
+        done,
+        trials=trials,
+        replayed=all(arm.replay.replays for arm in searched.plan.arms),
+        broken={**search.scoring.broken, **validation.dev.broken, **done.broken},
+        started_from=search.firsts[0][1],
+        decisions=[asdict(one) for one in decisions],
+        given=seen.describe_choice(task.base, done.chosen),
+        importances=search.knob_importances(),
+        meanings={one.name: one.meaning for one in search.space if one.meaning},
+        asked={
+            "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),
+            "train": (len(search.scoring.questions), len(task.searched)),
+            "dev": (len(validation.dev.questions), len(task.parts["dev"])),
+            "test": (len(done.after.grades), len(task.parts["test"])),
+        },
+    )
 
 
-def _fit_doubt(replay: Replay, questions: Sequence[LabelledQuestion]) -> float:
-    """Return the bound of confidence that answers to the questions give, 0 where a cap keeps them from being asked."""
-    judged = []
-    with suppress(BudgetStop):
-        for question, answer in zip(questions, replay.answer_all([q.question for q in questions]), strict=True):
-            if answer.outcome is Outcome.ANSWERED:
-                judged.append((answer.confidence, judge_answer(question, answer.outcome, answer.text).wrong))
-    return fit_doubt(judged)
-
-
-def fit_head(program: AgenticRAG, name: str) -> None:
-    """Have the embedded decider of a predictor fitted to its demonstrations."""
-    predictor = program.predictor(name)
-    if not (predictor.demos and learns_demos(program, name)):
-        return
-    inputs = {
-        field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
-        for field, info in predictor.signature.input_fields.items()
-    }
-    program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], [inputs])
+def seal_program(
+    program: dspy.Module,
+    *,
+    name: str,
+    data: Path | str,
+    metric: Metric,
+    parent: str = "",
+    artifacts: Path | str | None = None,
+) -> str:
+    """Publish a program as it is, scored on test; raises as `compile_program`."""
+    learned = program.deepcopy()
+    for _, part in learned.named_sub_modules():
+        part._compiled = False  # else its parent's state leaves it out
+    project = open_folder(name, artifacts)
+    task = open_module_task(project, lambda: learned, data, metric)
+    with task.asking(Spending()):
+        task.check()
+        publisher = Publisher(project, task.parts)
+        made: dict[str, Any] = {"optimizer": {"name": "sealed", "test_looks": publisher.note_look("")}}
+        made |= {"parent": str(resolve(parent, project.artifacts))} if parent else {}
+        scores, points = task.evaluate(learned, task.parts["test"]), OperatingPoints({BALANCED: read_setting(learned)})
+        return publisher.publish(task.contents(learned), scores, points, made)

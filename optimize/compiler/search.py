@@ -62,10 +62,10 @@ class Trial:
     @classmethod
     def of(cls, frozen: FrozenTrial) -> Trial:
         """Return Optuna's trial as ours."""
-        notes = frozen.user_attrs
+        notes, setting = frozen.user_attrs, plain_params(frozen.params)
+        worth, calls = notes["figures"]
         pruned = frozen.state == TrialState.PRUNED
-        setting = plain_params(frozen.params)
-        return cls(frozen.number, setting, *notes["figures"], notes["origin"], notes.get("first"), pruned)
+        return cls(frozen.number, setting, worth, calls, notes["origin"], notes.get("first"), pruned)
 
 
 class Proposal(NamedTuple):

@@ -1,13 +1,14 @@
-"""What a compile came to: whether its version counts as better than the one it was compiled from, and why."""
+"""What a compile came to: the new version beside what it was compiled from, and whether it counts as better."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.stats import PairedResult
+from program.loop.policy import Setting
 
 BALANCED = "balanced"
 BETTER = "The gain survived the folds of train and dev and was above 0 on test, or was detectable on test."
@@ -15,23 +16,57 @@ BETTER = "The gain survived the folds of train and dev and was above 0 on test, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompileOutcome:
-    """What a compile came to: a program beside the one that it was compiled from, on the same test."""
+class Compiled:
+    """A finished compile; gains are in utility (of anybody's program the metric's score), question by question."""
 
+    name: str
+    reference: str  # the new version
+    study: str  # name of the study
     parent: str
+    optimizer: str = "ragc"
     verdict: str
-    gain: PairedResult  # in utility, question by question
+    gain: PairedResult
+    over_plain: PairedResult | None = None
+    plain: Evaluation | None = None  # plain RAG on test
     before: Evaluation  # the parent on test
     after: Evaluation  # the new version on test
-    survived: Collection[str]  # operating points whose gain survived the folds of train and dev
     labelled: str  # how many questions there are, in words
-    trials: int
+    trials: int = 0
     calls: int
     usd: float
     seconds: float
     looks: int
     stopped_by: str = ""
+    stood_in: int = 0  # answers of a stand-in, for models that could not be reached or read
+    replayed: bool = True  # False when the program was run anew for every setting
+    doubts: Sequence[str] = ()  # shortcuts in the labels, a paragraph each
     broken: Mapping[str, str] = field(default_factory=dict)
+    """Questions that could not be graded, and why."""
+    asked: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Settings tried and questions asked of each split, and how many of each it would be without a cap."""
+    survived: Collection[str] = ()  # operating points whose gain survived the folds of train and dev
+    points: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """`utility` and `calls` a question of each named operating point, on train (out of fold) and dev."""
+    frontier: Sequence[Mapping[str, Any]] = ()
+    """`utility` and `calls` of the settings that no other beats, on the same questions."""
+    stages: Sequence[Mapping[str, Any]] = ()
+    """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
+    reached: float = 0.0  # utility of the setting of `balanced`
+    oracle: float = 0.0  # utility of choosing the best of the settings for each question
+    chosen: Setting  # the setting of `balanced`, candidates included
+    started_from: Setting = field(default_factory=dict)
+    decisions: Sequence[Mapping[str, Any]] = ()
+    """Decisions on labelled cases of topics they were not shown.
+
+    `parameter` is as `judge.relevance:relevant`; `cut` tells a yes-or-no decision, cut at the threshold of that name.
+    `chances` are probabilities of yes, of a choice those of the likeliest option; `truths` whether it was so.
+    """
+    given: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By predictor the instruction or demonstrations chosen, as `kind` and `text`."""
+    importances: Mapping[str, float] = field(default_factory=dict)  # by parameter its share of the spread in utility
+    meanings: Mapping[str, str] = field(default_factory=dict)  # by parameter what it is, in words
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    """By stage of the compile how long it took, in this process."""
 
     @property
     def improved(self) -> bool:
@@ -43,12 +78,12 @@ class CompileOutcome:
         """True when it counts as better than its parent, by what BETTER says."""
         return self.improved or (BALANCED in self.survived and self.gain.difference > 0)
 
-    def describe_origin(self, study: str, seed: int, optimizer: str = "ragc") -> dict[str, Any]:
+    def describe_origin(self, study: str, seed: int) -> dict[str, Any]:
         """Return the tables of a manifest that say how the version came about."""
         gain, survived = self.gain, BALANCED in self.survived
         figures = {"difference": round(gain.difference, 6), "ci": list(gain.ci), "n": gain.n, "topics": gain.topics}
         judged = {"better": self.better, "rule": BETTER, "survived_folds": survived, "verdict": self.verdict}
-        how = {"name": optimizer, "seed": seed, "trials": self.trials, "study": study, "test_looks": self.looks}
+        how = {"name": self.optimizer, "seed": seed, "trials": self.trials, "study": study, "test_looks": self.looks}
         cost = {"seconds": round(self.seconds, 1), "calls": self.calls, "usd": round(self.usd, 6)}
         return {"parent": self.parent, "gain": {**judged, **figures}, "optimizer": how, "cost": cost}
 

@@ -31,7 +31,7 @@ Q = TypeVar("Q", bound=Question)
 def split_questions(
     questions: Sequence[LabelledQuestion], seed: int = 0, before: Mapping[str, str] | None = None
 ) -> dict[str, list[LabelledQuestion]]:
-    """Divide labelled questions as `divide_groups` does; what `leaks` binds together is a group."""
+    """Divide labelled questions by what `leaks` binds together."""
     return divide_groups(questions, link_questions(tuple(questions)).groups, seed, before)
 
 

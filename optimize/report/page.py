@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from textwrap import shorten
@@ -14,8 +14,8 @@ import numpy as np
 
 from optimize.evaluation.evaluate import Evaluation, tabulate_metrics
 from optimize.evaluation.grades import PROPORTIONS
-from optimize.evaluation.outcome import CompileOutcome
-from optimize.evaluation.stats import PairedResult, format_estimate, format_interval, format_number, format_p
+from optimize.evaluation.outcome import Compiled
+from optimize.evaluation.stats import format_estimate, format_interval, format_number, format_p
 from optimize.report import charts
 from program.loop.policy import Setting, is_candidate
 from program.signatures import BASE_PREFIX
@@ -32,39 +32,7 @@ WORDS = 110  # characters that say what a parameter is
 DRAWN = 20  # decisions of one predictor whose charts are shown at most: a router decides on every knowledge base
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileReport(CompileOutcome):
-    """All that the page of a compile tells; gains are in utility, question by question on test."""
-
-    name: str
-    over_plain: PairedResult
-    plain: Evaluation  # plain RAG on test
-    points: Mapping[str, Mapping[str, float]]
-    """`utility` and `calls` a question of each named operating point, on train (out of fold) and dev."""
-    frontier: Sequence[Mapping[str, Any]]
-    """`utility` and `calls` of the settings that no other beats, on the same questions."""
-    reached: float  # utility of the setting of `balanced`
-    oracle: float  # utility of choosing the best of the settings for each question
-    chosen: Setting  # the setting of `balanced`, candidates included
-    started_from: Setting
-    decisions: Sequence[Mapping[str, Any]]
-    """Decisions on labelled cases of topics they were not shown.
-
-    `parameter` is as `judge.relevance:relevant`; `cut` tells a yes-or-no decision, cut at the threshold of that name.
-    `chances` are probabilities of yes, of a choice those of the likeliest option; `truths` whether it was so.
-    """
-    given: Mapping[str, Mapping[str, str]]
-    """By predictor the instruction or demonstrations chosen, as `kind` and `text`."""
-    importances: Mapping[str, float]  # by parameter its share of the spread in utility
-    stages: Sequence[Mapping[str, Any]] = ()
-    """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
-    doubts: Sequence[str] = ()  # shortcuts in the labels, a paragraph each
-    meanings: Mapping[str, str] = field(default_factory=dict)  # by parameter what it is, in words
-    stage_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By stage of the compile how long it took, in this process."""
-
-
-def render_compile_page(report: CompileReport) -> bytes:
+def render_compile_page(report: Compiled) -> bytes:
     """Return the page in UTF-8, its texts cut so that it has at most LARGEST bytes."""
     for most, longest in SHOWN:
         page = _open_template("report.html.j2").render(_compile_fields(report, most, longest)).encode()
@@ -91,19 +59,22 @@ def _open_template(name: str) -> Template:
     return found.get_template(name)
 
 
-def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str, Any]:
+def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]:
     """Return what the template shows: `most` items of a list, `longest` characters of a text."""
     pairs = list(zip(report.before.grades, report.after.grades, strict=True))
     important = sorted(report.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
     top = max((share for _, share in important), default=0.0) or 1.0
     drawn = _select_decisions(report, min(most, DRAWN))
-    metrics = _list_metrics([report.plain, report.before, report.after])
+    sides = {"plain RAG": report.plain, "parent": report.before, "this": report.after}
+    tested = {name: one for name, one in sides.items() if one is not None}
+    metrics = _list_metrics(list(tested.values()))
     return {
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
         "outcome": report.explain(),
         "p": format_p(report.gain.p),
-        "p_plain": format_p(report.over_plain.p),
+        "p_plain": format_p(report.over_plain.p) if report.over_plain else "",
+        "sides": list(tested),
         "metrics": list(metrics.values()),
         "first": [metrics[name] for name in FIRST if name in metrics],
         "frontier": _draw_frontier(report),
@@ -127,7 +98,7 @@ def _compile_fields(report: CompileReport, most: int, longest: int) -> dict[str,
     }
 
 
-def _name_parameter(report: CompileReport, name: str) -> str:
+def _name_parameter(report: Compiled, name: str) -> str:
     """Return in words what a parameter is, on a line or two."""
     if is_candidate(name):
         return "which {2} {0} is given".format(*name.partition("#"))
@@ -143,7 +114,7 @@ def _list_metrics(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]
     }
 
 
-def _draw_frontier(report: CompileReport) -> str:
+def _draw_frontier(report: Compiled) -> str:
     every = [*report.points.values(), *report.frontier]
     places: dict[tuple[float, float], list[str]] = {(one["calls"], one["utility"]): [] for one in every}
     for name, point in report.points.items():
@@ -152,7 +123,7 @@ def _draw_frontier(report: CompileReport) -> str:
     return charts.draw_scatter(marks, "model calls a question", "utility")
 
 
-def _select_decisions(report: CompileReport, most: int) -> list[Mapping[str, Any]]:
+def _select_decisions(report: Compiled, most: int) -> list[Mapping[str, Any]]:
     """Return `most` decisions of each predictor, in their order.
 
     Those on no single base come first, then those that mattered most, moved farthest, have the most cases.

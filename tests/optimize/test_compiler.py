@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from optimize.compiler.compile import compile_project
-from optimize.compiler.plan import DEFAULT_TRIALS, EMBEDDED_TRIALS, LEAST_TRIALS
-from optimize.compiler.publish import Compiled
+from optimize.compiler.compile import LEAST_TRIALS, compile_project
 from optimize.compiler.study import Note, open_study
+from optimize.compiler.tasks.project import DEFAULT_TRIALS, EMBEDDED_TRIALS
 from optimize.evaluation.comparison import read_scores
+from optimize.evaluation.outcome import Compiled
 from optimize.registry.aliases import promote_version
 from program import open_program
-from program.errors import BudgetError, ModelError, StudyError, VersionError
+from program.errors import BudgetError, DataError, ModelError, StudyError, VersionError
 from program.knowledge.project import Project
 from program.loop.policy import PRESETS
 from program.serve.manifest import verify_folder
@@ -105,11 +105,15 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
 
     for module in (demonstrations, grades, scoring):  # wherever it is used
         monkeypatch.setattr(module, "judge_answer", broken)
+    with pytest.raises(DataError, match="No question of test could be graded: q5"):
+        compile_(paid_shop)
+    with (paid_shop / "labelled.jsonl").open("a") as file:
+        file.write('{"id": "q7", "question": "Who mends a Wren?", "topic": "repair", "outcome": "abstain", "split": "test"}\n')
     done = compile_(paid_shop)
     assert "ZeroDivisionError" in done.broken["q1"]
     assert done.broken["q5 (ZeroDivisionError: no share of nothing)"] == "in the test"
     assert done.trials == TRIALS
-    assert not done.after.grades  # of its one question
+    assert [one.id for one in done.after.grades] == ["q7"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from optimize.compiler.candidates.demonstrations import Demonstration, Demonstra
 from optimize.compiler.candidates.labels import label_cases
 from optimize.compiler.candidates.screening import CandidateSets, gather_sets, offer_labels
 from optimize.compiler.record import Record
-from optimize.compiler.runs.replay import Arm, Replay
+from optimize.compiler.runs.replay import Replay
+from optimize.compiler.runs.runner import Arm
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.loop.policy import apply_setting, find_dimensions, read_setting

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimize.compiler.choice import choose_points
+from optimize.compiler.compile import compile_program
 from optimize.compiler.scoring import Scores
-from optimize.compiler.tasks.compile import compile_program
 from optimize.registry.aliases import promote_version
 from optimize.registry.versions import publish_version
 from program import load, open_program

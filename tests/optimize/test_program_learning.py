@@ -11,11 +11,12 @@ from dspy.experimental import Score
 from dspy.lm15 import Message, Response, TextPart, Usage
 
 from optimize import compile_program
+from optimize.compiler.runs.runner import Arm
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.study import Spending
-from optimize.compiler.tasks.task import asking, open_project, open_task
-from optimize.compiler.tasks.thresholds import fit_decisions, fit_log_weights, widen_weights
-from program.loop.policy import find_dimensions, read_setting
+from optimize.compiler.tasks.module import open_folder, open_module_task
+from optimize.compiler.thresholds import fit_decisions, fit_log_weights
+from program.loop.policy import read_setting
 
 
 class Told:
@@ -38,12 +39,11 @@ def fit(make, rows, metric):
     lines = [{"text": json.dumps(found), "said": label, "split": "train"} for found, label in rows]
     lines.append(lines[0] | {"split": "test"})
     Path("rows.jsonl").write_text("".join(json.dumps({**line, "id": str(n)}) + "\n" for n, line in enumerate(lines)))
-    task = open_task(open_project("fitted", None), make, "rows.jsonl", metric)
-    with asking(task, Spending()):
-        program = task.base.deepcopy()
-        scoring = Scoring([task.arm(program, task.parts["train"])], task.score)
-        before = read_setting(program)
-        after = fit_decisions(scoring, widen_weights(find_dimensions(program)), before, lambda done, of: None).setting
+    task = open_module_task(open_folder("fitted", None), make, "rows.jsonl", metric)
+    with task.asking(Spending()):
+        scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.score)
+        before = read_setting(task.base)
+        after = fit_decisions(scoring, task.list_parameters(task.base), before, lambda done, of: None).setting
         return before, after, *(float(scoring(one).utility.mean()) for one in (before, after))
 
 

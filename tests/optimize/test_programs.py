@@ -213,7 +213,7 @@ def test_a_program_of_another_structure_is_refused_and_changed_code_is_told(desk
             "metric metric raised AttributeError",
         ),
         ("def metric(example, prediction, trace=None): return 'good'", "no number"),
-        ("def metric(example, prediction, trace=None): return 1 / (example.split != 'test')", "No example of test"),
+        ("def metric(example, prediction, trace=None): return 1 / (example.split != 'test')", "No question of test"),
         ("import nowhere_to_be_found", "no module nowhere_to_be_found"),
         ("make = 3", "not a function"),
     ],
@@ -331,8 +331,8 @@ def test_a_language_model_is_asked_once_for_each_content_and_never_past_a_cap(de
     assert engine.calls == done.calls
     capped = Engine()
     with pytest.raises(BudgetError, match="cap on calls"):
-        compile_program(make_writer(capped), **options, max_calls=4)
-    assert capped.calls <= 4
+        compile_program(make_writer(capped), **options, max_calls=2)
+    assert capped.calls <= 2
     with pytest.raises(BudgetError, match="is not known"):
         compile_program(make_writer(capped), **options, max_usd=1.0)
 

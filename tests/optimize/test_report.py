@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.grades import Grade
+from optimize.evaluation.outcome import Compiled
 from optimize.evaluation.stats import paired_test
 from optimize.report import charts
-from optimize.report.page import CompileReport, render_compile_page
+from optimize.report.page import render_compile_page
 from program.serve.reference import resolve
 
 TEXT = r'<text x="([^"]*)" y="([^"]*)" text-anchor="([^"]*)">([^<]*)</text>'
@@ -78,7 +79,7 @@ def story(before, after, **changed):
     points = {"quality": {"utility": 0.75, "calls": 2.5}, "balanced": {"utility": 0.5, "calls": 1.25}}
     gain = paired_test(*([g.utility for g in side] for side in (before, after)), [g.topic for g in before])
     told = {
-        "name": "shop", "parent": "shop@v1", "verdict": "better", "gain": gain, "over_plain": gain,
+        "name": "shop", "reference": "shop@v2", "study": "shop-1", "parent": "shop@v1", "verdict": "better", "gain": gain, "over_plain": gain,
         "plain": rows[0], "before": rows[1], "after": rows[2],
         "points": points, "frontier": list(points.values()), "survived": list(points), "reached": 0.5, "oracle": 0.875,
         "stages": [{"name": "best first setting", "utility": 0.25, "calls": 1.0}],
@@ -86,7 +87,7 @@ def story(before, after, **changed):
         "decisions": [judged("judge.relevance:relevant", [0.1, 0.2, 0.4, 0.9], [False, False, True, True])],
         "given": {}, "labelled": "40 questions", "importances": {"policy.k": 0.75}, "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
     }  # fmt: skip
-    return CompileReport(**{**told, **changed})
+    return Compiled(**{**told, **changed})
 
 
 def test_every_number_on_the_page_is_that_of_the_story():

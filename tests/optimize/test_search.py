@@ -14,8 +14,8 @@ from sqlalchemy.exc import OperationalError
 from optimize.compiler import study as study_room
 from optimize.compiler.candidates.labels import fit_threshold, fit_weights
 from optimize.compiler.choice import Candidate, find_best, find_frontier, fit_doubt, price_points
-from optimize.compiler.plan import lead_study
-from optimize.compiler.runs.replay import Arm
+from optimize.compiler.compile import lead_study
+from optimize.compiler.runs.runner import Arm
 from optimize.compiler.scoring import Scoring, UtilityGrader, gain_out_of_fold, survives, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
 from optimize.compiler.study import Caps, Note, Spending, create_study, list_studies, open_study

@@ -108,9 +108,9 @@ class CandidateSets:
         for arm in arms:
             self.equip_program(arm.replay.program, frozenset(question.cluster for question in arm.questions))
 
-    def describe_choice(self, base: AgenticRAG, setting: Setting) -> dict[str, dict[str, str]]:
+    def describe_choice(self, base: dspy.Module, setting: Setting) -> dict[str, dict[str, str]]:
         """Return the kind of candidate that a setting chooses, by the choice's name."""
-        found = {}
+        found, predictors = {}, dict(base.named_predictors())
         for name, place in sorted((name, int(at)) for name, at in setting.items() if is_candidate(name)):
             predictor = name.partition("#")[0]
             if name.endswith(DEMONSTRATIONS):
@@ -120,7 +120,7 @@ class CandidateSets:
             if name.endswith(LAYOUTS):
                 texts = [str(asdict(one)) for one in (base.layout_of(predictor), *self.layouts[predictor])]
             else:
-                texts = [base.predictor(predictor).signature.instructions, *self.offers[predictor].instructions]
+                texts = [predictors[predictor].signature.instructions, *self.offers[predictor].instructions]
             found[name] = {"kind": "another" if place else AS_IT_IS, "text": texts[place]}
         return found
 

@@ -90,7 +90,10 @@ def _evaluate(
 
 
 def read_replies(file: Path) -> dict[bytes, Entry]:
-    """Return the replies in a file by the digests of their requests. Raises `DataError` when it cannot be read."""
+    """Return the replies in a file by the digests of their requests.
+
+    Raises `DataError` when it cannot be read.
+    """
     entry = TypeAdapter(Entry)
     try:
         rows = [orjson.loads(line) for line in file.read_bytes().splitlines()]

@@ -40,7 +40,7 @@ class Runner(Protocol):
         """
 
     def decide_all(self, questions: Sequence[str]) -> list[list[Decided]]:
-        """Return the decisions on the way to each answer, in order. Raises as `answer_all`."""
+        """Return the decisions on the way to each answer; raises as `answer_all`."""
 
 
 R_co = TypeVar("R_co", bound=Runner, covariant=True)

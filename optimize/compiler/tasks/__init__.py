@@ -1,3 +1,3 @@
 """What is compiled: a project, or anybody's DSPy program."""
 
-__all__ = ["compile", "examples", "task"]
+__all__ = ["examples", "module", "optimizers", "project", "task"]

@@ -86,7 +86,7 @@ def import_function(name: str) -> Callable[..., Any]:
 
 
 def import_task(program: str, data: Path | None, metric: str, options: str, *also: str) -> tuple[Factory, Path, Metric]:
-    """Return a program's factory, its examples' file and its metric, both functions imported.
+    """Return a program's factory, the file of its examples, and its metric.
 
     Raises `DataError` when the metric, the file or what is needed `also` is missing; `options` give the last two.
     """

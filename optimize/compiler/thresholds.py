@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,15 +22,9 @@ from optimize.compiler.scoring import Floats, Scoring, Sweeps, split_topics, swe
 from program.errors import BudgetStop
 from program.loop.policy import LEAST, LEVEL, Dimension, Setting, apply_setting
 
-LIGHTEST, HEAVIEST = 1e-3, 1e3  # of a choice's options
 ROUNDS = 2  # over the decisions of a program that has several, as others moved meanwhile
 LIKELIEST = 8  # values of a decision that are tried on every example
 RAREST = 5e-7  # half of the last digit that a probability is told with
-
-
-def widen_weights(space: Sequence[Dimension]) -> list[Dimension]:
-    """Return the parameters, with the weights of options in a wider range."""
-    return [replace(d, low=LIGHTEST, high=HEAVIEST) if ":" in d.name and d.log else d for d in space]
 
 
 def fit_decisions(

@@ -1,0 +1,360 @@
+"""The task of compiling anybody's DSPy program: its examples and its metric.
+
+1. Make the program by the caller's function, with the state of the version compiled from.
+2. Divide the examples by topic, as those of earlier versions were.
+3. Offer each predictor demonstrations from labels or runs that scored 1 and, where a language model answers it,
+   instructions that the model writes from what went wrong.
+4. A version holds the state, and the heads of what the embedded decider answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import dspy
+import numpy as np
+import orjson
+from dspy.adapters.types.decision import Choice, Noul, Score
+
+from optimize.abtest.offline import score_side_by_side
+from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
+from optimize.compiler.candidates.instructions import propose_instructions
+from optimize.compiler.candidates.labels import Calibration
+from optimize.compiler.candidates.screening import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
+from optimize.compiler.choice import OperatingPoints
+from optimize.compiler.record import compiler_digest
+from optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
+from optimize.compiler.runs.runner import AnyArm
+from optimize.compiler.scoring import Scoring, Sweeps
+from optimize.compiler.search import Session
+from optimize.compiler.study import Share, Spending
+from optimize.compiler.tasks.examples import Examples, Metric, check_metric, read_examples, score_prediction
+from optimize.compiler.tasks.task import Contents, SearchPlan
+from optimize.compiler.thresholds import fit_decisions
+from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
+from optimize.evaluation.grades import Grade
+from optimize.labelled.dataset import Question, digest_questions
+from optimize.labelled.split import find_previous_splits, question_digest, sample_stratified
+from optimize.registry.versions import note_test_use, read_ancestors
+from program.errors import BudgetError, BudgetStop, DataError, SettingsError
+from program.knowledge.index.build import Advance
+from program.knowledge.project import Project
+from program.loop.policy import DEMONSTRATIONS, Dimension, Setting, find_dimensions, read_setting
+from program.models.embedded.decider import LocalDecider
+from program.models.language.provider import listed_price
+from program.serve import factory
+from program.serve.artifact import STATE
+from program.serve.opening import load
+from program.serve.reference import digest_of, resolve
+from program.settings import NAME, Settings, artifacts_root
+
+GOOD = 1.0  # score from which a run is worth showing
+LONGEST = 2_000  # characters of an answer in `scores.jsonl`
+MOST = 4_000  # demonstrations of a predictor that the embedded decider answers
+SEARCHED = 240  # examples of train on which settings are tried at most, where a language model is asked
+TRIALS = 60  # settings proposed by default
+LIGHTEST, HEAVIEST = 1e-3, 1e3  # weights of a choice's options
+
+Run = tuple[Question, Answered]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleTask:
+    """A program with its examples divided, and the metric."""
+
+    project: Project  # its name, and the folders it works in
+    base: dspy.Module  # what is compiled from
+    undecided: list[str]  # predictors that the embedded decider answers
+    embedded: LocalDecider
+    examples: Examples
+    parts: Mapping[str, Sequence[Question]]
+    metric: Metric
+    seed: int = 0
+    origin: str = ""
+    doubts: Sequence[str] = ()
+    price: float = 0.0
+    usual_trials: int = TRIALS
+    has_points: bool = False
+    scores: dict[tuple[str, int], tuple[Answered, float]] = field(default_factory=dict)  # answers kept: ids stay theirs
+
+    @property
+    def searched(self) -> Sequence[Question]:
+        asks_models = len(self.undecided) < len(self.base.named_predictors())
+        return sample_stratified(self.parts["train"], SEARCHED) if asks_models else self.parts["train"]
+
+    @property
+    def controls(self) -> list[dspy.Module]:
+        return [self.base]
+
+    def describe_conditions(self) -> dict[str, Any]:
+        """Return all that a study's trials depend on."""
+        return {
+            **factory.describe_module(self.base, self.undecided),
+            "compiler": compiler_digest(),
+            "start": digest_of(factory.export_module(self.base, [], self.embedded)[STATE]),
+            "questions": {name: digest_questions(part) for name, part in self.parts.items()},
+            "metric": getattr(self.metric, "__qualname__", repr(self.metric)),
+            "seed": self.seed,
+            "from": self.origin,
+        }
+
+    @contextmanager
+    def asking(self, spending: Spending) -> Iterator[None]:
+        """Have the embedded decider answer what has no model, and count the rest.
+
+        Raises `BudgetError` when money is capped and a model's price is not known.
+        """
+        models = {one.lm or dspy.settings.lm for _, one in self.base.named_predictors()} - {None}
+        if spending.money and (unknown := [m.model for m in models if listed_price(m.model, 1, 1) is None]):
+            what = f"What {unknown[0]} costs is not known, so that --max-usd could not stop it."
+            raise BudgetError(what, "Cap --max-calls instead.")
+        callbacks = [*(dspy.settings.callbacks or []), CallMeter(spending)]
+        with dspy.context(lm=dspy.settings.lm or self.embedded, callbacks=callbacks):
+            yield
+
+    def prepare(self, session: Session) -> ModuleTask:
+        """Return the task, its program and metric tried."""
+        session.begin_stage("asking the program as it is")
+        self.check()
+        return self
+
+    def check(self) -> None:
+        """Raise `DataError` when the program or the metric fails on the first example."""
+        first = self.parts["train"][0]
+        (answer,) = self.run(self.base).answer_all([first.question])
+        if answer.error:
+            what = f"The program failed on the example {first.id}: {answer.error}."
+            raise DataError(what, "Mend the program, or the example.")
+        check_metric(self.metric, self.examples.known[first.id], answer.prediction)
+
+    def run(self, program: dspy.Module) -> ModuleRuns:
+        """Return the runs of a copy of a program."""
+        return ModuleRuns(program.deepcopy(), self.examples.by_inputs)
+
+    def runner(self, session: Session, program: dspy.Module) -> ModuleRuns:
+        """Return the runs of a copy of a program."""
+        return self.run(program)
+
+    def grader(self, program: dspy.Module) -> Any:
+        """Return what grades by the metric."""
+        return self.grade
+
+    def grade(self, question: Question, answer: Answered) -> Grade:
+        """Grade an answer by the metric: correct at 1, wrong at 0, as what raised is."""
+        score, _, _ = self.score(question, answer)
+        said = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
+        return Grade(
+            id=question.id,
+            topic=question.cluster,
+            tags=question.tags,
+            question=question.question,
+            outcome="",
+            correct=int(score >= GOOD),
+            partial=int(0 < score < GOOD),
+            wrong=int(score <= 0),
+            utility=score,
+            answer=said[:LONGEST],
+            path=(),
+            metrics={"model_calls": float(answer.usage.calls), "usd": answer.usage.usd},
+        )
+
+    def score(self, question: Question, answer: Answered) -> tuple[float, float, str]:
+        """Return the metric's score, NaN for routing, and what the program raised."""
+        if answer.error:
+            return 0.0, np.nan, answer.error
+        key = (question.id, id(answer))
+        if key not in self.scores:
+            example = self.examples.known[question.id]
+            self.scores[key] = answer, score_prediction(self.metric, example, answer.prediction)[0]
+        return self.scores[key][1], np.nan, ""
+
+    def offer(self, session: Session, arms: Sequence[AnyArm]) -> CandidateSets:
+        """Return demonstrations from labels or good runs, and instructions from bad runs."""
+        session.begin_stage("making demonstrations")
+        session.limit(Share.CANDIDATES)
+        worked = sample_stratified(self.parts["train"], WORKED)
+        runs: list[Run] = []
+        with suppress(BudgetStop):
+            runs += zip(worked, self.run(self.base).answer_all([one.question for one in worked]), strict=True)
+        candidates = CandidateSets({name: self._offer(name, one, runs) for name, one in self.base.named_predictors()})
+        candidates.equip_arms(arms)
+        return candidates
+
+    def _offer(self, name: str, predictor: dspy.Predict, runs: Sequence[Run]) -> Offer:
+        made = [to_json(one) for one in self._label_demonstrations(name, predictor, runs)]
+        sets = {AS_IT_IS: [Demonstration(name, "", dict(demo)) for demo in predictor.demos]}
+        if name in self.undecided:
+            return Offer((), sets | ({LABELLED: thin_out(made, MOST)} if made else {}))
+        sets |= {f"{LABELLED}-{size}": thin_out(made, size) for size in FEW if made}
+        lm, failures = predictor.lm or dspy.settings.lm, self._list_failures(name, runs)
+        writes = isinstance(lm, dspy.BaseLM) and failures
+        return Offer(tuple(propose_instructions(lm, self.base, name, failures)) if writes else (), sets)
+
+    def _label_demonstrations(self, name: str, predictor: dspy.Predict, runs: Sequence[Run]) -> list[Demonstration]:
+        """Return a predictor's demonstrations from labels, else from the runs that scored best."""
+        inputs, outputs = predictor.signature.input_fields, predictor.signature.output_fields
+        made = []
+        for question in self.parts["train"]:
+            known = dict(self.examples.known[question.id])
+            labels = {field: known[field] for field in outputs if known.get(field) is not None}
+            if labels and all(field in known for field in inputs):
+                shown = {**{field: known[field] for field in inputs}, **labels}
+                made.append(Demonstration(name, question.cluster, shown))
+        return made or [
+            Demonstration(name, question.cluster, {**given, **plain_outputs(outputs)})
+            for question, answer in runs
+            if not answer.error and self.score(question, answer)[0] >= GOOD
+            for predicted, given, outputs in answer.trace
+            if predicted == name
+        ]
+
+    def _list_failures(self, name: str, runs: Sequence[Run]) -> list[Mapping[str, Any]]:
+        """Return a predictor's part in runs that ended badly, in GEPA's form."""
+        failures: list[Mapping[str, Any]] = []
+        for question, answer in runs:
+            example = self.examples.known[question.id]
+            score, feedback = (
+                (0.0, answer.error) if answer.error else score_prediction(self.metric, example, answer.prediction)
+            )
+            labels = orjson.dumps(dict(example.labels()), default=str).decode()
+            failures += [
+                {
+                    "Inputs": dict(given),
+                    "Generated Outputs": plain_outputs(outputs),
+                    "Feedback": feedback or f"The score was {score:g}. Labels: {labels}",
+                }
+                for predicted, given, outputs in answer.trace
+                if predicted == name and score < GOOD
+            ]
+        return failures
+
+    def starts(self, arms: Sequence[AnyArm], begun: Setting) -> list[Setting]:
+        """Return the setting that shows every predictor its first set of demonstrations."""
+        return [{**begun, **{name: 1.0 for name in begun if name.endswith(DEMONSTRATIONS)}}]
+
+    def sweep(
+        self, scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Callable[[int, int], None]
+    ) -> Sweeps:
+        """Return the start with its decisions fitted, and all else swept."""
+        return fit_decisions(scoring, space, start, progress)
+
+    def sweep_start(self, plan: SearchPlan) -> None:
+        """Return None: the best of the first settings."""
+
+    def list_parameters(self, program: dspy.Module) -> list[Dimension]:
+        """Return every parameter, the weights of options in a wide range."""
+        found = find_dimensions(program)
+        return [replace(d, low=LIGHTEST, high=HEAVIEST) if ":" in d.name and d.log else d for d in found]
+
+    def complete(self, session: Session, program: dspy.Module, points: OperatingPoints) -> dspy.Module:
+        """Return the program as it is: its heads are fitted when its files are made."""
+        return program
+
+    def calibrate(self, session: Session, arms: Sequence[AnyArm], setting: Setting) -> list[Calibration]:
+        """Return nothing: what a decision should have been the metric alone says."""
+        return []
+
+    def contents(self, program: dspy.Module) -> Contents:
+        """Return the program's files, and what it is made of."""
+        files = factory.export_module(program, self.undecided, self.embedded)
+        return Contents(files, factory.describe_module(program, self.undecided), read_setting(program))
+
+    def evaluate(
+        self, program: dspy.Module, questions: Sequence[Question], progress: Advance = lambda done, of: None
+    ) -> Evaluation:
+        """Ask a program and grade the answers."""
+        return evaluate_side_by_side([(self.grade, self.run(program).answer_all)], questions, progress)[0]
+
+
+def open_module_task(
+    project: Project,
+    make: factory.Factory,
+    data: Path | str,
+    metric: Metric,
+    seed: int = 0,
+    origin: str = "",
+) -> ModuleTask:
+    """Return the program made, with an origin's state, and its examples divided."""
+    ancestors = read_ancestors(origin, project.artifacts) if origin else []
+    base = factory.restore_module(ancestors[0], make) if ancestors else factory.make_program(make)
+    for _, predictor in base.named_predictors():
+        predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
+    undecided = factory.find_undecided(base)
+    examples = read_examples(Path(data), base)
+    parts = examples.split(find_previous_splits(ancestors))
+    return ModuleTask(project, base, undecided, _open_decider(project), examples, parts, metric, seed, origin)
+
+
+def _open_decider(project: Project) -> LocalDecider:
+    embedded = factory.open_decider()
+    embedded.embedder.remember_in(project.private)
+    return embedded
+
+
+def open_folder(name: str, artifacts: Path | str | None) -> Project:
+    """Return the working folder for a program's studies. Raises `SettingsError`."""
+    if not re.fullmatch(NAME, name):
+        what = f"{name!r} is no name for versions."
+        raise SettingsError(what, "Write small letters, digits and -._ between them, 63 at most.")
+    return Project(Path.cwd(), Settings(name=name, knowledge={}, artifacts=str(artifacts_root(artifacts))))
+
+
+def plain_outputs(prediction: Any) -> dict[str, Any]:
+    """Return a prediction's outputs, decisions as values; else it is one output."""
+    decided = Choice | Noul | Score
+    named = dict(prediction) if isinstance(prediction, dspy.Example | Mapping) else {"prediction": prediction}
+    return {name: value.value if isinstance(value, decided) else value for name, value in named.items()}
+
+
+def open_version(
+    ref: str, make: factory.Factory, data: Path | str, metric: Metric, artifacts: Path | str | None = None
+) -> ModuleTask:
+    """Return the task of measuring a version's program on examples."""
+    program, project = load(ref, make, artifacts=artifacts), open_folder(resolve(ref, artifacts).name, artifacts)
+    examples = read_examples(Path(data), program)
+    return ModuleTask(project, program, [], _open_decider(project), examples, {}, metric)
+
+
+def evaluate_version(
+    ref: str,
+    make: factory.Factory,
+    data: Path,
+    metric: Metric,
+    split: str = "test",
+    artifacts: Path | str | None = None,
+    progress: Advance = lambda done, of: None,
+) -> tuple[Evaluation, int]:
+    """Measure a version on a split; return also how often that was looked at."""
+    task = open_version(ref, make, data, metric, artifacts)
+    before = find_previous_splits(read_ancestors(ref, artifacts))
+    asked = [q for q in task.examples.questions if before.get(question_digest(q.question)) == split]
+    asked = task.examples.unlearnt(before) if split == "test" else asked
+    project = task.project
+    looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
+    with task.asking(Spending()):
+        return task.evaluate(task.base, asked, progress), looks
+
+
+def compare_anew(
+    refs: Sequence[str],
+    make: factory.Factory,
+    data: Path,
+    metric: Metric,
+    repeats: int = 1,
+    artifacts: Path | str | None = None,
+    progress: Advance = lambda done, of: None,
+) -> list[list[dict[str, Any]]]:
+    """Return the rows of each version of a program on every example of a file."""
+    tasks = [open_version(ref, make, data, metric, artifacts) for ref in refs]
+    first = tasks[0]
+    with first.asking(Spending()):
+        arms = [
+            (first.grade, lambda text, program=task.base: run_example(program, first.examples.by_inputs[text]))
+            for task in tasks
+        ]
+        return score_side_by_side(arms, first.examples.questions, repeats, progress)

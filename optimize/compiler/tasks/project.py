@@ -1,0 +1,330 @@
+"""The task of compiling a project: its program over its knowledge, its labelled questions, and the utility of answers.
+
+1. Index the knowledge, read the labels, check them against it, and divide them by topic.
+2. Make the program anew, with all that the version compiled from has learned.
+3. Offer each predictor demonstrations from labels and good runs, instructions, and layouts of prompts.
+4. Begin the search with the program as it is, and with every published design.
+5. Before it is sealed, fit the heads of the decisions that were asked, and the bound of confidence, on dev.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos
+from optimize.compiler.candidates.instructions import open_proposer, propose_instructions
+from optimize.compiler.candidates.labels import Calibration, calibrate_decisions, observe_routing
+from optimize.compiler.candidates.layouts import ROUNDS, count_calls, screen_layouts
+from optimize.compiler.candidates.screening import CandidateSets, find_candidates
+from optimize.compiler.choice import OperatingPoints, fit_doubt
+from optimize.compiler.record import Entry, compiler_digest, digest_json, fingerprint_predictor, source_digest
+from optimize.compiler.runs.replay import PARALLEL_CALLS, Replay, ReplayArm
+from optimize.compiler.scoring import Scoring, Sweeps, UtilityGrader, sweep_knobs
+from optimize.compiler.search import Session
+from optimize.compiler.study import Share, Spending
+from optimize.compiler.tasks.task import Contents, SearchPlan
+from optimize.evaluation.evaluate import Grader
+from optimize.evaluation.grades import judge_answer
+from optimize.evaluation.outcome import BALANCED
+from optimize.labelled.check import find_shortages, require_sound_labels
+from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
+from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
+from optimize.registry.versions import read_ancestors
+from optimize.report.estimate import estimate_cost, list_asked, measure_model
+from program.answer import Outcome
+from program.errors import BudgetStop, DataError
+from program.knowledge.index.build import index_project
+from program.knowledge.project import Project
+from program.loop.decisions import clients_of
+from program.loop.policy import LEAST, PRESETS, Dimension, Setting, apply_setting, find_dimensions, read_setting
+from program.loop.rag import AgenticRAG
+from program.loop.state import DRAFT
+from program.models.catalog import is_local, list_names
+from program.models.language.layout import Layout
+from program.models.language.pace import Pace, note_pace, read_paces
+from program.serve.artifact import ROLES, describe_structure, export_files, require_keys
+from program.serve.opening import load, open_program
+from program.serve.reference import Manifest
+
+SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
+OPEN: Setting = {
+    "judge.sufficiency:sufficient": LEAST,
+    "generator.states:states": LEAST,
+    "grounder.support:supported": LEAST,
+    "grounder.responsive:responsive": LEAST,
+    "policy.generate_above": 0.0,
+    "policy.answer_above": 0.0,
+}
+"""Thresholds at which nothing is withheld. How far one is best closed shows only while the others are open."""
+AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
+"""Knobs at which a program does under a language model what it did without, until calls prove their worth."""
+DEFAULT_TRIALS = 60  # settings that a search proposes by default
+EMBEDDED_TRIALS = 250  # where no language model is asked: half a second each
+
+
+@dataclass(frozen=True)
+class ProjectTask:
+    """A project with its labels checked and divided."""
+
+    project: Project
+    parts: Mapping[str, Sequence[LabelledQuestion]]
+    seed: int
+    origin: str  # the version compiled from, or empty
+    first: AgenticRAG  # the program before any compile
+    parent: AgenticRAG  # the version compiled from, or `first`
+    base: AgenticRAG  # `first` with all that `parent` learned
+    doubts: Sequence[str] = ()  # shortcuts in the labels
+    demonstrations: Sequence[Demonstration] = ()  # that the labels of train give
+
+    has_points = True
+
+    @property
+    def searched(self) -> list[LabelledQuestion]:
+        return sample_stratified(self.parts["train"], SEARCHED)
+
+    @property
+    def controls(self) -> list[AgenticRAG]:
+        return [self.first.plain(), self.parent]
+
+    @property
+    def price(self) -> float:
+        return self.project.settings.utility.call
+
+    @property
+    def usual_trials(self) -> int:
+        return DEFAULT_TRIALS if list_asked(self.project) else EMBEDDED_TRIALS
+
+    @cached_property
+    def score(self) -> UtilityGrader:
+        return UtilityGrader(self.project.settings.utility, self.first.runtime.library)
+
+    def grader(self, program: AgenticRAG) -> Grader:
+        """Return what measures every metric of an answer."""
+        return Grader(program, self.project.settings.utility)
+
+    def describe_conditions(self) -> dict[str, Any]:
+        """Return all that a study's trials depend on."""
+        library, settings = self.first.runtime.library, self.project.settings
+        return {
+            "program": compiler_digest(),
+            "preset": settings.loop.preset,
+            "start": read_setting(self.base),
+            "predictors": {
+                name: [fingerprint_predictor(self.base, name, model) for model in clients_of(self.base, predictor, {})]
+                for name, predictor in self.base.named_predictors()
+            },
+            "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
+            "questions": {name: digest_questions(part) for name, part in self.parts.items()},
+            "knowledge": {name: library.content_digest(name) for name in self.first.sources},
+            "models": {**settings.models.model_dump(), **self.first.runtime.models.weights},
+            "prices": {name: [m.usd_in, m.usd_out] for name, m in settings.provider.model.items()},
+            "utility": settings.utility.model_dump(),
+            "rounds": settings.budget.max_rounds,
+            "seed": self.seed,
+            "from": self.origin,
+        }
+
+    def asking(self, spending: Spending) -> AbstractContextManager[None]:
+        """Return no context: every call is made by a replay, which counts it."""
+        return nullcontext()
+
+    def prepare(self, session: Session) -> ProjectTask:
+        """Return the project under limits that fit its models, with demonstrations."""
+        session.begin_stage("measuring the language models")
+        before = read_paces(self.project.private)
+        for name in list_asked(self.project):
+            if name not in before and (pace := _find_pace(session, self.project, name)) is not None:
+                note_pace(self.project.private, name, pace)
+        task = self
+        if read_paces(self.project.private) != before:
+            anew = open_project_task(self.project, session, self.seed, self.origin, leads=False)
+            task = replace(anew, doubts=self.doubts)
+        session.live.expected = estimate_cost(
+            self.project,
+            searched=len(self.searched) + len(self.parts["dev"]),
+            tested=len(self.parts["test"]),
+            screened=count_calls(ROUNDS[-1][1]),
+            at_once=PARALLEL_CALLS,
+            most=session.caps.calls,
+        ).describe()
+        ahead = [question.question for question in (*task.searched, *task.parts["dev"])]
+        session.read_ahead(task.runner(session, task.base).answer_all, ahead)
+        session.begin_stage("making demonstrations")
+        train = task.parts["train"]
+        demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
+        return replace(task, demonstrations=demonstrator.make(train, session.advance))
+
+    def runner(self, session: Session, program: AgenticRAG) -> Replay:
+        """Return a program's runs, without the confidence of unchecked drafts."""
+        return Replay(program, session.record, session.spending, vouches=False)
+
+    def offer(self, session: Session, arms: Sequence[ReplayArm]) -> CandidateSets:
+        """Return demonstrations, instructions and layouts, screened by labels."""
+        session.begin_stage("screening layouts of prompts")
+        session.limit(Share.LAYOUTS)
+        replay = self.runner(session, self.base.deepcopy())
+        layouts = tuple(screen_layouts(replay, self.parts["train"], self.demonstrations, self.seed, session.advance))
+        session.begin_stage("choosing candidates")
+        session.limit(Share.CANDIDATES)
+        model = self.base.runtime.models.propose
+        return find_candidates(
+            first=self.first,
+            base=self.base,
+            demonstrations=self.demonstrations,
+            arms=arms,
+            propose=partial(propose_instructions, open_proposer(model, session.record, session.spending), self.base)
+            if model is not None
+            else None,
+            layouts={DRAFT: layouts} if layouts else {},
+            progress=session.advance,
+        )
+
+    def starts(self, arms: Sequence[ReplayArm], begun: Setting) -> list[Setting]:
+        """Return the router fitted to labels, all open, and the published designs."""
+        fitted = {**begun, **observe_routing(arms, begun).fit(begun)}
+        found = [fitted, {**fitted, **OPEN}]
+        if not self.origin:
+            unset = {f"policy.{name}": knob.default for name, knob in self.base.policy.named_parameters()}
+            designs = ({f"policy.{name}": value for name, value in one.items()} for one in PRESETS.values())
+            found += [{**fitted, **unset, **one} for one in designs]
+        return found
+
+    def sweep(
+        self, scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Callable[[int, int], None]
+    ) -> Sweeps:
+        """Return the start with each parameter swept."""
+        return sweep_knobs(scoring, space, start, progress)
+
+    def sweep_start(self, plan: SearchPlan) -> Setting:
+        """Return the program with nothing withheld."""
+        return plan.firsts[3]
+
+    def list_parameters(self, program: AgenticRAG) -> list[Dimension]:
+        """Return every parameter in its range."""
+        return find_dimensions(program)
+
+    def complete(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> AgenticRAG:
+        """Return the program with heads for its decisions, and a bound of confidence."""
+        program, questions = program.deepcopy(), [question.question for question in self.parts["dev"]]
+        asked: set[str] = set()
+        for setting in points.points.values():
+            apply_setting(program, setting)
+            with suppress(BudgetStop):
+                for _, path in self.runner(session, program).trace_all(questions):
+                    asked |= {ask.predictor for ask, _ in path}
+        sealed: AgenticRAG = program.deepcopy()  # what was asked of it so far depends on the record
+        apply_setting(sealed, points.points[BALANCED])
+        if BALANCED in points.survived:
+            judged = []
+            with suppress(BudgetStop):
+                answers = Replay(sealed, session.record, session.spending).answer_all(questions)
+                for question, answer in zip(self.parts["dev"], answers, strict=True):
+                    if answer.outcome is Outcome.ANSWERED:
+                        verdict = judge_answer(question, answer.outcome, answer.text)
+                        judged.append((answer.confidence, verdict.wrong))
+            sealed.policy.turn(unsure_below=fit_doubt(judged))
+        for name in sorted(asked):
+            _fit_head(sealed, name)
+        return sealed
+
+    def calibrate(self, session: Session, arms: Sequence[ReplayArm], setting: Setting) -> list[Calibration]:
+        """Return every decision that has labels, for no money."""
+        return calibrate_decisions(arms, self.demonstrations, setting, session.spending)
+
+    def contents(self, program: AgenticRAG) -> Contents:
+        """Return the program's files, and what it was compiled over."""
+        library, project = program.runtime.library, self.project
+        tables = {
+            "program": {
+                "structure": describe_structure(program),
+                "source_digest": source_digest(),
+                "preset": project.settings.loop.preset,
+            },
+            "knowledge": {
+                "project": os.path.relpath(project.folder, project.artifacts),
+                "corpus_digest": library.corpus_digest,
+                "index_digest": library.index_digest,
+                "passages": len(library.passages()),
+            },
+            "models": {**program.runtime.models.names.model_dump(), **program.runtime.models.weights},
+        }
+        return Contents(export_files(program), tables, read_setting(program))
+
+
+def open_project_task(project: Project, session: Session, seed: int, origin: str, leads: bool = True) -> ProjectTask:
+    """Return the project, indexed, its labels divided and, by who `leads`, checked.
+
+    No question that the version `origin` or its ancestors learnt from comes into the test. Raises `ModelError` when a
+    key is missing for a model that the project names, `DataError` for labels that contradict the knowledge or leave
+    nothing to learn from.
+    """
+    for role in (*ROLES, "propose"):  # a stand-in would answer, and what is compiled would be for that
+        require_keys(project, role, project.name)
+    session.begin_stage("indexing the knowledge")
+    index_project(project, session.advance)
+    session.begin_stage("checking the labels")
+    questions = read_labelled(project.labelled, project.folder)
+    first = open_program(project)
+    ancestors = read_ancestors(origin, project.artifacts) if origin else []
+    before = find_previous_splits(ancestors) if origin else None
+    parts = split_questions(questions, before=before)
+    doubts: list[str] = []
+    if leads:
+        report = require_sound_labels(project, questions, parts)
+        doubts = [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
+    if not (parts["train"] and parts["test"]):
+        lacks = next(find_shortages(parts))
+        raise DataError(f"{lacks.what[0].upper()}{lacks.what[1:]}", lacks.mend)
+    parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
+    if ancestors and _wrote_here(ancestors[0]) and not first.quotes(strict=False):
+        parent.policy.turn(**AS_EMBEDDED)
+    return ProjectTask(project, parts, seed, origin, first, parent, inherit_learned(first, parent), doubts)
+
+
+def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
+    """Return the first program with all that its parent learned."""
+    base: AgenticRAG = first.deepcopy()
+    apply_setting(base, read_setting(parent))
+    for name, learned in parent.named_predictors():
+        predictor = base.predictor(name)
+        predictor.signature = predictor.signature.with_instructions(learned.signature.instructions)
+        predictor.demos = list(learned.demos)
+    laid = {name: one for name, one in parent.named_parameters() if isinstance(one, Layout)}
+    for name, layout in base.named_parameters():
+        if name in laid:
+            layout.value = laid[name].value
+    return base
+
+
+def _wrote_here(manifest: Manifest) -> bool:
+    """Return True for a version that was compiled for the embedded writer."""
+    return is_local(list_names(manifest.section("models").get("write", ""))[0])
+
+
+def _find_pace(session: Session, project: Project, name: str) -> Pace | None:
+    """Return the pace that the record holds of a model, else that of a call made now."""
+    digest = digest_json(["pace", name, project.settings.provider.model_dump(mode="json")])
+    if (found := session.record.read([digest]).get(digest)) is not None:
+        return Pace(**found.value)
+    if (pace := measure_model(project, name, session.spending)) is not None:
+        session.record.write({digest: Entry(asdict(pace), pace.seconds, pace.tokens_in, pace.tokens_out)})
+    return pace
+
+
+def _fit_head(program: AgenticRAG, name: str) -> None:
+    """Have the embedded decider of a predictor fitted to its demonstrations."""
+    predictor = program.predictor(name)
+    if not (predictor.demos and learns_demos(program, name)):
+        return
+    inputs = {
+        field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
+        for field, info in predictor.signature.input_fields.items()
+    }
+    program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], [inputs])
