@@ -22,25 +22,24 @@ from typing import Any, Generic, TypeVar
 
 from optimize.compiler.study import Spending
 from program.errors import BudgetStop
-from program.models.embedded.encoder import THREADS, count_threads
+from program.models.embedded.encoder import THREADS
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 
-def count_cores() -> int:
-    """Return how many processes a compile may use: one a core, or 1 on a system that does not fork safely."""
-    return count_threads() if hasattr(os, "fork") and sys.platform != "darwin" else 1
+FORKS = hasattr(os, "fork") and sys.platform != "darwin"  # safely, that is
 
 
 class Workers(Generic[Given, Result]):
-    """`count` processes that do one kind of work; with a count under 2 there is none, and every result is None.
+    """`count` processes that do one kind of work.
 
+    With a count under 2, or on a system that does not fork safely, there is none, and every result is None.
     What they do is booked in `spending`, whose cap on time ends them.
     """
 
     def __init__(self, count: int, work: Callable[[Given], Result], spending: Spending) -> None:
-        self.count = count if count > 1 else 0
+        self.count = count if FORKS and count > 1 else 0
         self._work, self._spending = work, spending
         self._open: dict[int, Connection] = {}
         self._processes: list[Any] = []

@@ -174,7 +174,7 @@ class ProjectTask:
         session.begin_stage("choosing candidates")
         session.limit(Share.CANDIDATES)
         model = self.base.runtime.models.propose
-        return find_candidates(
+        found = find_candidates(
             first=self.first,
             base=self.base,
             demonstrations=self.demonstrations,
@@ -185,6 +185,25 @@ class ProjectTask:
             layouts={DRAFT: layouts} if layouts else {},
             progress=session.advance,
         )
+        self._fit_heads(session, found, arms)
+        return found
+
+    def _fit_heads(self, session: Session, candidates: CandidateSets, arms: Sequence[ReplayArm]) -> None:
+        """Fit the heads with which the search begins, of each arm and of all topics, in several processes."""
+        session.begin_stage("fitting decisions")
+        whole, embedded = self.base.deepcopy(), self.base.runtime.models.embedded
+        candidates.equip_program(whole)
+        programs = [whole, *(arm.replay.program for arm in arms)]
+
+        def fit(n: int) -> Mapping[str, Any]:
+            apply_setting(programs[n], {**read_setting(programs[n]), **candidates.begun_choices})
+            for name, _ in programs[n].named_predictors():
+                _fit_head(programs[n], name)
+            return embedded.export_heads()
+
+        for heads in session.fork(fit).run(list(enumerate(range(len(programs))))):
+            embedded.import_heads(heads or {})
+        session.end_processes()
 
     def starts(self, arms: Sequence[ReplayArm], begun: Setting) -> list[Setting]:
         """Return the router fitted to labels, all open, and the published designs."""
