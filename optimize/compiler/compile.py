@@ -249,7 +249,7 @@ def lead_study(project: Project, name: str) -> Iterator[None]:
 
 def search_task(session: Session, task: Task, study: Study, stages: Collection[str] = STAGES) -> Found:
     """Return the compiled program at the setting that was chosen."""
-    task = task.prepare(session)
+    task = task.prepare(session, study.notes[Note.TRIALS])
     plan = plan_search(session, task, study)
     search = open_search(session, study, task, plan)
     search_settings(session, search, stages, task.sweep, task.sweep_start(plan))
@@ -265,7 +265,7 @@ def search_task(session: Session, task: Task, study: Study, stages: Collection[s
 
 def learn(optimizer: str, session: Session, task: ModuleTask, study: Study) -> Found:
     """Return the program as one of DSPy's optimizers compiled it."""
-    task = task.prepare(session)
+    task = task.prepare(session, study.notes[Note.TRIALS])
     session.begin_stage(f"running {optimizer}")
     shown = [task.examples.of(task.parts[part]) for part in ("train", "dev")]
     final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
@@ -37,7 +38,7 @@ from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import read_ancestors
-from optimize.report.estimate import estimate_cost, list_asked, measure_model
+from optimize.report.estimate import BEGUN, OF_TRIAL, estimate_cost, list_asked, measure_model
 from program.answer import Outcome
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import index_project
@@ -54,6 +55,7 @@ from program.serve.opening import load, open_program
 from program.serve.reference import Manifest
 
 SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
+PROBED = 12  # questions asked to see how long a compile takes
 OPEN: Setting = {
     "judge.sufficiency:sufficient": LEAST,
     "generator.states:states": LEAST,
@@ -135,9 +137,9 @@ class ProjectTask:
         """Return no context: every call is made by a replay, which counts it."""
         return nullcontext()
 
-    def prepare(self, session: Session) -> ProjectTask:
+    def prepare(self, session: Session, trials: int) -> ProjectTask:
         """Return the project under limits that fit its models, with demonstrations."""
-        session.begin_stage("measuring the language models")
+        session.begin_stage("measuring how long answers take")
         before = read_paces(self.project.private)
         for name in list_asked(self.project):
             if name not in before and (pace := _find_pace(session, self.project, name)) is not None:
@@ -153,6 +155,7 @@ class ProjectTask:
             screened=count_calls(ROUNDS[-1][1]),
             at_once=PARALLEL_CALLS,
             most=session.caps.calls,
+            local=0.0 if list_asked(self.project) else task._estimate_seconds(session, trials),
         ).describe()
         ahead = [question.question for question in (*task.searched, *task.parts["dev"])]
         session.read_ahead(task.runner(session, task.base).answer_all, ahead)
@@ -160,6 +163,20 @@ class ProjectTask:
         train = task.parts["train"]
         demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
         return replace(task, demonstrations=demonstrator.make(train, session.advance))
+
+    def _estimate_seconds(self, session: Session, trials: int) -> float:
+        """Return the seconds that the compile takes, about, by a few questions asked now under several settings."""
+        runner = self.runner(session, self.base.deepcopy())
+        asked = [question.question for question in self.searched[:: max(1, len(self.searched) // PROBED)]]
+        seconds = []
+        for setting in ({}, *PRESETS.values()):
+            apply_setting(runner.program, {f"policy.{name}": value for name, value in setting.items()})
+            started = time.monotonic()
+            runner.answer_all(asked)
+            seconds.append((time.monotonic() - started) / len(asked))
+        anew, again = seconds[0], sum(seconds[1:]) / len(PRESETS)
+        questions = len(self.searched) + len(self.parts["dev"]) + len(self.parts["test"])
+        return (anew * questions + again * len(self.searched) * (BEGUN + OF_TRIAL * trials)) / session.jobs
 
     def runner(self, session: Session, program: AgenticRAG) -> Replay:
         """Return a program's runs, without the confidence of unchecked drafts."""

@@ -104,8 +104,8 @@ class Task(Protocol):
         Raises `BudgetError` for a cap that could not hold.
         """
 
-    def prepare(self, session: Session) -> Task:
-        """Return the task ready to be searched, what it takes tried and measured once."""
+    def prepare(self, session: Session, trials: int) -> Task:
+        """Return the task ready to be searched, what so many trials take tried and measured once."""
 
     def runner(self, session: Session, program: dspy.Module) -> Runner:
         """Return the runs of a program."""
