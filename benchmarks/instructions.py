@@ -25,9 +25,10 @@ from figures import Figure, figure, show
 from real_model import EXAMPLE, make_parser, written_by
 
 from optimize.compiler.candidates.demonstrations import Failure, describe_failure
-from optimize.compiler.candidates.instructions import open_proposer, propose_instructions
+from optimize.compiler.candidates.instructions import propose_instructions
 from optimize.compiler.candidates.layouts import Case, gather_cases, score_cases, write_texts
 from optimize.compiler.record import Record
+from optimize.compiler.runs.recorded_lm import RecordedLM
 from optimize.compiler.runs.replay import Replay
 from optimize.compiler.study import Spending
 from optimize.evaluation.grades import judge_answer
@@ -74,7 +75,7 @@ def measure(options: argparse.Namespace) -> Iterator[Figure]:
         rag = open_program(project).plain()
         cases = gather_cases(Replay(rag, record), asked, SHOWN + options.n)
         shown, tried = cases[:SHOWN], cases[SHOWN:]
-        itself = open_proposer(open_probe(name, project.settings.provider), record, Spending())
+        itself = RecordedLM(open_probe(name, project.settings.provider), record, Spending())
         stronger = dspy.LM("scripted", engine=_Scripted(), cache=False)
         now = rag.predictor(DRAFT).signature.instructions
         proposed = {

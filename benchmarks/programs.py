@@ -32,7 +32,7 @@ from optimize.compiler.scoring import Scoring
 from optimize.compiler.study import Spending
 from optimize.compiler.tasks.module import open_folder, open_module_task
 from optimize.compiler.tasks.optimizers import run_optimizer
-from optimize.compiler.thresholds import fit_decisions
+from optimize.compiler.thresholds import fit_parameters
 from program.loop.policy import apply_setting, read_setting
 
 OUT_OF_SCOPE = "oos"
@@ -130,10 +130,10 @@ def measure_thresholds(folder: Path, quick: bool) -> Iterator[Figure]:
         began = time.perf_counter()
         scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.score)
         space = task.list_parameters(task.base)
-        found = fit_decisions(scoring, space, read_setting(task.base), lambda done, of: None)
+        found = fit_parameters(scoring, space, read_setting(task.base), lambda done, of: None)
         seconds = time.perf_counter() - began
         began = time.perf_counter()
-        examples = task.examples.of(task.parts["train"])
+        examples = [one.example for one in task.parts["train"]]
         anchored = run_optimizer("reanchor", task.base, (examples, []), intent.metric, 0)
         theirs = time.perf_counter() - began
         fitted = task.base.deepcopy()

@@ -24,8 +24,7 @@ from figures import Figure, figure, find_datasets, run_benchmark
 
 from optimize.cli.project import TOML
 from optimize.evaluation.retrieval import BASE, open_beir, rank_questions, read_beir
-from optimize.reader.examples import ReadingExample, read_examples
-from optimize.reader.measure import measure_reader
+from optimize.reader.examples import ReadingExample, measure_reader, read_examples
 from program.knowledge.project import Project
 from program.models.embedded.encoder import THREADS
 from program.models.embedded.reader import Reader, Reading

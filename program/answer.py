@@ -92,8 +92,6 @@ class Round:
     """The share of what was found that helps, in [0, 1]."""
     completeness: float = 1.0
     """The share of the look-ups with evidence enough, in [0, 1]."""
-    freshness: float = 1.0
-    """The share of the evidence that is current, in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 """How much a document's word counts; a document that does not say is `reviewed`."""
-COMPUTED, SELECTED = "computed", "rows"
-"""How a passage of a table was found that a question was read to ask for: a figure, in its first line, or rows."""
+TITLE_STEP = " > "
+"""What parts a passage's title from the headings under it."""
 _Scores = Mapping[str, float]
 
 
@@ -61,7 +61,7 @@ class Passage:
     """A piece of evidence, cited by its id."""
 
     id: str
-    """`<base>/<file>#<heading slug>` for documents."""
+    """`<base>/<file>#<heading slug>` for documents, `<base>/<table>#<row>` for tables."""
     source: str
     """The name of its knowledge base."""
     title: str
@@ -71,7 +71,7 @@ class Passage:
     score: float = 0.0
     """What orders the passages of one result, higher is better."""
     method: str = "dense"
-    """How it was found: dense, keyword, both, graph, rows, computed, sql (written by a language model), web or http."""
+    """How it was found: dense, keyword, both, graph, sql (of rows), web or http."""
     as_of: date | None = None
     """The day on which the document was true."""
     authority: int = AUTHORITY["reviewed"]
@@ -185,6 +185,11 @@ class Source(Protocol):
     async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """Return `search` without holding up the event loop."""
         return await asyncio.to_thread(self.search, query, k, filters)
+
+
+def document_of(passage: Passage) -> str:
+    """Return the path of a passage's document, `<base>/<file>`."""
+    return passage.id.partition("#")[0]
 
 
 def drop_repeats(passages: Sequence[Passage]) -> list[Passage]:

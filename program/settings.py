@@ -22,6 +22,7 @@ SOURCES = "ragc.sources"
 PACKAGE = "package"
 CHUNK_TOKENS = 240  # MiniLM reads 256, the title among them
 MAX_MEGABYTES = 50.0
+MAX_ROWS = 10_000  # of a table that are passages
 
 Names = str | tuple[str, ...]
 """One model, or two: the cheaper one first."""
@@ -74,7 +75,7 @@ class DocumentsSettings(_Files):
 
 
 class TablesSettings(_Base):
-    """Tables for questions that count, add up or compare; comparing takes a language model as writer."""
+    """Tables: each row is a passage; a language model that writes counts and adds up by SQL."""
 
     kind: Literal["tables"]
     """Marks a base of tables."""
@@ -82,6 +83,14 @@ class TablesSettings(_Base):
     """A folder of CSV files."""
     url: str = ""
     """A database as an SQLAlchemy URL, in place of `path`."""
+    max_rows: Count = MAX_ROWS
+    """The rows of a table that are passages; SQL reads all."""
+
+    @model_validator(mode="after")
+    def _check_place(self) -> TablesSettings:
+        if bool(self.path) == bool(self.url):
+            raise ValueError("tables take either `path` or `url`")
+        return self
 
 
 class WebSettings(_Files):
@@ -286,8 +295,16 @@ class UtilitySettings(TomlTable):
     """The cost of a model call."""
     usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     """The cost of a US dollar spent."""
-    padding: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """The cost of an answer of which no sentence states a labelled fact; of half of them, half as much."""
+    padding: Annotated[float, Field(ge=0, le=1)] = 0.625
+    """The cost of an answer of which no sentence states a labelled fact; of half of them, half as much.
+
+    At .625 five sentences of which one is right are worth half of that one alone.
+    """
+
+    @property
+    def least_chance(self) -> float:
+        """The probability of being right from which an answer is worth more than a refusal."""
+        return min(max((self.missed - self.wrong) / (self.correct - self.wrong), 0.02), 0.98)
 
     @model_validator(mode="after")
     def _check_order(self) -> UtilitySettings:

@@ -1,4 +1,4 @@
-"""Files on disk: a small file written whole, lines of JSON by many processes, and a cache of bytes by text."""
+"""Files on disk: a small file written whole, lines of JSON by many processes, and a cache, with memory before it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 import orjson
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 ASIDE = ".tmp-"  # how the name of a file that is being written begins
 MAX_BYTES = 1_000_000_000  # of a cache file, about
@@ -107,6 +111,61 @@ class DiskCache:
 
     def _give_up(self) -> None:
         self._db, self._unusable = None, True
+
+
+class Remembered(Generic[Key, Value]):
+    """Values that are dear to make: the last `most` in memory and, once there is a folder, all of them in a file.
+
+    `write` and `read` turn a value into bytes and back, `name` a key into text. Safe from many threads.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        write: Callable[[Value], bytes],
+        read: Callable[[bytes], Value],
+        name: Callable[[Key], str] = str,
+    ) -> None:
+        self._most, self._write, self._read, self._name = most, write, read, name
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Key, Value] = OrderedDict()
+        self._file: DiskCache | None = None
+
+    def use_file(self, folder: Path, kind: str, digest: str) -> None:
+        """Keep the values in a file there, too, for other processes; `digest` is of what they are made with."""
+        path = folder / f"{kind}-{hashlib.sha256(digest.encode()).hexdigest()[:12]}.sqlite"
+        with self._lock:
+            if self._file is None or self._file.path != path:
+                self._file = DiskCache(path)
+
+    def put(self, values: Mapping[Key, Value]) -> None:
+        """Keep values in memory that were made before."""
+        with self._lock:
+            keep_last(self._kept, values, self._most)
+
+    def get(self, keys: Sequence[Key], make: Callable[[list[Key]], Iterable[Value]]) -> list[Value]:
+        """Return the value of each key; those that are not kept are made together."""
+        with self._lock:
+            known, file = {key: self._kept[key] for key in keys if key in self._kept}, self._file
+        if new := {key: self._name(key) for key in keys if key not in known}:
+            found = file.get([*new.values()]) if file else {}
+            known |= {key: self._read(found[name]) for key, name in new.items() if name in found}
+            if lacking := [key for key in new if key not in known]:
+                made = dict(zip(lacking, make(lacking), strict=True))
+                if file:
+                    file.put({new[key]: self._write(value) for key, value in made.items()})
+                known |= made
+        self.put({key: known[key] for key in keys})
+        return [known[key] for key in keys]
+
+
+def keep_last(kept: OrderedDict[Key, Value], new: Mapping[Key, Value], most: int) -> None:
+    """Put new entries last, and drop the first ones past `most`."""
+    for key, value in new.items():
+        kept[key] = value
+        kept.move_to_end(key)
+    while len(kept) > most:
+        kept.popitem(last=False)
 
 
 def _count_bytes(db: sqlite3.Connection) -> int:

@@ -51,10 +51,11 @@ def run_offline(
         anew = None
         if program:
             from optimize.compiler.tasks.examples import import_task
-            from optimize.compiler.tasks.module import compare_anew
+            from optimize.compiler.tasks.module import compare_anew, open_version
 
             task = import_task(program, data, metric, "--data FILE")
-            anew = partial(compare_anew, [a, *b], *task, repeats, artifacts, advance)
+            tasks = [open_version(ref, *task, artifacts) for ref in (a, *b)]
+            anew = partial(compare_anew, tasks, repeats, advance)
         found = compare_offline(
             [a, *b],
             "utility" if program else metric,

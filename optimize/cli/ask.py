@@ -156,14 +156,15 @@ def run_eval(
         )
     if program:
         from optimize.compiler.tasks.examples import import_task
-        from optimize.compiler.tasks.module import evaluate_version
+        from optimize.compiler.tasks.module import evaluate_version, open_version
 
         task = import_task(program, questions, metric, "--questions FILE")
         with show.show_progress("asking", json) as advance:
-            found, looks = evaluate_version(target, *task, split, artifacts, advance)
+            opened = open_version(target, *task, artifacts)
+            found, looks = evaluate_version(opened, target, split, advance)
         _print_evaluation(f"{target} on {split}", target, split, [found], looks, json)
         return
-    from optimize.compiler.runs.eval_recording import evaluate_recording, evaluate_replayed
+    from optimize.compiler.runs.eval_recording import evaluate_by_record
     from optimize.evaluation.evaluate import evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
@@ -181,10 +182,8 @@ def run_eval(
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
     with show.show_progress("asking", json) as advance:
         programs = [rag, rag.plain()]
-        if record is not None:
-            sides = evaluate_recording(programs, asked, project, record, max_calls, advance)
-        elif replay is not None:
-            sides = evaluate_replayed(programs, asked, project, replay, advance)
+        if record or replay:
+            sides = evaluate_by_record(programs, asked, project, record, replay, max_calls, advance)
         else:
             sides = [evaluate(one, asked, project.settings.utility, advance) for one in programs]
     named = rag.runtime.version or f"{project.name} (uncompiled)"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,54 +13,38 @@ from optimize.cli.interruption import INTERRUPTED
 from optimize.cli.show import Json, print_result, print_table, show_progress
 from optimize.compiler import MOST_SEED
 
-MOST_EPOCHS = 100
-
-
-def _positive(value: float | None) -> float | None:
-    if value is not None and not 0 < value < math.inf:
-        raise typer.BadParameter(f"{value} is no learning rate. Give a number above 0.")
-    return value
+DATA = "SQuAD's JSON, or JSONL with question, context, answers and maybe title; FILE:SHARE draws a share each epoch."
 
 
 def run_train(
-    data: Annotated[
-        list[str],
-        Argument(
-            metavar="DATA",
-            help="SQuAD's JSON, or JSONL with question, context, answers and maybe title in each line. FILE:SHARE takes"
-            " that share of it (above 0, at most 1), drawn anew each epoch.",
-        ),
-    ],
+    data: Annotated[list[str], Argument(metavar="DATA", help=DATA)],
     out: Annotated[Path, Option(help="The folder to make; or that of a training that was stopped, to go on.")],
-    dev: Annotated[Path | None, Option(help="A file held out, to choose the epoch and for the card.")] = None,
-    epochs: Annotated[int | None, Option(min=1, max=MOST_EPOCHS, help="Rounds over the data; 4 if not given.")] = None,
+    dev: Annotated[list[Path] | None, Option(help="A file held out, for the card's figures; once or more.")] = None,
+    teacher: Annotated[Path | None, Option(help="An encoder of sentence-transformers, to learn from.")] = None,
+    start: Annotated[Path | None, Option(help="A reader with weights.safetensors, to go on from.")] = None,
+    keep: Annotated[float, Option(min=0, max=1, help="Share of the weights of --start in those of the end.")] = 0.0,
+    epochs: Annotated[int, Option(min=1, max=100, help="Rounds over the data.")] = 4,
+    batch: Annotated[int, Option(min=1, max=1024, help="Questions of a step.")] = 8,
+    passages: Annotated[int, Option(min=1, max=9, help="Of a question: its own, and others found.")] = 4,
+    learning_rate: Annotated[float, Option(min=1e-9, max=1, help="Of the reader; a teacher has a quarter.")] = 1e-4,
     seed: Annotated[int, Option(min=0, max=MOST_SEED, help="Another seed gives other weights.")] = 0,
-    learning_rate: Annotated[float | None, Option(callback=_positive, help="0.0001 if not given.")] = None,
-    bfloat16: Annotated[
-        bool, Option(help="Multiply in bfloat16: faster on processors with AVX-512 BF16 or AMX, slower on others.")
-    ] = False,
     licence: Annotated[str, Option(help="The data's licence, for the card.")] = "",
     quiet: Annotated[bool, Option("--quiet", help="Show no progress.")] = False,
     json: Json = False,
 ) -> None:
     """Train a reader, and write it with its card."""
-    from optimize.reader.card import make_reader
-    from optimize.reader.data import DataFile
-    from optimize.reader.network import Training
+    from optimize.reader.examples import DataFile, read_examples
+    from optimize.reader.train import Training, make_reader
 
+    if keep and not start:
+        raise typer.BadParameter("--keep is a share of the weights of --start. Give that too.")
     silent = quiet or json
-    chosen = {"epochs": epochs, "learning_rate": learning_rate}
-    given: dict[str, Any] = {name: value for name, value in chosen.items() if value}
-    training = replace(Training(seed=seed, bfloat16=bfloat16), **given)
-
-    def tell(line: str) -> None:
-        if not silent:
-            typer.echo(line, err=True)
-
+    training = Training(epochs, seed, learning_rate, batch, passages, keep, start, teacher)
     try:
         with show_progress("training", silent, patient=True) as advance:
-            files = [DataFile.parse(word) for word in data]
-            card = make_reader(files, out, training, dev, licence, advance, tell)
+            files = [DataFile.read(word) for word in data]
+            held_out = [DataFile(path, 1.0, read_examples(path)) for path in dev or ()]
+            card = make_reader(files, held_out, out, training, licence, advance)
     except KeyboardInterrupt:
         typer.echo("stopped. Give the same command again to go on.", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -70,9 +52,9 @@ def run_train(
 
 
 def _print_card(card: Mapping[str, Any], out: Path) -> None:
-    if card["figures"]:
-        rows = [[name, f"{value:.4f}"] for name, value in card["figures"].items()]
-        print_table(f"{card['dev']['questions']} questions of {card['dev']['file']}", ["figure", "value"], rows)
+    for file in card["held_out"]:
+        rows = [[name, f"{value:.4f}"] for name, value in file["figures"].items() if name != "questions"]
+        print_table(f"{file['questions']} questions of {file['file']}", ["figure", "value"], rows)
     typer.echo(f'{card["training"]["steps"]} steps. Use it in ragc.toml: [models] reader = "{out.resolve()}"')
 
 

@@ -34,6 +34,7 @@ DEAR = 0.15  # utility that a model call costs at `economy`, or twice the projec
 STEEPER, STEEPEST = 1.5, 20.0
 """Factor by which that price is raised until a setting of fewer calls is the best, and the price where that ends."""
 REVERTED = 12  # settings tried at most to simplify one
+ONE_ERROR = 0.16  # chance of a normal mean's lower limit that is one standard error below it
 EQUAL = 1e-9
 FEWEST = 8  # answers under which no bound of confidence is fitted
 
@@ -209,18 +210,23 @@ class _Chooser:
         return scores
 
     def _simplify_setting(self, setting: Setting) -> Setting:
-        """Return the setting with the values of "as it is" that are worth no less, tried in halves."""
+        """Return the setting with those values of "as it is" that are worth about as much, tried in halves.
+
+        That is within one standard error of what the setting is worth (Breiman et al. 1984, "Classification and
+        Regression Trees", section 3.4.3): what gains less was fitted to these questions rather than to their kind.
+        """
         reached, start = dict(setting), self._as_it_is
         waiting = [sorted(name for name in reached if reached[name] != start.get(name, reached[name]))]
         with suppress(BudgetStop):
-            least = self._score_setting(reached).worth
+            best = self._score_setting(reached)
             for _ in range(REVERTED):
                 names = waiting.pop(0) if waiting else []
                 if not names:
                     break
                 tried = {**reached, **{name: start[name] for name in names}}
-                if (worth := self._score_setting(tried).worth) >= least - EQUAL:
-                    reached, least = tried, max(worth, least)
+                lost = best.credited - self._score_setting(tried).credited
+                if not survives(lost, self._validation.topics, ONE_ERROR):
+                    reached = tried
                 elif len(names) > 1:
                     waiting += [names[: len(names) // 2], names[len(names) // 2 :]]
         return reached

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -29,10 +29,10 @@ from filelock import FileLock, Timeout
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from optimize.compiler.candidates.screening import CandidateSets
 from optimize.compiler.choice import OperatingPoints, Validation, choose_points
-from optimize.compiler.publish import Found, Publisher, Searched, Tested, seal
+from optimize.compiler.publish import Found, Publisher, Tested, seal
 from optimize.compiler.record import Entry, digest_json, open_record
 from optimize.compiler.runs.runner import AnyArm, Arm
-from optimize.compiler.scoring import Scoring, Sweeps, limit_to_reach, split_topics, sweep_knobs
+from optimize.compiler.scoring import Scoring, limit_to_reach, split_topics
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
 from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, create_study, open_study
 from optimize.compiler.tasks.examples import Metric
@@ -40,12 +40,13 @@ from optimize.compiler.tasks.module import ModuleTask, open_folder, open_module_
 from optimize.compiler.tasks.optimizers import RAGC, require_optimizer, run_optimizer
 from optimize.compiler.tasks.project import open_project_task
 from optimize.compiler.tasks.task import SearchPlan, Task
+from optimize.compiler.thresholds import fit_parameters
 from optimize.evaluation.evaluate import evaluate_side_by_side
 from optimize.evaluation.outcome import BALANCED, Compiled
 from optimize.registry.versions import hold_lock
 from program.errors import BudgetError, BudgetStop, DataError, StudyError
 from program.knowledge.project import Project
-from program.loop.policy import Dimension, Setting, apply_setting, read_setting
+from program.loop.policy import Setting, apply_setting, read_setting
 from program.models.catalog import require_price
 from program.serve.factory import Factory
 from program.serve.reference import resolve
@@ -53,7 +54,6 @@ from program.serve.reference import resolve
 FINALISTS = 5  # settings scored on dev
 LEAST_TRIALS = 20  # with fewer questions in train, too: the best of more settings would be the luckiest
 STAGES = (SWEEP, STUDY)  # stages of the search past the first settings, which a benchmark may leave out
-Sweep = Callable[[Scoring, Sequence[Dimension], Setting, Callable[[int, int], None]], Sweeps]
 T = TypeVar("T", bound=Task)
 
 
@@ -252,7 +252,7 @@ def search_task(session: Session, task: Task, study: Study, stages: Collection[s
     task = task.prepare(session, study.notes[Note.TRIALS])
     plan = plan_search(session, task, study)
     search = open_search(session, study, task, plan)
-    search_settings(session, search, stages, task.sweep, task.sweep_start(plan))
+    search_settings(session, search, stages)
     final = task.base.deepcopy()
     plan.candidates.equip_program(final)
     dev = Arm(task.runner(session, final), task.parts["dev"])
@@ -260,14 +260,14 @@ def search_task(session: Session, task: Task, study: Study, stages: Collection[s
     points = choose(session, search, validation, plan.firsts[0])
     points = points if task.has_points else points.only_balanced()
     apply_setting(final, points.points[BALANCED])
-    return Found(task, final, points, Searched(plan, search, validation))
+    return Found(task, final, points, plan, search, validation)
 
 
 def learn(optimizer: str, session: Session, task: ModuleTask, study: Study) -> Found:
     """Return the program as one of DSPy's optimizers compiled it."""
     task = task.prepare(session, study.notes[Note.TRIALS])
     session.begin_stage(f"running {optimizer}")
-    shown = [task.examples.of(task.parts[part]) for part in ("train", "dev")]
+    shown = [[one.example for one in task.parts[part]] for part in ("train", "dev")]
     final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)
     return Found(task, final, OperatingPoints({BALANCED: read_setting(final)}))
 
@@ -283,10 +283,9 @@ def plan_search(session: Session, task: Task, study: Study) -> SearchPlan:
     arms = make_arms(session, task)
     candidates = task.offer(session, arms)
     session.limit(Share.CHOICE)
-    session.begin_stage("fitting thresholds")
     as_it_is = read_setting(arms[0].replay.program)
     begun = {**as_it_is, **candidates.begun_choices}
-    firsts = [as_it_is, begun, *task.starts(arms, begun)]
+    firsts = [as_it_is, begun, *task.starts(begun)]
     if session.caps != Caps():
         session.limit(Share.FIRST)
         arms = limit_to_reach(arms, firsts)
@@ -329,14 +328,8 @@ def open_search(session: Session, study: Study, task: Task, plan: SearchPlan, wo
     return Search(study, scoring, plan.firsts, task.price, task.seed, worker, space)
 
 
-def search_settings(
-    session: Session,
-    search: Search,
-    stages: Collection[str] = STAGES,
-    sweep: Sweep = sweep_knobs,
-    start: Setting | None = None,
-) -> None:
-    """Try first settings, the one swept from `start` or the best, and those of the study.
+def search_settings(session: Session, search: Search, stages: Collection[str] = STAGES) -> None:
+    """Try first settings, the one fitted from the best, and those of the study.
 
     A cap ends all of it; with nothing tried yet the share of the choice is used. Raises `BudgetStop` when even that
     does not reach to the first setting.
@@ -349,10 +342,10 @@ def search_settings(
         search.run(len(search.firsts), session)
         if SWEEP in stages:
             if Note.SWEPT not in study.notes:
-                session.begin_stage("sweeping one knob at a time")
+                session.begin_stage("fitting thresholds and knobs")
                 session.limit(Share.SWEEP)
-                start = search.fit_ranges(start) if start is not None else search.rank_trials()[0].setting
-                study.note(Note.SWEPT, asdict(sweep(search.scoring, search.space, start, session.advance)))
+                start = search.rank_trials()[0].setting
+                study.note(Note.SWEPT, asdict(fit_parameters(search.scoring, search.space, start, session.advance)))
                 session.limit(Share.SEARCH)
             search.follow_sweeps(study.notes[Note.SWEPT])
         session.begin_stage("searching")

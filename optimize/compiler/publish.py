@@ -41,22 +41,15 @@ PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
-    """A search that is over: what was searched, and with what it was judged on dev."""
-
-    plan: SearchPlan
-    search: Search
-    validation: Validation
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
-    """The compiled program, at the setting of `balanced`."""
+    """The compiled program at the setting of `balanced`, and how it was searched; not so by another optimizer."""
 
     task: Task
     final: dspy.Module
     points: OperatingPoints
-    searched: Searched | None = None  # none where another optimizer learned
+    plan: SearchPlan | None = None
+    search: Search | None = None
+    validation: Validation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,34 +210,40 @@ def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer
         chosen=points.points[BALANCED],
         stage_seconds=session.live.seconds,
     )
-    if found.searched is not None:
-        done = _describe_search(session, study, found, found.searched, done)
-    contents = task.contents(task.complete(session, found.final, points))
-    reference = publisher.find_sealed(study.key) or publisher.publish(
-        contents,
-        after,
-        points.seal(),
+    page = b""
+    if found.plan and found.search and found.validation:
+        done = _describe_search(session, done, study, task, found.plan, found.search, found.validation)
+        page = render_compile_page(done)
+    contents, origin = (
+        task.contents(task.complete(session, found.final, points)),
         done.describe_origin(study.key, task.seed),
-        tested.plain,
-        render_compile_page(done) if found.searched is not None else b"",
+    )
+    reference = publisher.find_sealed(study.key) or publisher.publish(
+        contents, after, points.seal(), origin, tested.plain, page
     )
     study.note(Note.FINISHED, reference)
     return replace(done, reference=reference)
 
 
-def _describe_search(session: Session, study: Study, found: Found, searched: Searched, done: Compiled) -> Compiled:
+def _describe_search(
+    session: Session,
+    done: Compiled,
+    study: Study,
+    task: Task,
+    plan: SearchPlan,
+    search: Search,
+    validation: Validation,
+) -> Compiled:
     """Return a compile with what its search came to."""
-    task, search, validation = found.task, searched.search, searched.validation
-    trials, seen = len(search.trials()), searched.plan.candidates
-    decisions = task.calibrate(session, searched.plan.arms, done.chosen)
+    trials = len(search.trials())
     return replace(
         done,
         trials=trials,
-        replayed=all(arm.replay.replays for arm in searched.plan.arms),
+        replayed=all(arm.replay.replays for arm in plan.arms),
         broken={**search.scoring.broken, **validation.dev.broken, **done.broken},
         started_from=search.firsts[0][1],
-        decisions=[asdict(one) for one in decisions],
-        given=seen.describe_choice(task.base, done.chosen),
+        decisions=[asdict(one) for one in task.calibrate(session, plan.arms, done.chosen)],
+        given=plan.candidates.describe_choice(task.base, done.chosen),
         importances=search.knob_importances(),
         meanings={one.name: one.meaning for one in search.space if one.meaning},
         asked={

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimize.compiler.runs.runner import AnyArm
-from optimize.compiler.workers import Workers, no_workers
+from optimize.compiler.runs.workers import Workers, no_workers
 from optimize.evaluation.grades import judge_answer, score_routing, score_support, score_utility
 from optimize.evaluation.stats import ALPHA, one_sided_limits
 from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion, Question
@@ -26,9 +26,7 @@ from program.knowledge.index.build import Advance
 from program.knowledge.library import Library
 from program.loop.policy import Dimension, ProgramParameters, Setting, apply_setting
 from program.settings import UtilitySettings
-from program.signatures import BASE_PREFIX
 
-ROUTE = "classifier.route"
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
 DOUBT = 0.1  # chance at most with which a gain survives the folds where there is none; the test is asked, too
@@ -68,10 +66,21 @@ class Scores(NamedTuple):
         return bool(np.isfinite(self.calls).all())
 
     @property
+    def merit(self) -> Floats:
+        """Utility of each question, and the credit for routing; 0 where neither is known."""
+        return np.nan_to_num(self.utility) + ROUTING_CREDIT * np.nan_to_num(self.routing)
+
+    @property
     def worth(self) -> float:
         """Mean utility, and the credit for the share routed right."""
-        routed = self.routing[np.isfinite(self.routing)]
-        return float(np.nanmean(self.utility) + ROUTING_CREDIT * (routed.mean() if len(routed) else 0.0))
+        return float(np.nanmean(self.credited))
+
+    @property
+    def credited(self) -> Floats:
+        """Each question's utility, with the credit where it was routed right; its mean is `worth`."""
+        known = np.isfinite(self.routing)
+        share = ROUTING_CREDIT * len(known) / max(known.sum(), 1)
+        return np.asarray(self.utility + share * np.where(known, self.routing, 0.0))
 
     @property
     def mean_calls(self) -> float:
@@ -260,14 +269,14 @@ def best_row(table: Floats) -> int:
     return int(np.argmax(np.round(np.nanmean(table, axis=1), 12)))
 
 
-def survives(gains: Floats, topics: Sequence[str]) -> bool:
+def survives(gains: Floats, topics: Sequence[str], doubt: float = DOUBT) -> bool:
     """Return True where the lower limit of a mean gain is above 0, on several topics.
 
-    The limit is one-sided, at 90 %, or at 95 % on fewer than MIN_UNITS topics.
+    The limit is one-sided, at 1 - `doubt`, or at 95 % on fewer than MIN_UNITS topics.
     """
     known = np.isfinite(gains)
     groups = [topic for topic, there in zip(topics, known, strict=True) if there]
-    alpha = DOUBT if len(set(groups)) >= MIN_UNITS else ALPHA
+    alpha = doubt if len(set(groups)) >= MIN_UNITS else ALPHA
     return len(set(groups)) > 1 and one_sided_limits(gains[known].tolist(), groups, alpha)[0] > 0
 
 
@@ -293,8 +302,6 @@ def sweep_knobs(
     with contextlib.suppress(BudgetStop):
         for done, dimension in enumerate(space):
             progress(done, len(space))
-            if dimension.name.startswith(f"{ROUTE}:{BASE_PREFIX}"):
-                continue  # its labels say all that there is to say of it
             values, table, matters = _score_values(scoring, dimension, setting)
             if matters:
                 effective.append(dimension.name)

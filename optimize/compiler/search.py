@@ -30,9 +30,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from optimize.compiler.record import Record
 from optimize.compiler.runs.replay import Replay
+from optimize.compiler.runs.workers import Workers
 from optimize.compiler.scoring import Scores, Scoring, setting_key
 from optimize.compiler.study import KEPT_EVERY, OBJECTIVES, Caps, Spending, Study
-from optimize.compiler.workers import Workers
 from optimize.evaluation.evaluate import Asking
 from program.loop.policy import Dimension, Setting, find_dimensions
 from program.loop.rag import AgenticRAG

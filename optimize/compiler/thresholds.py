@@ -1,9 +1,12 @@
-"""Thresholds, cuts and weights of a program's decisions, fitted together to what its metric gives for each value.
+"""Thresholds, cuts and weights of a program's decisions, fitted together to what its answers are worth for each value.
 
-Each decision is forced to its likely values in turn, which a record makes arithmetic. Then its probabilities are
-calibrated by maximum likelihood to the values that are worth most, an example weighing as much as hangs on it. So where
-mistakes of one kind cost more, a decision falls the other way sooner. A likelihood rests on all examples; the best of
-many settings by counting what each scores would rest on the few where the decision is close, and on their luck.
+1. A decision that an example asks once is forced to its likely values in turn, which a record makes arithmetic.
+2. Its probabilities are calibrated by maximum likelihood to the values that are worth most, an example weighing as much
+   as hangs on it. So where mistakes of one kind cost more, a decision falls the other way sooner. A likelihood rests on
+   all examples; the best of many settings by counting what each scores would rest on the few where the decision is
+   close, and on their luck.
+3. The fit stays unless it surely loses on topics that it was not made from.
+4. Every other parameter is swept: knobs, candidates, and decisions asked several times, which no one value can force.
 """
 
 from __future__ import annotations
@@ -12,52 +15,71 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
+from optimize.compiler.runs.runner import Chances, Decided
 from optimize.compiler.scoring import Floats, Scoring, Sweeps, split_topics, sweep_knobs
 from program.errors import BudgetStop
 from program.loop.policy import LEAST, LEVEL, Dimension, Setting, apply_setting
 
+LIGHTEST, HEAVIEST = 1e-6, 1e6  # weights of an option at which no other, or only others, are chosen
 ROUNDS = 2  # over the decisions of a program that has several, as others moved meanwhile
 LIKELIEST = 8  # values of a decision that are tried on every example
-RAREST = 5e-7  # half of the last digit that a probability is told with
+RAREST = 5e-7  # half of the last digit of a probability in a reply
 
 
-def fit_decisions(
+def fit_parameters(
     scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Callable[[int, int], None]
 ) -> Sweeps:
-    """Return the start with each decision fitted, unless that surely loses elsewhere.
+    """Return the start with each decision fitted and all else swept.
 
-    Knobs and candidates are swept after the decisions, as those of any program.
+    A decision with a value for which a cap on calls or money leaves no room stays as it is: most need no call. At a cap
+    on time all others do.
     """
-    decisions = _list_decisions(space)
-    others = [d for d in space if ":" not in d.name]
-    folds = split_topics([question.cluster for question in scoring.questions])
     setting, gains, effective = dict(start), dict[str, float](), dict[str, None]()
-    turns = [one for _ in range(min(ROUNDS, len(decisions))) for one in decisions]
     with suppress(BudgetStop):
+        decisions = [one for one in _list_decisions(space) if one.count_most(_list_decided(scoring, setting)) == 1]
+        fitted = {d.name for one in decisions for d in one.parameters}
+        space = [d for d in space if d.name not in fitted]
+        turns = [one for _ in range(min(ROUNDS, len(decisions))) for one in decisions]
         for done, decision in enumerate(turns):
-            tell = partial(progress, done, len(turns) + len(others))
-            before = np.nan_to_num(scoring(setting).utility)
-            logs = np.log(decision.read_shares(scoring, setting))
-            worth = decision.find_worth(scoring, setting, logs, tell)
-            if not (worth != worth[:, :1]).any():
+            try:
+                found = _fit_decision(decision, scoring, setting, partial(progress, done, len(turns) + len(space)))
+            except BudgetStop as stop:
+                if stop.tripped == "seconds":
+                    raise
                 continue
-            effective |= dict.fromkeys(d.name for d in decision.parameters)
-            held = np.zeros(len(worth))
-            for fold in folds if len(folds) > 1 else ():
-                rest = np.setdiff1d(range(len(worth)), fold)
-                tried = {**setting, **decision.set(fit_log_weights(logs[rest], worth[rest]))}
-                held[fold] = np.nan_to_num(scoring(tried, fold).utility[fold]) - before[fold]
-            if held.sum() >= -np.linalg.norm(held):  # the sum's standard error
-                setting |= decision.set(fit_log_weights(logs, worth))
-                gains |= dict.fromkeys((d.name for d in decision.parameters), float(held.mean()))
-    swept = sweep_knobs(scoring, others, setting, progress)
+            if found is not None:
+                names, (moved, gain) = [d.name for d in decision.parameters], found
+                effective |= dict.fromkeys(names)
+                setting |= moved
+                gains |= dict.fromkeys(names if moved else (), gain)
+    swept = sweep_knobs(scoring, space, setting, progress)
     return Sweeps(swept.setting, {**gains, **swept.gains}, (*effective, *swept.effective))
+
+
+def _fit_decision(
+    decision: _Decision, scoring: Scoring, setting: Setting, tell: Callable[[], None]
+) -> tuple[Setting, float] | None:
+    """Return a decision's values and their gain on topics they were not fitted to, None where none matters.
+
+    There are no values where they surely lose on those topics.
+    """
+    logs = decision.read_logs(_list_decided(scoring, setting))
+    worth = decision.find_worth(scoring, setting, logs, tell)
+    if not (worth != worth[:, :1]).any():
+        return None
+    before, held = scoring(setting).merit, np.zeros(len(worth))
+    folds = split_topics([question.cluster for question in scoring.questions])
+    for fold in folds if len(folds) > 1 else ():
+        rest = np.setdiff1d(range(len(worth)), fold)
+        tried = {**setting, **decision.set(fit_log_weights(logs[rest], worth[rest]))}
+        held[fold] = scoring(tried, fold).merit[fold] - before[fold]
+    loses = held.sum() < -np.linalg.norm(held)  # the sum's standard error
+    return {} if loses else decision.set(fit_log_weights(logs, worth)), float(held.mean())
 
 
 def fit_log_weights(logs: Floats, worth: Floats) -> Floats:
@@ -77,10 +99,10 @@ def fit_log_weights(logs: Floats, worth: Floats) -> Floats:
     stake = stake / stake.mean()
 
     def lose(x: Floats) -> tuple[float, Floats]:
-        told = log_softmax(np.exp(x[0]) * logs + x[1:], axis=1)
-        pull = stake[:, None] * (np.exp(told) - softmax(told + share, axis=1))
+        likely = log_softmax(np.exp(x[0]) * logs + x[1:], axis=1)
+        pull = stake[:, None] * (np.exp(likely) - softmax(likely + share, axis=1))
         slope = np.concatenate([[np.exp(x[0]) * (pull * logs).sum()], pull.sum(axis=0)])
-        return float(x @ x / 2 - stake @ logsumexp(told + share, axis=1)), x + slope
+        return float(x @ x / 2 - stake @ logsumexp(likely + share, axis=1)), x + slope
 
     found = minimize(lose, np.zeros(1 + logs.shape[1]), jac=True, method="L-BFGS-B").x
     weights: Floats = found[1:] / np.exp(found[0])
@@ -96,33 +118,34 @@ class _Decision:
     parameters: Sequence[Dimension]
     forced: Sequence[Setting]  # under each of which it falls on one of its values
 
-    def read_shares(self, scoring: Scoring, setting: Setting) -> Floats:
-        """Return the probabilities of its values on each example.
+    def count_most(self, runs: Sequence[Sequence[Decided]]) -> int:
+        """Return how often an example asks it at most."""
+        return max((sum(one[:2] == (self.predictor, self.output) for one in run) for run in runs), default=0)
 
-        Those of a cut say how near the mean level is to the levels on either side.
+    def read_logs(self, runs: Sequence[Sequence[Decided]]) -> Floats:
+        """Return the logarithms of its values' probabilities on each example.
+
+        They are equal where it was not asked. Those of a cut say how near the mean level is to the levels beside it.
         """
-        rows = []
-        for arm in scoring.arms:
-            apply_setting(arm.replay.program, setting)
-            for decided in arm.replay.decide_all([question.question for question in arm.questions]):
-                met = (one.chances for one in decided if one[:2] == (self.predictor, self.output))
-                rows.append(self._share(next(met, None)))
-        return np.clip(rows, RAREST, 1.0)
+        own = (self.predictor, self.output)
+        met = (next((one.chances for one in run if one[:2] == own), None) for run in runs)
+        shares: Floats = np.log(np.clip([self._share(found) for found in met], RAREST, 1.0))
+        return shares
 
     def find_worth(self, scoring: Scoring, setting: Setting, logs: Floats, tell: Callable[[], None]) -> Floats:
         """Return what each of its values is worth on each example.
 
-        Of many values the likeliest are tried. The others are, where those are worth the same; else they count as the
-        worst of those.
+        Of many values the likeliest are tried, and all others where these are worth the same. A value that was not
+        tried counts as the worst of those that were.
         """
         likely = (-logs).argsort(axis=1, kind="stable").argsort(axis=1) < LIKELIEST
-        worth, untold = np.full(logs.shape, np.nan), np.ones(len(logs), bool)
+        worth, open_ = np.full(logs.shape, np.nan), np.ones(len(logs), bool)
         for among in (likely, ~likely):
             for n, forced in enumerate(self.forced):
                 tell()
-                if len(places := np.flatnonzero(among[:, n] & untold)):
-                    worth[places, n] = np.nan_to_num(scoring({**setting, **forced}, places.tolist()).utility[places])
-            untold = np.nanmin(worth, axis=1) == np.nanmax(worth, axis=1)
+                if len(places := np.flatnonzero(among[:, n] & open_)):
+                    worth[places, n] = scoring({**setting, **forced}, places.tolist()).merit[places]
+            open_ = np.nanmin(worth, axis=1) == np.nanmax(worth, axis=1)
         return np.where(np.isnan(worth), np.nanmin(worth, axis=1, keepdims=True), worth)
 
     def set(self, log_weights: Floats) -> dict[str, float]:
@@ -131,16 +154,26 @@ class _Decision:
         values = np.exp(by) if self.parameters[0].log else self.parameters[0].low - LEAST + expit(-by)
         return {d.name: float(np.clip(v, d.low, d.high)) for d, v in zip(self.parameters, values, strict=True)}
 
-    def _share(self, p: float | Mapping[Any, float] | None) -> list[float]:
+    def _share(self, p: Chances | None) -> list[float]:
         if p is None:
             return [1 / len(self.forced)] * len(self.forced)
         if isinstance(p, float):
             return [1 - p, p]
+        p = p if isinstance(p, Mapping) else dict(enumerate(p))
         if self.parameters[0].log:
             named = [d.name.partition("=")[2] for d in self.parameters]
             return [sum(share for option, share in p.items() if option not in named), *(p[one] for one in named)]
         level = sum(n * share for n, share in p.items()) / sum(p.values()) - (self.parameters[0].low - LEAST)
         return [1 - level, level]
+
+
+def _list_decided(scoring: Scoring, setting: Setting) -> list[list[Decided]]:
+    """Return the decisions on the way to the answer of each question under a setting."""
+    found = []
+    for arm in scoring.arms:
+        apply_setting(arm.replay.program, setting)
+        found += arm.replay.decide_all([question.question for question in arm.questions])
+    return found
 
 
 def _list_decisions(space: Sequence[Dimension]) -> list[_Decision]:
@@ -154,8 +187,8 @@ def _list_decisions(space: Sequence[Dimension]) -> list[_Decision]:
     decisions = []
     for (predictor, output, _), own in together.items():
         if own[0].log:  # the first option has no weight of its own
-            none = {d.name: d.low for d in own}
-            forced = [none, *({**none, d.name: d.high} for d in own)]
+            none = {d.name: LIGHTEST for d in own}
+            forced = [none, *({**none, d.name: HEAVIEST} for d in own)]
         else:
             forced = [{own[0].name: own[0].high}, {own[0].name: own[0].low}]
         decisions.append(_Decision(predictor, output, own, forced))

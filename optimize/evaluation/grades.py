@@ -26,7 +26,7 @@ PROPORTIONS = frozenset(["partial", *METRICS]) - {"answer_relevancy", "sentences
 """Metrics in [0, 1], as their means are."""
 RANGES = {**dict.fromkeys(METRICS, (0.0, math.inf)), "answer_relevancy": (-1.0, 1.0)}
 """Between what the values of the others lie."""
-_MARK_OR_NOTE = re.compile(rf"\s*(?:\[\d{{1,3}}\]|{re.escape(UNSURE)}|" + re.escape(NOTE).replace(r"\{\}", ".*?") + ")")
+_MARK = re.compile(rf"\s*(?:\[\d{{1,3}}\]|{re.escape(UNSURE)})")
 _CHECKABLE = re.compile(r"\d+(?:[.,:]\d+)*|\b[A-Z][\w-]+")
 
 
@@ -87,6 +87,7 @@ def judge_answer(question: LabelledQuestion, outcome: str, text: str) -> Correct
         return Correctness(outcome == question.outcome, False, 0.0)
     if question.outcome not in (None, Outcome.ANSWERED):
         return Correctness(False, True, 0.0)
+    text = NOTE.sub("", text)
     stated = [states(text, forms) for forms in question.alternatives]
     share = sum(stated) / len(stated) if stated else 1.0
     wrong = share == 0.0 or any(states(text, rival) for rival in question.not_facts)
@@ -128,12 +129,18 @@ def grade_answer(
     """Grade an answer by the labels of its question.
 
     `text_of` gives a passage's text by id, for `supported`; `similarity` is for relevancy; `cascade` says that a dearer
-    model might have been asked. `copies` names for a passage the first one with its text: to find it is as good.
+    model might have been asked. `copies` names for a passage the first one with its text: to find it is as good. So is
+    any passage of a document or table that is itself labelled evidence.
     """
     verdict = judge_answer(question, answer.outcome, answer.text)
     support = score_support(answer, text_of) if text_of else None
     usage, of = answer.usage, (question.evidence, answer.found, answer.retrieved)
-    evidence, every, retrieved = ({copies.get(id_, id_) for id_ in ids} for ids in of)
+
+    def name_evidence(id_: str) -> str:
+        whole = id_.partition("#")[0]
+        return whole if whole in question.evidence else copies.get(id_, id_)
+
+    evidence, every, retrieved = ({*map(name_evidence, ids)} for ids in of)
     found, kept = len(evidence & every), len(evidence & retrieved)
     always, strategies = usage.second_calls + usage.second_avoided, (question.strategy, answer.strategy)
     compare = similarity if answer.outcome == Outcome.ANSWERED else None
@@ -178,7 +185,7 @@ def split_answer(text: str) -> tuple[str, ...]:
 
     Citation marks and notes of other sources are left out.
     """
-    lines = _MARK_OR_NOTE.sub("", text).splitlines()
+    lines = _MARK.sub("", NOTE.sub("", text)).splitlines()
     return tuple(sentence for line in lines for sentence in split_sentences(line) if re.search(r"\w", sentence))
 
 
@@ -205,7 +212,7 @@ def score_support(answer: Answer, text_of: Callable[[str], str]) -> float | None
         return 0.0 if answer.retrieved else None
     texts = {c.n: (c.title, text_of(c.id)) for c in answer.citations}
     held = []
-    for claim in split_claims(answer.text):
+    for claim in split_claims(NOTE.sub("", answer.text)):
         cited = [texts[n] for n in claim.cites if n in texts]
         if all(text for _, text in cited):
             quoted = " ".join(f"{title} {text}" for title, text in cited)

@@ -13,11 +13,10 @@ from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import is_bare_numeral, normalise_text, spans_boundary, split_pieces, states
 from program.errors import KnowledgeError, RagcError
 from program.knowledge.project import Project
-from program.passage import Flaw, Passage, ReadReport, SourceCard
-from program.settings import TablesSettings
+from program.passage import Flaw, Passage, ReadReport
 
 if TYPE_CHECKING:
-    from program.knowledge.tables import TableSource
+    from program.knowledge.tables import Database
 
 SHARED_WORDS = 2
 """Content words that a sub-query and a passage, its title counted, share where the one surely looks up the other."""
@@ -26,7 +25,7 @@ SHARED_WORDS = 2
 class ProjectTables:
     """Every table of a project's bases of kind "tables", to read from only."""
 
-    def __init__(self, bases: Sequence[TableSource] = ()) -> None:
+    def __init__(self, bases: Sequence[Database] = ()) -> None:
         self._bases = tuple(bases)
 
     @property
@@ -44,11 +43,6 @@ class ProjectTables:
             except KnowledgeError as error:
                 problem = error
         raise problem
-
-    def read_values(self) -> str:
-        """Return every value of every table, a line a row."""
-        tables = [(base, f'SELECT * FROM "{table.name}"') for base in self._bases for table in base.schema.tables]
-        return "\n".join(_format_rows(base.rows(sql)[1]) for base, sql in tables)
 
 
 def _format_rows(rows: Sequence[Sequence[Any]]) -> str:
@@ -72,20 +66,14 @@ class Corpus:
 def read_corpus(project: Project) -> Corpus:
     """Read the passages and tables of every base, or raise `KnowledgeError`."""
     from program.knowledge.index.build import read_files
+    from program.knowledge.ingest.folder import list_bases
+    from program.knowledge.library import open_databases
 
     whole = read_files(project)
-    settings = project.settings.knowledge.items()
-    tables = [_open_tables(project, name, base) for name, base in settings if isinstance(base, TablesSettings)]
-    read = sum((table.read for table in tables), whole.report)
-    return Corpus({passage.id: passage for passage in whole.passages}, ProjectTables(tables), read)
-
-
-def _open_tables(project: Project, name: str, base: TablesSettings) -> TableSource:
-    # Both take long to import, and many projects have no tables; the model itself is loaded by the first question.
-    from program.knowledge.tables import TableSource
-    from program.models.embedded.encoder import shared_embedder
-
-    return TableSource(SourceCard(name, base.kind, base.about), project.place(base), shared_embedder())
+    tables = open_databases(list_bases(project)).values()
+    flaws = tuple(flaw for database in tables for flaw in database.flaws)
+    passages = {passage.id: passage for passage in whole.passages}
+    return Corpus(passages, ProjectTables([*tables]), whole.report + ReadReport(0, flaws))
 
 
 class Knowledge:
@@ -97,6 +85,8 @@ class Knowledge:
         self.bases = {*(id_.partition("/")[0] for id_ in self.ids), *bases}
         self._superseded = {id_ for id_, passage in passages.items() if passage.superseded_by}
         self._texts = {id_: f"{passage.title}\n\n{passage.text}" for id_, passage in passages.items()}
+        # A row repeats in cells what a page says in sentences, and is labelled as its table.
+        self._pages = {id_: text for id_, text in self._texts.items() if id_.partition("#")[0] not in tables.names}
 
     def read_evidence(self, question: LabelledQuestion) -> dict[str, str]:
         """Return title and text of each passage of the question's evidence, by id."""
@@ -113,7 +103,7 @@ class Knowledge:
         At most three ids, the nearest first. Passages that another replaced, or that state a not_fact, answer nothing.
         """
         asked = {word for word in normalise_text(question.question).split() if word in self._ids_by_word}
-        weight = {word: math.log(len(self._texts) / len(self._ids_by_word[word])) for word in asked}
+        weight = {word: math.log(len(self._pages) / len(self._ids_by_word[word])) for word in asked}
 
         def weigh_words(ids: Collection[str]) -> float:
             return sum(weight[word] for word in asked if not self._ids_by_word[word].isdisjoint(ids))
@@ -133,23 +123,23 @@ class Knowledge:
 
     @cached_property
     def _everything(self) -> str:
-        return "\n\n".join([*self._texts.values(), self.tables.read_values()])
+        return "\n\n".join(self._texts.values())
 
     @cached_property
     def _ids_by_word(self) -> dict[str, set[str]]:
         """The ids of the passages that hold a word, by its normalised spelling."""
         found: dict[str, set[str]] = {}
-        for id_, text in self._texts.items():
+        for id_, text in self._pages.items():
             for word in set(normalise_text(text).split()):
                 found.setdefault(word, set()).add(id_)
         return found
 
     def _find_stating(self, question: LabelledQuestion) -> list[str]:
         """Return the ids of passages in force that state every fact and no not_fact."""
-        candidates = set(self._texts) - self._superseded
+        candidates = set(self._pages) - self._superseded
         for fact in question.alternatives:
             candidates &= set().union(*map(self._find_holding, fact))
-        texts = {id_: self._texts[id_] for id_ in candidates}
+        texts = {id_: self._pages[id_] for id_ in candidates}
         whole = {id_: text for id_, text in texts.items() if all(states(text, fact) for fact in question.alternatives)}
         return [id_ for id_, text in whole.items() if not states(text, question.not_facts)]
 

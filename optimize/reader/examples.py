@@ -1,25 +1,30 @@
-"""Questions with passages that answer them or do not: read from files, and varied for training."""
+"""Questions with passages that answer them or do not: read from files, drawn in groups, and put to a reader."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import orjson
+from dspy.evaluate.metrics import normalize_text
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from program.errors import DataError
+from program.knowledge.ingest.convert import read_markdown
 from program.models.embedded.encoder import Embedder
+from program.models.embedded.reader import Reader
+from program.storage import digest_file
 
-NEGATIVES = 8  # passages kept for a question that search finds for it and that do not answer it
-RATES = {"negative": 0.7, "removed": 0.2, "altered": 0.15, "alone": 0.15}  # of answerable questions, an epoch
+NEGATIVES = 8  # passages that search finds for a question and that do not answer it, to draw from
+REMOVED = 0.2  # of answerable questions, the share that is asked again without the sentences that answer
+FORMATS = "Give SQuAD's JSON, or JSONL with question, context and answers in each line."
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
-_NAME = re.compile(r"(?<=[\w,] )[A-Z][\w'-]+(?: [A-Z][\w'-]+)*|\b\d[\d.,]*\b")  # inside a question, not first in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,61 +45,88 @@ class ReadingExample:
         return []
 
 
+@dataclass(slots=True)
+class DataFile:
+    """A file of reading examples, and the share of it that an epoch takes."""
+
+    path: Path
+    share: float = 1.0
+    examples: list[ReadingExample] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, word: str) -> DataFile:
+        """Return the file that `FILE` or `FILE:SHARE` names; the share is above 0 and at most 1."""
+        plain = ":" not in word or Path(word).exists()
+        name, _, share = f"{word}:1".rpartition(":") if plain else word.rpartition(":")
+        if not re.fullmatch(r"0?\.\d*[1-9]\d*|1(\.0*)?", share):
+            mend = "Write FILE:0.5 for half of it an epoch, or FILE for all of it."
+            raise DataError(f"{share!r} is no share of {name}.", mend, path=name)
+        return cls(Path(name), float(share), read_examples(Path(name)))
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a card says of the file."""
+        sizes = {"questions": len(self.examples), "answered": sum(bool(one.answers) for one in self.examples)}
+        return {"file": self.path.name, "sha256": digest_file(self.path), **sizes}
+
+
+class _Row(BaseModel):
+    question: str
+    context: str
+    title: str | None = None
+    answers: list[Annotated[str, BeforeValidator(lambda a: a.get("text") if isinstance(a, dict) else a)]] | None = None
+    answerable: bool = True
+    is_impossible: bool = False
+
+
 def read_examples(path: Path) -> list[ReadingExample]:
     """Return the questions of a file.
 
     It is SQuAD's JSON, or JSONL with `question`, `context`, `answers` and maybe `title`. An answer is an object with
     `text`, or the text itself. A question without answers, or with `answerable` or `is_impossible` to say so, is one
-    that its passage does not answer. Raises `DataError` with the line or id of what cannot be read, and for an answer
-    that is not in its passage.
+    that its passage does not answer. Markdown tables become rows, as at ingest; a question whose answer goes across
+    cells is left out. Raises `DataError` with the line or id of what cannot be read.
     """
-    place = ""
+    place, found = "", list[ReadingExample]()
     try:
-        if path.suffix == ".json":
-            named = [(str(one.get("id", n)), one) for n, one in enumerate(_list_squad(orjson.loads(path.read_bytes())))]
-        else:
-            named = []
-            for n, line in enumerate(path.read_bytes().splitlines(), 1):
-                place = f", line {n},"
-                if line.strip():
-                    named.append((f"line {n}", orjson.loads(line)))
-    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        what = f"{path}{place} cannot be read as reading examples: {error}."
-        raise DataError(what, _FORMATS, path=str(path)) from error
-    if not named:
-        raise DataError(f"{path} holds no question.", _FORMATS, path=str(path))
-    return [_read_one(path, place, one) for place, one in named]
+        for where, row in _list_rows(path):
+            place = where
+            found += _read_row(_Row.model_validate_json(row) if isinstance(row, bytes) else _Row(**row))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else None
+        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else error
+        raise DataError(f"{path}{place}: {what}.", FORMATS, path=str(path)) from error
+    if not any(one.answers for one in found):
+        raise DataError(f"{path} holds no question with an answer.", FORMATS, path=str(path))
+    return found
 
 
-_FORMATS = "Give SQuAD's JSON, or JSONL with question, context and answers in each line."
+def _list_rows(path: Path) -> list[tuple[str, Any]]:
+    """Return what each question stands in, with its place."""
+    if path.suffix != ".json":
+        return [(f", line {n}", line) for n, line in enumerate(path.read_bytes().splitlines(), 1) if line.strip()]
+    data = orjson.loads(path.read_bytes())["data"]
+    asked = [(article, part, one) for article in data for part in article["paragraphs"] for one in part["qas"]]
+    abouts = [{"title": article.get("title"), "context": part["context"], **one} for article, part, one in asked]
+    return [(f", question {one.get('id', n)}", one) for n, one in enumerate(abouts)]
 
 
-def _list_squad(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for document in found["data"]:
-        for paragraph in document["paragraphs"]:
-            for asked in paragraph["qas"]:
-                yield {"title": document.get("title", ""), "context": paragraph["context"], **asked}
+def _read_row(row: _Row) -> Iterator[ReadingExample]:
+    silent = row.is_impossible or not row.answerable
+    stripped = [] if silent else [answer.strip() for answer in row.answers or ()]
+    if stripped and not any(answer and answer in row.context for answer in stripped):
+        raise ValueError(f"the answer {stripped[0]!r} is not in the passage, of which it must be an exact piece")
+    text = _write_rows(row.context) if "|" in row.context else row.context
+    kept = tuple(answer for answer in dict.fromkeys(stripped) if answer and answer in text)
+    if kept or not stripped:
+        yield ReadingExample(row.question.strip(), (row.title or "").replace("_", " "), text, kept)
 
 
-def _read_one(path: Path, place: str, one: Any) -> ReadingExample:
-    try:
-        question, text, answers = one["question"], one["context"], one.get("answers") or []
-        silent = one.get("is_impossible", False) or not one.get("answerable", True)
-        texts = [answer["text"] if isinstance(answer, Mapping) else answer for answer in answers]
-        if not (isinstance(answers, list) and all(isinstance(part, str) for part in (question, text, *texts))):
-            raise TypeError("question and context must be texts, and answers a list of them")
-    except (KeyError, TypeError, AttributeError) as error:
-        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path}, {place}: {what}.", _FORMATS, path=str(path)) from error
-    stripped = [] if silent else list(dict.fromkeys(answer.strip() for answer in texts))
-    kept = tuple(answer for answer in stripped if answer and answer in text)
-    if stripped and not kept:
-        raise DataError(
-            f"{path}, {place}: the answer {stripped[0]!r} is not in the passage.",
-            "Answers must be exact pieces of the passage.",
-            path=str(path),
-        )
-    return ReadingExample(question.strip(), str(one.get("title") or "").replace("_", " "), text, kept)
+def _write_rows(text: str) -> str:
+    """Return a Markdown text with its tables as rows of `header: value`; any other as it is."""
+    blocks = read_markdown(text)
+    if all(block.kind != "row" for block in blocks):
+        return text
+    return "".join(f"{'' if block.joined else chr(10)}{block.text}\n" for block in blocks).strip()
 
 
 def find_negatives(examples: Sequence[ReadingExample], embedder: Embedder) -> list[list[ReadingExample]]:
@@ -104,8 +136,6 @@ def find_negatives(examples: Sequence[ReadingExample], embedder: Embedder) -> li
     of its answers and those that are labelled as answering the same words. An unanswerable question has none.
     """
     passages = list(dict.fromkeys((one.title, one.text) for one in examples))
-    if len(passages) < 2:
-        return [[] for _ in examples]
     answering: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for one in examples:
         if one.answers:
@@ -113,59 +143,49 @@ def find_negatives(examples: Sequence[ReadingExample], embedder: Embedder) -> li
     vectors = embedder.encode([f"{title}\n{text}" for title, text in passages])
     questions = embedder.encode([one.question for one in examples])
     found: list[list[ReadingExample]] = []
-    for at in range(0, len(examples), 1024):
-        near = np.argsort(-(questions[at : at + 1024] @ vectors.T), axis=1, kind="stable")[:, : 4 * NEGATIVES]
-        for one, order in zip(examples[at : at + 1024], near, strict=True):
-            others = (passages[n] for n in order if passages[n] not in answering[one.question.casefold()])
-            silent = [(title, text) for title, text in others if not any(a in text for a in one.answers)]
-            kept = silent[:NEGATIVES] if one.answers else []
-            found.append([ReadingExample(one.question, title, text) for title, text in kept])
+    for one, vector in zip(examples, questions, strict=True):
+        near = np.argsort(-(vectors @ vector), kind="stable")[: 4 * NEGATIVES] if one.answers else ()
+        others = (passages[n] for n in near if passages[n] not in answering[one.question.casefold()])
+        silent = [passage for passage in others if not any(answer in passage[1] for answer in one.answers)]
+        found.append([ReadingExample(one.question, *passage) for passage in silent[:NEGATIVES]])
     return found
 
 
-def vary(
-    examples: Sequence[ReadingExample], negatives: Sequence[Sequence[ReadingExample]], random: Random
-) -> list[ReadingExample]:
-    """Return an epoch's examples: the given ones, and variations drawn at `RATES`.
+def draw_groups(
+    examples: Sequence[ReadingExample], negatives: Sequence[Sequence[ReadingExample]], passages: int, random: Random
+) -> list[list[ReadingExample]]:
+    """Return groups of a question with its own passage and ones that search finds.
 
-    Of an answerable question: the same with a passage that search finds for it; the same without the sentences that
-    hold the answer; the answer's sentence alone; with a name or number changed into another passage's (one that the
-    passage does not hold), which leaves it unanswerable.
+    They are at most `passages`. Of some answerable questions the passage without the sentences that answer is a group.
     """
-    names = sorted({name for one in examples for name in _NAME.findall(one.question)})
-    made: list[ReadingExample] = []
-    for one, others in zip(examples, negatives, strict=True):
-        made.append(one)
-        if not one.answers:
-            continue
-        if others and random.random() < RATES["negative"]:
-            made.append(random.choice(others))
-        if random.random() < RATES["removed"] and (rest := _without_answer(one)):
-            made.append(rest)
-        if random.random() < RATES["alone"]:
-            made.append(_answer_alone(one))
-        if random.random() < RATES["altered"] and (altered := _alter(one, names, random)):
-            made.append(altered)
+    made: list[list[ReadingExample]] = []
+    for one, found in zip(examples, negatives, strict=True):
+        made.append([one, *random.sample(found, min(passages - 1, len(found)))])
+        if one.answers and random.random() < REMOVED:
+            parts = _SENTENCE_END.split(one.text)
+            rest = " ".join(part for part in parts if not any(answer in part for answer in one.answers))
+            if rest and not any(answer.casefold() in rest.casefold() for answer in one.answers):
+                made.append([replace(one, text=rest, answers=())])
     return made
 
 
-def _without_answer(one: ReadingExample) -> ReadingExample | None:
-    kept = [part for part in _SENTENCE_END.split(one.text) if not any(answer in part for answer in one.answers)]
-    text = " ".join(kept)
-    silent = kept and not any(answer.casefold() in text.casefold() for answer in one.answers)
-    return replace(one, text=text, answers=()) if silent else None
+def measure_reader(reader: Reader, examples: Sequence[ReadingExample]) -> dict[str, float]:
+    """Return how a reader does on labelled questions, as it is served.
 
+    `exact` is the share of answerable questions whose best span is an answer in SQuAD's normal form; `auc_...`, where
+    some are unanswerable, how often an answerable one is above these by `answers`, the margin, or both (half of this).
+    """
+    from sklearn.metrics import roc_auc_score
 
-def _answer_alone(one: ReadingExample) -> ReadingExample:
-    held = [part for part in _SENTENCE_END.split(one.text) if one.answers[0] in part]
-    return replace(one, text=held[0], answers=tuple(a for a in one.answers if a in held[0])) if held else one
-
-
-def _alter(one: ReadingExample, names: Sequence[str], random: Random) -> ReadingExample | None:
-    held = [name for name in _NAME.findall(one.question) if name in one.text]
-    if not held:
-        return None
-    name = random.choice(held)
-    wanted = [other for other in random.sample(names, min(len(names), 40)) if other[0].isdigit() == name[0].isdigit()]
-    fitting = [other for other in wanted if other not in one.text and len(other.split()) == len(name.split())]
-    return replace(one, question=one.question.replace(name, fitting[0]), answers=()) if fitting else None
+    read = reader.read_pairs([(one.question, (one.title, one.text)) for one in examples])
+    right = [
+        normalize_text(one.text[slice(*found.span)]) in {normalize_text(answer) for answer in one.answers}
+        for one, found in zip(examples, read, strict=True)
+    ]
+    answered = np.array([bool(one.answers) for one in examples])
+    answers, margins = np.array([(found.answers, found.margin) for found in read]).T
+    figures = {"exact": float(np.mean(np.array(right)[answered]))}
+    if not answered.all():
+        for name, scores in (("answers", answers), ("margin", margins), ("sum", answers + margins / 2)):
+            figures[f"auc_{name}"] = float(roc_auc_score(answered, scores))
+    return figures

@@ -1,241 +1,209 @@
-"""The reader as a torch module, its batches, and its export as one int8 ONNX file.
+"""The reader and its teacher as torch modules, their batches and losses, and the export as one int8 ONNX file.
 
-MiniLM has a head for the answer's span and one for whether there is any.
+1. A group is a question with its own passage and passages that search finds and that do not answer it.
+2. Each encoder has two heads: the span's first and last token, and whether the passage answers.
+3. All tokens of a group's passages are in one softmax, with "none answers" (Clark and Gardner 2018, arXiv 1710.10723).
+4. A teacher reads the same texts with its own tokenizer; its logits are read off at the student's tokens.
+5. The student learns labels and the teacher's softened logits, half and half (Hinton et al. 2015, arXiv 1503.02531).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
+from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BertModel
 from transformers.utils import logging
 
 from optimize.reader.examples import ReadingExample
-from program.errors import ModelError
 from program.models.embedded.encoder import minilm_folder
 from program.models.embedded.reader import FILE, PAIR_TOKENS, SEP, join_head
 
-ANSWER_WEIGHT = 1.0  # of the loss of "answers", beside that of the span
-HEAD_PACE = 3  # times the learning rate that the heads have
-LAYER_DECAY = 0.9  # of the learning rate, from a layer to the one before it
+WEIGHTS = "weights.safetensors"
+DROPOUT = 0.1  # of the student's embedded tokens
+TEMPERATURE = 2.0  # that the logits of teacher and student are divided by
 CLOSED = -1e4  # the logit of a place where no answer may stand
-POOL = 40  # batches whose examples are sorted by length together
-USUAL_TOKENS = 160  # of an example, about
-OPSET = 17
+TEACHER_TOKENS = 384  # of a pair in the teacher's own tokens, at most
 INPUTS, OUTPUTS = ["words", "types", "open"], ["start", "end", "answers"]
 
 Batch = dict[str, Any]
+Logits = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # start and end (pairs, tokens), and answers (pairs,)
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """How a reader is trained. Another value of any of these is another training, which no checkpoint continues."""
+class HeadedEncoder(torch.nn.Module):
+    """An encoder with a head for the span and one for whether there is any; it reads the part `name` of a batch."""
 
-    epochs: int = 4
-    seed: int = 0
-    learning_rate: float = 1e-4
-    batch_tokens: int = 4_096  # tokens of a batch, padding counted
-    frozen: int = 1  # layers that stay as they are, from the first; the embeddings always do
-    dropout: float = 0.1  # of the embedded tokens
-    bfloat16: bool = False  # multiply in bfloat16; faster where the processor can (AVX-512 BF16, AMX)
-
-
-class ReaderNet(torch.nn.Module):
-    """MiniLM with the two heads, its embeddings and first layers frozen."""
-
-    def __init__(self, training: Training, attention: str = "sdpa") -> None:
+    def __init__(self, encoder: Any, name: str) -> None:
         super().__init__()
-        logging.disable_progress_bar()
-        logging.set_verbosity_error()  # else it warns that the pooler, which no reader has, is left out
-        self.bert: Any = BertModel.from_pretrained(
-            minilm_folder(),
-            add_pooling_layer=False,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            attn_implementation=attention,
-        )
-        self.bert.embeddings.dropout = torch.nn.Dropout(training.dropout)
-        self.span = torch.nn.Linear(self.bert.config.hidden_size, 2)
-        self.answers = torch.nn.Linear(self.bert.config.hidden_size, 1)
-        for frozen in (self.bert.embeddings, *self.bert.encoder.layer[: training.frozen]):
-            frozen.requires_grad_(False)
+        self.bert, self.name = encoder, name
+        self.span = torch.nn.Linear(encoder.config.hidden_size, 2)
+        self.answers = torch.nn.Linear(encoder.config.hidden_size, 1)
 
-    def forward(
-        self, words: torch.Tensor, types: torch.Tensor, open: torch.Tensor, mask: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the logits `start` and `end` (pairs, tokens) and `answers` (pairs,)."""
-        states = self.bert(inputs_embeds=words, token_type_ids=types, attention_mask=mask).last_hidden_state
-        start, end = self.span(states).masked_fill(~open.bool()[..., None], CLOSED).unbind(-1)
+    def forward(self, open: torch.Tensor, at: torch.Tensor | None = None, **inputs: torch.Tensor) -> Logits:
+        """Return the logits at the student's tokens; `at` are a teacher's own there."""
+        states = self.bert(**inputs).last_hidden_state
+        logits = self.span(states) if at is None else self.span(states).gather(1, at)
+        start, end = logits.masked_fill(~open.bool()[..., None], CLOSED).unbind(-1)
         return start, end, self.answers(states[:, 0])[:, 0]
 
-    def read(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the logits of a batch of token ids."""
-        words = self.bert.embeddings.word_embeddings(batch["ids"])
-        found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self(
-            words, batch["types"], batch["open"], batch["mask"]
-        )
-        return found
 
-    def list_trained(self) -> dict[str, torch.nn.Parameter]:
-        """Return by name the weights that training changes."""
-        return {name: value for name, value in self.named_parameters() if value.requires_grad}
+def load_reader(start: Path | None = None, attention: str = "sdpa") -> HeadedEncoder:
+    """Return MiniLM with the heads, its embeddings frozen, as serving has them."""
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # else it warns that the pooler, which no reader has, is left out
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "attn_implementation": attention}
+    net = HeadedEncoder(BertModel.from_pretrained(minilm_folder(), add_pooling_layer=False, **still), "reader")
+    net.bert.embeddings.dropout = torch.nn.Dropout(DROPOUT)
+    net.bert.embeddings.requires_grad_(False)
+    if start:
+        missing, unknown = net.load_state_dict(load_file(start / WEIGHTS), strict=False)
+        if unknown or {"span.weight", "answers.weight"} & set(missing):
+            raise ValueError(f"{WEIGHTS} are not those of a reader")
+    return net
 
 
-def compute_loss(net: ReaderNet, batch: Batch) -> torch.Tensor:
-    """Return the batch's mean loss, of the span and of whether there is one.
+def load_teacher(folder: Path) -> tuple[HeadedEncoder, Any]:
+    """Return an encoder of sentence-transformers with the heads, and its tokenizer."""
+    from sentence_transformers import SentenceTransformer
 
-    The span of a passage that does not answer is the first token (Devlin et al. 2019, arXiv 1810.04805, section 4.3).
+    module = SentenceTransformer(str(folder.resolve(strict=True)), device="cpu", local_files_only=True)[0]
+    module.tokenizer("", return_offsets_mapping=True)  # raises where it cannot say where tokens stand
+    return HeadedEncoder(module.auto_model, "teacher"), module.tokenizer
+
+
+def spread(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Return span logits of shape (groups, 1 + passages x tokens).
+
+    Each is less its passage's "no answer". The first place of a group is "none answers", which has logit 0.
     """
-    start, end, answers = net.read(batch)
-    start, end = start.log_softmax(-1), end.log_softmax(-1)
-    losses = []
-    for row, spans in enumerate(batch["spans"]):
-        firsts, lasts = zip(*(spans or ((0, 0),)), strict=True)
-        losses.append(-torch.logsumexp(start[row, list(firsts)] + end[row, list(lasts)], 0))
-    answered = torch.tensor([float(bool(spans)) for spans in batch["spans"]])
-    silent = torch.nn.functional.binary_cross_entropy_with_logits(answers, answered)
-    return torch.stack(losses).mean() + ANSWER_WEIGHT * silent
+    text = batch["reader"]["open"].bool().index_fill(1, torch.tensor(0, device=logits.device), False)
+    shown = (logits - logits[:, :1]).float().masked_fill(~text, CLOSED)
+    whole = shown.new_full((len(batch["spans"]), int(batch["slot"].max()) + 1, logits.shape[1]), CLOSED)
+    whole[batch["group"], batch["slot"]] = shown
+    return torch.cat([whole.new_zeros(len(whole), 1), whole.flatten(1)], 1)
 
 
-def make_optimizer(net: ReaderNet, training: Training) -> torch.optim.Optimizer:
-    """Return AdamW: thrice the rate for heads, less for layers near the input."""
-    heads = [*net.span.parameters(), *net.answers.parameters()]
-    groups: list[dict[str, Any]] = [{"params": heads, "peak": HEAD_PACE * training.learning_rate}]
-    for depth, layer in enumerate(reversed(net.bert.encoder.layer[training.frozen :])):
-        groups.append({"params": list(layer.parameters()), "peak": training.learning_rate * LAYER_DECAY**depth})
-    return torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+def compute_loss(logits: Logits, batch: Batch) -> torch.Tensor:
+    """Return the mean loss of the groups' spans, and of whether a passage answers."""
+    spans = batch["spans"]
+    at = spans.clamp(min=0).unbind(-1)
+    start, end = (spread(one, batch).log_softmax(-1).gather(1, n) for one, n in zip(logits[:2], at, strict=True))
+    likely = (start + end).masked_fill(spans[..., 0] < 0, -torch.inf).logsumexp(1)
+    return -likely.mean() + binary_cross_entropy_with_logits(logits[2].float(), batch["answered"])
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """A question and a window of a passage as token ids; `spans` are (first, last) tokens of answers."""
+def compute_soft_loss(student: Logits, teacher: Logits, batch: Batch) -> torch.Tensor:
+    """Return how far the student's logits are from the teacher's."""
+    loss = 2 * binary_cross_entropy_with_logits(student[2].float(), teacher[2].float().sigmoid())
+    for pair in zip(student[:2], teacher[:2], strict=True):
+        ours, theirs = (spread(one, batch).div(TEMPERATURE).log_softmax(-1) for one in pair)
+        loss = loss + kl_div(ours, theirs, reduction="batchmean", log_target=True) * TEMPERATURE**2
+    return loss
 
-    ids: tuple[int, ...]
-    text_at: int  # where the passage's text begins; what is before it is never an answer
-    spans: tuple[tuple[int, int], ...]
+
+class Pair(NamedTuple):
+    """A question and a window of a passage in tokens."""
+
+    input_ids: list[int]
+    token_type_ids: list[int]
+    open: list[int]  # 1 where an answer may stand: in the text, and at the first token, which says that there is none
+    spans: list[tuple[int, int]]  # the first and last tokens of answers
+    offsets: list[tuple[int, int]]  # where in the text each of its tokens begins and ends
 
 
-class PairEncoder:
-    """Encodes questions with passages as `[CLS] question [SEP] title [SEP] text [SEP]`."""
+class Collator:
+    """Makes batches of groups, with what the teacher reads where there is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, teacher: HeadedEncoder | None = None, read: Any = None) -> None:
         self._tokenizer: Tokenizer = Tokenizer.from_file(str(minilm_folder() / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._kept: dict[str, Any] = {}
+        most = getattr(teacher.bert.config, "max_position_embeddings", TEACHER_TOKENS + 2) if teacher else 0
+        self._read, self._most = read, min(TEACHER_TOKENS, most - 2)  # RoBERTa and MPNet count from 2
 
-    def encode(self, example: ReadingExample, random: Random) -> Encoded:
-        """Return the pair, of a long text a window around an answer or the beginning."""
-        question, title, text = (self._read(part) for part in (example.question, example.title, example.text))
+    def encode(self, one: ReadingExample) -> Pair:
+        """Return the tokens of a pair, of a long text a window around an answer."""
+        question, title, text = self._tokenizer.encode_batch(
+            [one.question, one.title, one.text], add_special_tokens=False
+        )
         head = join_head(question.ids, title.ids)
-        room = PAIR_TOKENS - len(head) - 1
-        spans = [found for start, end in example.spans() if (found := _tokens_of(text.offsets, start, end))]
-        start = _choose_window(spans, len(text.ids), room, random) if spans and len(text.ids) > room else 0
-        shown = text.ids[start : start + room]
-        at = len(head) - start
-        inside = tuple((a + at, b + at) for a, b in spans if start <= a and b < start + room)
-        return Encoded((*head, *shown, SEP), len(head), inside)
+        room, start = PAIR_TOKENS - len(head) - 1, 0
+        found = [(text.char_to_token(first), text.char_to_token(end - 1)) for first, end in one.spans()]
+        spans = [(a, b) for a, b in found if a is not None and b is not None]
+        if spans and len(text.ids) > room:
+            random = Random(one.question)
+            first, last = random.choice(spans)
+            before = random.randint(0, max(room - 1 - (last - first), 0))
+            start = min(max(first - before, 0), len(text.ids) - room)
+        shown, at, asked = text.ids[start : start + room], len(head) - start, head.index(SEP) + 1
+        words = [*head, *shown, SEP]
+        types = [0] * asked + [1] * (len(words) - asked)
+        open = [1] + [0] * (len(head) - 1) + [1] * len(shown) + [0]
+        inside = [(a + at, b + at) for a, b in spans if start <= a and b < start + room]
+        return Pair(words, types, open, inside, text.offsets[start : start + room])
 
-    def _read(self, text: str) -> Any:
-        if text not in self._kept:
-            self._kept[text] = self._tokenizer.encode(text, add_special_tokens=False)
-        return self._kept[text]
+    def __call__(self, groups: Sequence[Sequence[ReadingExample]]) -> Batch:
+        """Return padded tensors of shape (pairs, tokens), and each group's spans; what pads spans is -1."""
+        examples = [one for group in groups for one in group]
+        pairs = [self.encode(one) for one in examples]
+        inputs = {name: _pad(getattr(pair, name) for pair in pairs) for name in Pair._fields[:3]}
+        slots = [n for group in groups for n in range(len(group))]
+        # of the own passage, the first of its group; behind "none answers" each place is one further
+        own = [pair.spans for pair, slot in zip(pairs, slots, strict=True) if not slot]
+        batch = {
+            "reader": {**inputs, "attention_mask": (inputs["input_ids"] > 0).long()},
+            "spans": _pad(([(a + 1, b + 1) for a, b in spans] or [(0, 0)] for spans in own), -1),
+            "group": torch.tensor([n for n, group in enumerate(groups) for _ in group]),
+            "slot": torch.tensor(slots),
+            "answered": torch.tensor([float(bool(pair.spans)) for pair in pairs]),
+        }
+        if self._read:
+            batch["teacher"] = {**self._read_windows(examples, pairs), "open": inputs["open"]}
+        return batch
+
+    def _read_windows(self, examples: Sequence[ReadingExample], pairs: Sequence[Pair]) -> Batch:
+        """Return what the teacher reads of the pairs, and its token at each token of the student's."""
+        shown = [(pair.offsets[0][0], pair.offsets[-1][1]) if pair.offsets else (0, 0) for pair in pairs]
+        windows = [f"{one.title}\n{one.text[slice(*bounds)]}" for one, bounds in zip(examples, shown, strict=True)]
+        limits = {"truncation": True, "max_length": self._most, "padding": True, "return_tensors": "pt"}
+        read = self._read([one.question for one in examples], windows, **limits)
+        at = []
+        for row, (one, pair, (begin, _)) in enumerate(zip(examples, pairs, shown, strict=True)):
+            ends = [(a - begin, b - 1 - begin) for a, b in pair.offsets]
+            found = [[read.char_to_token(row, len(one.title) + 1 + n, 1) or 0 for n in both] for both in ends]
+            at.append([*[[0, 0]] * (len(pair.input_ids) - 1 - len(found)), *found, [0, 0]])
+        return {**read, "at": _pad(at)}
 
 
-def _tokens_of(offsets: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int] | None:
-    inside = [n for n, (a, b) in enumerate(offsets) if a < end and b > start]
-    return (inside[0], inside[-1]) if inside else None
+def _pad(rows: Iterable[Any], value: int = 0) -> torch.Tensor:
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=value)
 
 
-def _choose_window(spans: Sequence[tuple[int, int]], length: int, room: int, random: Random) -> int:
-    """Return where a window of a long text begins: anywhere that holds the whole of an answer."""
-    first, last = random.choice(spans)
-    if last - first >= room:
-        return first
-    return min(max(0, random.randint(last - room + 1, first)), length - room)
+def export_reader(folder: Path) -> Path:
+    """Write `reader.onnx` in int8 beside `weights.safetensors`, and return its path.
 
-
-def make_batches(encoded: Sequence[Encoded], tokens: int, random: Random) -> list[list[Encoded]]:
-    """Return batches of about so many tokens, of like lengths, in random order."""
-    batches: list[list[Encoded]] = []
-    size = POOL * max(1, tokens // USUAL_TOKENS)
-    for at in range(0, len(encoded), size):
-        batch: list[Encoded] = []
-        for one in sorted(encoded[at : at + size], key=lambda one: len(one.ids)):
-            if batch and (len(batch) + 1) * len(one.ids) > tokens:
-                batches.append(batch)
-                batch = []
-            batch.append(one)
-        batches.append(batch)
-    random.shuffle(batches)
-    return batches
-
-
-def collate(batch: Sequence[Encoded]) -> Batch:
-    """Return padded tensors of shape (pairs, tokens), and each pair's spans.
-
-    `open` marks the places where an answer may stand: the text's, and the first one, which says that there is none.
+    Its inputs are `words` (pairs, tokens, 384), the embeddings' rows of the token ids, and `types` and `open` (pairs,
+    tokens), none of which is padding; its outputs are logits: `start` and `end` (pairs, tokens), `answers` (pairs,).
     """
-    ids = pad_sequence([torch.tensor(one.ids) for one in batch], batch_first=True)
-    places = torch.arange(ids.shape[1])
-    lengths = torch.tensor([[len(one.ids)] for one in batch])
-    questions = torch.tensor([[one.ids.index(SEP)] for one in batch])  # where they end
-    texts = torch.tensor([[one.text_at] for one in batch])
-    mask = places < lengths
-    open = ((places >= texts) & (places < lengths - 1)) | (places == 0)
-    masks = {"mask": mask, "types": mask & (places > questions), "open": open}
-    return {"ids": ids, **{name: one.long() for name, one in masks.items()}, "spans": [one.spans for one in batch]}
-
-
-def require_onnx() -> None:
-    """Raise `ModelError` when the package onnx is not installed."""
-    try:
-        import onnx  # noqa: F401
-    except ImportError as error:
-        raise ModelError("The package onnx is not installed.", 'Run: python -m pip install "ragc[train]"') from error
-
-
-def export_reader(weights: Path, out: Path, training: Training) -> Path:
-    """Write `reader.onnx` into a folder, and return its path.
-
-    Its weights are in int8, about 11 MB. Its inputs are `words` (pairs, tokens, 384), the embeddings' rows of the
-    token ids, and `types` and `open` (pairs, tokens), none of which is padding; its outputs are logits: `start` and
-    `end` (pairs, tokens), `answers` (pairs,). The word embeddings are not in it: they are those of the MiniLM package,
-    which training leaves as they are.
-
-    Raises `ModelError` when the package onnx is not installed.
-    """
-    require_onnx()
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    net = ReaderNet(training, attention="eager")
-    net.load_state_dict(load_file(weights), strict=False)
-    net.eval()
-    axes = {0: "pairs", 1: "tokens"}
-    whole = torch.ones(2, 16, dtype=torch.long)
-    given = (torch.zeros(2, 16, net.bert.config.hidden_size), whole, whole)
-    with TemporaryDirectory() as folder, warnings.catch_warnings():
+    net: Any = load_reader(folder, attention="eager").eval()
+    read, axes = net.forward, {0: "pairs", 1: "tokens"}
+    net.forward = lambda words, types, open: read(open, inputs_embeds=words, token_type_ids=types)
+    given = torch.zeros(2, 16, net.bert.config.hidden_size), *torch.ones(2, 2, 16, dtype=torch.long)
+    dynamic = dict.fromkeys(INPUTS, axes) | {"start": axes, "end": axes, "answers": {0: "pairs"}}
+    names: dict[str, Any] = {"input_names": INPUTS, "output_names": OUTPUTS, "dynamic_axes": dynamic}
+    with TemporaryDirectory() as made, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        full = Path(folder) / FILE
-        torch.onnx.export(
-            net,
-            given,
-            str(full),
-            input_names=INPUTS,
-            output_names=OUTPUTS,
-            dynamic_axes=dict.fromkeys(INPUTS, axes) | {"start": axes, "end": axes, "answers": {0: "pairs"}},
-            opset_version=OPSET,
-            dynamo=False,
-        )
-        quantize_dynamic(full, out / FILE, per_channel=True, weight_type=QuantType.QInt8)
-    return out / FILE
+        torch.onnx.export(net, given, f"{made}/{FILE}", opset_version=17, dynamo=False, **names)
+        quantize_dynamic(f"{made}/{FILE}", folder / FILE, per_channel=True, weight_type=QuantType.QInt8)
+    return folder / FILE

@@ -1,173 +1,233 @@
-"""Train a reader: steps over batches, averaged weights, and a checkpoint that a training goes on from."""
+"""Train a reader with `transformers.Trainer`, and write it with its card.
+
+1. All epochs are drawn from the seed: groups of a question and its passages, those of like length side by side.
+2. Where there is a teacher, it learns the labels first; the reader learns the labels and the teacher's logits.
+3. Weights are averaged over the steps, and with those of the start (`keep`; Wortsman et al. 2022, arXiv 2109.01903).
+4. The reader is exported, measured on the files held out, and described. Until then its folder holds checkpoints.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from functools import partial
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import torch
-from safetensors.torch import save_file
+from jinja2 import Environment, FileSystemLoader
+from safetensors.torch import save
+from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers.trainer_pt_utils import get_length_grouped_indices
+from transformers.trainer_utils import set_seed
 
 from optimize.reader import network
-from optimize.reader.data import TrainingData
-from optimize.reader.measure import measure_reader
-from program.errors import StudyError
-from program.models.embedded.reader import CARD, Reader
-from program.storage import digest_file
+from optimize.reader.examples import DataFile, ReadingExample, draw_groups, find_negatives, measure_reader
+from optimize.reader.statement import fit_prior
+from program.errors import ModelError, StudyError
+from program.models.embedded.encoder import MINILM, MINILM_SHA256, Embedder
+from program.models.embedded.reader import CARD, PAIR_TOKENS, SPAN_TOKENS, STRIDE, Reader
+from program.storage import digest_file, write_whole
 
-if TYPE_CHECKING:
-    from program.knowledge.index.build import Advance
+Advance = Callable[[int, int], None]  # called with the steps made so far and in all
 
-CHECKPOINT, WEIGHTS = "checkpoint.pt", "weights.safetensors"
-ASIDE = ".new"  # how the name of a file that is being written ends
-SAVE_SECONDS = 120.0  # between two checkpoints: what a kill loses at most
-KEEP = 0.998  # of the averaged weights, at each step
-WARM_UP = 0.05  # of all steps, over which the learning rate rises
-LOSS_KEEP = 0.98  # of the loss that is told, at each step
-
-Tell = Callable[[str], None]
+CHECKPOINTS = "checkpoints"
+HEAD_PACE = 3  # times the learning rate that the heads have
+LAYER_DECAY = 0.9  # of the learning rate, from a layer to the one before it
+TEACHER_PACE = 0.25  # times the learning rate that the teacher has
+AVERAGE = 0.998  # of the averaged weights that stays, at each step
 
 
-def train_reader(
-    data: TrainingData,
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a reader is trained."""
+
+    epochs: int = 4
+    seed: int = 0
+    learning_rate: float = 1e-4
+    batch: int = 8  # questions of a step
+    passages: int = 4  # of a question: its own, and others that search finds
+    keep: float = 0.0  # share of the weights of the start in those of the end
+    start: Path | None = None  # the folder of a reader to go on from
+    teacher: Path | None = None  # the folder of an encoder to learn from
+
+
+def make_reader(
+    files: Sequence[DataFile],
+    held_out: Sequence[DataFile],
     out: Path,
-    training: network.Training,
+    training: Training,
+    licence: str = "",
     advance: Advance = lambda done, of: None,
-    tell: Tell = lambda line: None,
-) -> int:
-    """Train on the data, and return the number of steps.
+) -> dict[str, Any]:
+    """Train a reader, leave it in a folder with its card, and return the card.
 
-    The averaged weights that do best on the held-out questions after an epoch are left in `out/weights.safetensors`,
-    the last ones where none are held out. A training that was cut off goes on from `out/checkpoint.pt`. The sizes
-    depend on no clock: the same seed on the same machine gives the same weights. `tell` is given a line an epoch.
-
-    Raises `StudyError` for a checkpoint of another training. `KeyboardInterrupt` from `advance` loses no step.
+    The same seed on the same machine gives the same weights, cut off or not. Raises `StudyError` for a folder that
+    holds anything else than this very training, `ModelError` for an absent package and a start or teacher that is none.
     """
-    run = _Run(data, out, training)
-    run.load_checkpoint()
-    if run.epoch == training.epochs:
-        return run.step
-    data.find_negatives(advance)
-    sizes = [len(run.list_batches(epoch)) for epoch in range(training.epochs)]
-    run.save_checkpoint()  # claims the folder
-    for epoch in range(run.epoch, training.epochs):
-        told = run.run_epoch(epoch, sum(sizes[:epoch]), sum(sizes), advance)
-        tell(f"epoch {epoch + 1} of {training.epochs}: {told}")
-    return run.step
+    for name in ("onnx", "accelerate"):
+        if not find_spec(name):
+            raise ModelError(f"The package {name} is not installed.", 'Run: python -m pip install "ragc[train]"')
+    texts = {one.text for file in files for one in file.examples}
+    card: dict[str, Any] = {
+        "minilm_sha256": MINILM_SHA256,
+        "data": [file.describe() | {"share": file.share} for file in files],
+        "held_out": [file.describe() | {"seen": sum(one.text in texts for one in file.examples)} for file in held_out],
+        "licence": licence or "not stated",
+        "training": {**asdict(training), "start": _name(training.start), "teacher": _name(training.teacher)},
+        "ragc": version("ragc"),
+    }
+    nets = _load_nets(training)
+    _claim(out, orjson.dumps(card))
+    card["training"]["steps"] = _train(nets, files, out, training, advance)
+    card["sha256"] = digest_file(network.export_reader(out))
+    write_whole(out / CARD, orjson.dumps(card))  # a reader is not opened without
+    for file, one in zip(held_out, card["held_out"], strict=True):
+        one["figures"] = {"questions": one["questions"], **measure_reader(Reader(out), file.examples)}
+    if held_out:
+        card["statement"] = fit_prior(Reader(out), [file.examples for file in held_out], Embedder(MINILM))
+    write_whole(out / "README.md", render_card(card).encode())
+    write_whole(out / CARD, orjson.dumps(card, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    advance(1, 1)  # whoever pressed Ctrl-C meanwhile finds a training to go on with
+    shutil.rmtree(out / CHECKPOINTS)
+    return card
 
 
-class _Run:
-    """A training under way: its net, optimizer and averaged weights, and how far it is."""
+def render_card(card: dict[str, Any]) -> str:
+    """Return the model card as Markdown."""
+    kept = Environment(loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, keep_trailing_newline=True)
+    kept.filters["quote"] = lambda word: shlex.quote(str(word))
+    limits = {"pair_tokens": PAIR_TOKENS, "span_tokens": SPAN_TOKENS, "stride": STRIDE}
+    return kept.get_template("card.md.j2").render(card=card, **limits)
 
-    def __init__(self, data: TrainingData, out: Path, training: network.Training) -> None:
-        self.epoch = self.step = 0  # those that are behind
-        self.best: dict[str, float] | None = None  # the figures of the weights kept
-        self._data, self._out, self._training = data, out, training
-        self._key = data.compute_key(training)
-        self._encoder = network.PairEncoder()
-        torch.manual_seed(training.seed)
-        self._net = network.ReaderNet(training)
-        self._trained = self._net.list_trained()
-        self._averaged = {name: value.detach().clone() for name, value in self._trained.items()}
-        self._optimizer = network.make_optimizer(self._net, training)
-        self._saved = time.monotonic()
 
-    def list_batches(self, epoch: int) -> list[list[network.Encoded]]:
-        random = Random(f"{self._training.seed}/{epoch}")
-        encoded = [self._encoder.encode(one, random) for one in self._data.draw_epoch(random)]
-        return network.make_batches(encoded, self._training.batch_tokens, random)
+def _claim(out: Path, settings: bytes) -> None:
+    claim, taken = out / CHECKPOINTS / "settings.json", out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if taken and not (claim.is_file() and claim.read_bytes() == settings):
+        what = f"{out} holds {'a training of other data or settings' if claim.is_file() else 'something already'}."
+        raise StudyError(what, "Give --out a new folder.", path=str(out))
+    claim.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(claim, settings)
 
-    def run_epoch(self, epoch: int, before: int, total: int, advance: Advance) -> str:
-        """Take the steps left of an epoch, keep its weights if they are best, and return its figures."""
-        lost, seen = 0.0, 0
-        for step, batch in enumerate(self.list_batches(epoch), before):
-            if step < self.step:
-                continue
-            lost = LOSS_KEEP * lost + (1 - LOSS_KEEP) * self._take_step(batch, step, total)
-            self.step, seen = step + 1, seen + 1
-            if time.monotonic() - self._saved > SAVE_SECONDS:
-                self.save_checkpoint()
-            try:
-                advance(self.step, total)
-            except KeyboardInterrupt:
-                self.save_checkpoint()
-                raise
-        self.epoch = epoch + 1
-        found = self._measure_averaged() if self._data.held_out else {}
-        if self.best is None or not found or _worth(found) > _worth(self.best):
-            self.best = found
-            self._write(WEIGHTS, self._save_averaged)
-        self.save_checkpoint()
-        loss = {"loss": lost / (1 - LOSS_KEEP**seen)} if seen else {}
-        return ", ".join(f"{name} {value:.3f}" for name, value in (loss | found).items())
 
-    def _take_step(self, batch: list[network.Encoded], step: int, total: int) -> float:
-        self._net.train()
-        for group in self._optimizer.param_groups:
-            group["lr"] = group["peak"] * min(
-                step / total / WARM_UP, (1 - step / total) / (1 - WARM_UP)
-            )  # up, then down in a line
-        with torch.autocast("cpu", torch.bfloat16, self._training.bfloat16):
-            loss = network.compute_loss(self._net, network.collate(batch))
+def _name(folder: Path | None) -> dict[str, Any]:
+    weights = sorted(folder.rglob("*.safetensors")) if folder else ()
+    return {"folder": folder.resolve().name, "sha256": [digest_file(file) for file in weights]} if folder else {}
+
+
+def _load_nets(training: Training) -> tuple[network.HeadedEncoder, network.HeadedEncoder | None, network.Collator]:
+    """Return the reader, the teacher where there is one, and what makes their batches."""
+    set_seed(training.seed)
+    try:
+        student = network.load_reader(training.start)
+        teacher, tokenizer = network.load_teacher(training.teacher) if training.teacher else (None, None)
+    except Exception as error:  # whatever torch and sentence-transformers raise of files that are none of theirs
+        mend = "Give --start a reader's folder with weights.safetensors, --teacher an encoder of sentence-transformers."
+        raise ModelError(f"--start or --teacher cannot be loaded: {error}.", mend) from error
+    return student, teacher, network.Collator(teacher, tokenizer)
+
+
+def _train(nets: Any, files: Sequence[DataFile], out: Path, training: Training, advance: Advance) -> int:
+    """Leave `weights.safetensors` in a folder, and return the number of steps."""
+    (student, teacher, collator), groups, steps = nets, _draw_epochs(files, training, advance), 0
+    trained = {name: value for name, value in student.named_parameters() if value.requires_grad}
+    start = {name: value.detach().clone() for name, value in trained.items()}
+    for net in filter(None, (teacher, student)):
+        trainer = _Trainer(net, _make_arguments(out / CHECKPOINTS / net.name, training), collator, groups)
+        trainer.remove_callback(PrinterCallback)
+        trainer.advance, trainer.teacher = advance, teacher if net is student else None
+        whole = (out / CHECKPOINTS / net.name).glob("checkpoint-*/trainer_state.json")  # written last
+        last = max((str(file.parent) for file in whole), key=lambda name: int(name.rpartition("-")[2]), default=None)
+        trainer.train(resume_from_checkpoint=last)
+        for weight, state in trainer.optimizer.state.items():
+            weight.data.copy_(state["average"])
+        steps = int(trainer.state.global_step)
+        net.requires_grad_(False).eval()
+    write_whole(out / network.WEIGHTS, save({n: one.cpu().lerp(start[n], training.keep) for n, one in trained.items()}))
+    return steps
+
+
+def _draw_epochs(files: Sequence[DataFile], training: Training, advance: Advance) -> list[list[ReadingExample]]:
+    """Return the groups of all epochs in the order of training."""
+    embedder, negatives, drawn = Embedder(MINILM), [], list[list[ReadingExample]]()
+    for n, file in enumerate(files):
+        advance(n, len(files))
+        negatives.append(find_negatives(file.examples, embedder))
+    for epoch in range(training.epochs):
+        random, groups = Random(f"{training.seed}/{epoch}"), list[list[ReadingExample]]()
+        for file, found in zip(files, negatives, strict=True):
+            chosen = random.sample(range(len(found)), max(1, round(file.share * len(found))))
+            examples, others = [file.examples[n] for n in chosen], [found[n] for n in chosen]
+            groups += draw_groups(examples, others, training.passages, random)
+        lengths = [max(len(one.question) + len(one.text) for one in group) for group in groups]
+        generator = torch.Generator().manual_seed(random.getrandbits(32))
+        drawn += [groups[n] for n in get_length_grouped_indices(lengths, training.batch, generator=generator)]
+    return drawn
+
+
+def _make_arguments(folder: Path, training: Training) -> TrainingArguments:
+    gpu, cpu = torch.cuda.is_available(), torch.cpu.get_capabilities()
+    fast = torch.cuda.is_bf16_supported(False) if gpu else cpu.get("avx512_bf16") or cpu.get("amx_bf16")
+    order = {"num_train_epochs": 1, "train_sampling_strategy": "sequential"}  # the groups are those of all, in order
+    shares = {"warmup_steps": 0.05, "save_steps": 0.02}  # of all steps
+    still = {"disable_tqdm": True, "report_to": "none", "remove_unused_columns": False, "save_total_limit": 1}
+    return TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=training.batch,
+        learning_rate=training.learning_rate,
+        seed=training.seed,
+        bf16=bool(fast),
+        use_cpu=not torch.accelerator.is_available(),
+        dataloader_num_workers=min(8, os.cpu_count() or 1) if gpu else 0,
+        **order,
+        **shares,
+        **still,
+    )
+
+
+class _Trainer(Trainer):
+    """Trains on labels, and on a teacher's logits where there is one."""
+
+    teacher: network.HeadedEncoder | None
+    advance: Advance
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """Return AdamW: thrice the rate for heads, less for layers near the input."""
+        rate = self.args.learning_rate * (1 if self.model.name == "reader" else TEACHER_PACE)
+        trained = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+        layers = {name: int(found[1]) + 1 for name in trained if (found := re.search(r"\.(\d+)\.", name))}
+        depths = {name: max(layers.values()) - layers.get(name, 0) for name in trained}
+        paces = {n: HEAD_PACE if n.startswith(("span.", "answers.")) else LAYER_DECAY**d for n, d in depths.items()}
+        groups = [{"params": [value], "lr": paces[name] * rate} for name, value in trained.items()]
+        self.optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
+        self.optimizer.register_step_post_hook(_average)
+        return self.optimizer
+
+    def compute_loss(self, model: Any, inputs: network.Batch, *_: Any, **__: Any) -> torch.Tensor:
+        """Return the loss of a batch."""
+        self.advance(self.state.global_step, self.state.max_steps)
+        logits = model(**inputs[self.model.name])
+        loss = network.compute_loss(logits, inputs)
+        if self.teacher:
+            with torch.no_grad(), self.accelerator.autocast():
+                wanted = self.teacher(**inputs[self.teacher.name])
+            loss = (loss + network.compute_soft_loss(logits, wanted, inputs)) / 2
         if not torch.isfinite(loss):
-            raise StudyError(f"The loss of step {step} is no number.", "Begin anew with a smaller --learning-rate.")
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self._net.parameters(), 1.0)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        keep = min(KEEP, (1 + step) / (10 + step))
-        with torch.no_grad():
-            torch._foreach_lerp_(list(self._averaged.values()), list(self._trained.values()), 1 - keep)
-        return loss.item()
-
-    def load_checkpoint(self) -> None:
-        path = self._out / CHECKPOINT
-        if not path.is_file():
-            return
-        try:
-            kept = torch.load(path, weights_only=True)
-            ours = kept["key"] == self._key
-        except Exception as error:  # whatever torch raises of a file that is none of its own
-            raise StudyError(f"{path} cannot be read: {error}.", "Delete it to begin anew.", path=str(path)) from error
-        if not ours:
-            mend = "Give another folder, or delete this one."
-            raise StudyError(f"{self._out} holds a training of other data or settings.", mend, path=str(path))
-        self._net.load_state_dict(kept["net"], strict=False)
-        self._optimizer.load_state_dict(kept["optimizer"])
-        self._averaged = kept["averaged"]
-        torch.set_rng_state(kept["random"])
-        self.epoch, self.step, self.best = kept["epoch"], kept["step"], kept["best"]
-
-    def save_checkpoint(self) -> None:
-        reached = {"key": self._key, "epoch": self.epoch, "step": self.step, "best": self.best}
-        weights = {"net": self._trained, "averaged": self._averaged, "optimizer": self._optimizer.state_dict()}
-        self._write(CHECKPOINT, partial(torch.save, {**reached, **weights, "random": torch.get_rng_state()}))
-        self._saved = time.monotonic()
-
-    def _measure_averaged(self) -> dict[str, float]:
-        """Return the figures of the averaged weights on the held-out questions, exported as they would be served."""
-        with TemporaryDirectory() as place:
-            folder = Path(place)
-            self._save_averaged(folder / WEIGHTS)
-            graph = network.export_reader(folder / WEIGHTS, folder, self._training)
-            (folder / CARD).write_bytes(orjson.dumps({"sha256": digest_file(graph)}))
-            return measure_reader(Reader(folder), self._data.held_out)
-
-    def _save_averaged(self, file: Path) -> None:
-        save_file({name: value.contiguous() for name, value in self._averaged.items()}, file)
-
-    def _write(self, name: str, write: Callable[[Path], Any]) -> None:
-        self._out.mkdir(parents=True, exist_ok=True)
-        aside = self._out / f"{name}{ASIDE}"
-        write(aside)
-        aside.replace(self._out / name)
+            what = f"The loss of step {self.state.global_step} is no number."
+            raise StudyError(what, "Begin anew with a smaller --learning-rate.")
+        return loss
 
 
-def _worth(found: Mapping[str, float]) -> float:
-    return found["exact"] + found.get("auc_sum", 0.0)
+@torch.no_grad()
+def _average(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Average each weight over the steps; the averages are part of the optimizer's state, and so of a checkpoint."""
+    steps = int(next(iter(optimizer.state.values()))["step"])
+    for weight, state in optimizer.state.items():
+        state.setdefault("average", weight.clone()).lerp_(weight, 1 - min(AVERAGE, steps / (9 + steps)))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import hashlib
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Thread
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from program.errors import KnowledgeError
 from program.knowledge.documents import DEPTH, Documents, HybridSearch
@@ -26,12 +28,17 @@ from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import shared_reader
 from program.models.language.spending import current_spending
 from program.models.text import split_words
-from program.passage import NO_FILTERS, Filters, Passage, ReadReport, Source, SourceCard, decode_passage, drop_repeats
-from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, TablesSettings, WebSettings
+from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
+from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, WebSettings
+
+if TYPE_CHECKING:
+    from program.knowledge.tables import Database
 
 Result = TypeVar("Result")
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
+NO_DATABASES: Mapping[str, Database] = MappingProxyType({})
+_log = logging.getLogger(__name__)
 _NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"
 
 
@@ -45,8 +52,9 @@ class Library:
         embedder: Embedder,
         extra: Sequence[Source] = (),
         reranker: Reranker | None = None,
+        databases: Mapping[str, Database] = NO_DATABASES,
     ) -> None:
-        self.reranker, self.index, self.embedder = reranker, index, embedder
+        self.reranker, self.index, self.embedder, self._databases = reranker, index, embedder, databases
         search = HybridSearch(index, embedder) if index else None
         documents = [Documents(card, search) for card in cards] if search else []
         self._indexed = {d.name for d in documents}
@@ -57,8 +65,6 @@ class Library:
                 raise KnowledgeError(twice, "Rename one of them in ragc.toml.")
             self.sources[source.name] = source
         self._find_pool = lru_cache(MAX_POOLS)(self._search_source)
-        self.read = sum((getattr(source, "read", ReadReport()) for source in extra), ReadReport())
-        """What was read of the files of its sources."""
 
     @classmethod
     def open(
@@ -77,7 +83,7 @@ class Library:
         index is absent, damaged, or made with another embedder.
         """
         index = open_index(folder, embedder, settings) if bases else None
-        return cls([b.card() for b in bases], index, embedder, extra, reranker)
+        return cls([b.card() for b in bases], index, embedder, extra, reranker, open_databases(bases))
 
     @property
     def corpus_digest(self) -> str:
@@ -91,20 +97,27 @@ class Library:
 
     def content_digest(self, name: str) -> str:
         """Return a digest of a source's content; empty when it may change unseen."""
+        if name in self._databases:
+            rows = self._databases[name].digest
+            return f"{self.index_digest} {rows}" if rows else ""
         return self.index_digest if name in self._indexed else str(getattr(self.sources.get(name), "digest", ""))
 
     def searches_here(self, sources: Sequence[str]) -> bool:
         """Tell whether these sources are arrays in this process, which nothing waits for."""
         arrays = self.index is not None and isinstance(self.index.vectors, ArrayVectors)
-        return arrays and self._indexed.issuperset(sources)
+        return arrays and self._indexed.difference(self._databases).issuperset(sources)
 
     def describe(self) -> list[SourceCard]:
         """Return the card of every source, in the project's order."""
         return [source.describe() for source in self.sources.values()]
 
     def describe_tables(self, name: str) -> str:
-        """Return a source's tables for whoever writes SQL; empty without any."""
-        return str(getattr(self.sources[name], "schema_card", ""))
+        """Return a source's tables for whoever writes SQL; empty where there are none to read."""
+        try:
+            return self._databases[name].schema.describe() if name in self._databases else ""
+        except KnowledgeError as error:
+            _log.warning("No SQL is written for %s: %s", name, error)
+            return ""
 
     def passages(self) -> list[Passage]:
         """Return every passage of the document bases, in order of base and file."""
@@ -186,14 +199,13 @@ class Library:
 
     def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         """Return a source's candidates, kept ones where its content cannot change."""
-        digest = self.index_digest if name in self._indexed else str(getattr(self.sources[name], "loaded", ""))
-        find = self._find_pool if digest else self._search_source  # else it may change under us
-        return find(query, name, depth, filters, graph, digest)
+        if filters.sql:
+            return self._databases[name].select_passages(filters.sql) if name in self._databases else []
+        find = self._find_pool if name in self._indexed else self._search_source  # else it may change under us
+        return find(query, name, depth, filters, graph)
 
-    def _search_source(
-        self, query: str, name: str, depth: int, filters: Filters, graph: bool, digest: str
-    ) -> Sequence[Passage]:
-        """Return the candidates of a source as it is at this digest, with a reranker's part where there is one."""
+    def _search_source(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
+        """Return the candidates of a source, with a reranker's part where there is one."""
         source = self.sources[name]
         if not isinstance(source, Documents):
             return tuple(source.candidates(query, depth, filters))
@@ -242,18 +254,23 @@ def open_bases(
     return Library.open(bases, folder, embedder, extra, IndexSettings.from_project(project.settings), reranker)
 
 
+def open_databases(bases: Sequence[BaseSpec]) -> Mapping[str, Database]:
+    """Return the databases of the bases of tables, by name."""
+    if not (tables := [base for base in bases if base.kind == "tables"]):
+        return NO_DATABASES
+    from program.knowledge.tables import Database  # it takes long to import, and many projects have none
+
+    return {base.name: Database(base) for base in tables}
+
+
 def open_sources(project: Project, embedder: Embedder) -> list[Source]:
-    """Return the sources that are no folders of files. Raises `KnowledgeError`."""
+    """Return the sources that are not indexed. Raises `KnowledgeError`."""
     found = (_open_source(project, name, base, embedder) for name, base in project.settings.knowledge.items())
     return [source for source in found if source is not None]
 
 
 def _open_source(project: Project, name: str, base: KnowledgeSettings, embedder: Embedder) -> Source | None:
     card = SourceCard(name, base.kind, base.about, base.asks, base.not_)
-    if isinstance(base, TablesSettings):
-        from program.knowledge.tables import TableSource
-
-        return TableSource(card, project.place(base), embedder)
     if isinstance(base, HttpSettings):
         return JsonApi(card, base, embedder)
     if isinstance(base, WebSettings):

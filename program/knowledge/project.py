@@ -77,7 +77,7 @@ class Project:
                 named[f"models.{role}"] = Path(model)
         allowed = [Path(folder).resolve() for folder in os.environ.get(ALLOW, "").split(os.pathsep) if folder]
         for key, place in {**named, "labelled.path": self.labelled}.items():
-            path = _resolve_local(place)
+            path = find_local(place)
             if path is not None and not any(path.is_relative_to(folder) for folder in (self.folder, *allowed)):
                 raise SettingsError(
                     f"{FILE}: {key} is at {path}, outside the project's folder.",
@@ -113,7 +113,7 @@ class Project:
         return base.url
 
 
-def _resolve_local(place: str | Path) -> Path | None:
+def find_local(place: str | Path) -> Path | None:
     """Return a place on this machine, links followed; None for one on a network."""
     text = str(place)
     if isinstance(place, str):

@@ -1,36 +1,47 @@
-"""A database as a source: a question becomes one SELECT, its result one passage."""
+"""Tables as a source: their rows are passages, and a SELECT that a language model wrote is run on them.
+
+1. Of a folder the rows are read as those of documents are (`read_base`); of a database here, as records.
+2. A database is opened for a SELECT, read only; CSV files are loaded into one in memory.
+3. The SELECT is checked, runs for at most two seconds, and its rows are one passage, whose `reason` is the SQL.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import sqlalchemy as sa
 import sqlglot
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
 from sqlglot import exp
 
 from program.errors import KnowledgeError
+from program.knowledge.ingest.blocks import format_row
+from program.knowledge.ingest.csv_rows import SUFFIXES
+from program.knowledge.ingest.csv_tables import WRITTEN, load_tables
+from program.knowledge.ingest.folder import KINDS, BaseSpec, FolderContents, list_files, tell_rows_left_out
+from program.knowledge.ingest.records import Record, make_rows
+from program.knowledge.ingest.sections import Document, document_of_rows
 from program.knowledge.sql_gate import check_sql
-from program.knowledge.tables_csv import WRITTEN, Templates, load_folder
-from program.models.embedded.encoder import Embedder
-from program.models.table_rows import SHOWN_ROWS, RowQuery, RowReader
-from program.models.table_schema import Schema, read_schema
-from program.passage import COMPUTED, NO_FILTERS, SELECTED, Filters, Passage, ReadReport, Source, SourceCard
+from program.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, TableSchema, read_schema
+from program.passage import Flaw, Passage
 
 SECONDS = 2.0
-SHOWN_WRITTEN = 40  # rows that are shown of a SELECT written by a language model
+SHOWN_ROWS = 40  # of a SELECT
+_ID_AT_END = re.compile(r"_?id$", re.IGNORECASE)
 _OPERATIONS = 5_000  # of SQLite's machine between two looks at the clock
-_MOST_CHARACTERS = 1_000
 _URL_MEND = "Write it as SQLAlchemy does, such as sqlite:///orders.db, and install its driver."
 _READ_ONLY = {
     "sqlite": ("PRAGMA query_only = ON",),
@@ -43,41 +54,38 @@ _READ_ONLY = {
 }
 
 
-class TableSource(Source):
-    """A database, or a folder of CSV files, that answers questions and is never written to.
+class Database:
+    """The database of a base of tables, never written to. It is opened when first used; safe from many threads.
 
-    `place` is an SQLAlchemy URL or a folder. A question that no query accounts for gets no passage. Raises
-    `KnowledgeError` when the database or a file cannot be read. Safe from many threads.
+    What reads it raises `KnowledgeError` when it cannot be read.
     """
 
-    def __init__(self, card: SourceCard, place: str | Path, embedder: Embedder) -> None:
-        self._url = _parse_url(str(place)) if "://" in str(place) else None
-        self._file = Path((self._url.database or "") if self._url else place)
-        self._shown = self._url.render_as_string(hide_password=True) if self._url else str(place)
+    def __init__(self, base: BaseSpec) -> None:
+        self.name, self._base = base.name, base
+        self._url = _parse_url(str(base.path)) if base.is_database else None
         # An in-memory database lives in one connection, which threads must take in turn.
         self._turn = nullcontext() if self._url else threading.Lock()
-        self.read, self._templates = ReadReport(), Templates()
-        """What was read of the files of a folder; how its amounts are shown."""
-        self._engine = _open_database(self._url) if self._url else self._load_folder(card.name)
-        self.loaded = "" if self._url else self.digest
-        """Identifies the rows of CSV files, which were read just now; empty for a database, whose rows may change."""
-        with self._connected() as connection:
-            self.schema: Schema = _hide_written(read_schema(connection))
-        if not self.schema.tables and self._url:
-            raise KnowledgeError(f"The database of {card.name} has no table.", "Correct its url in ragc.toml.")
-        self._reader = RowReader(self.schema, embedder, lambda sql: self.rows(sql)[1])
-        self.columns = {table.name: [column.name for column in table.columns] for table in self.schema.tables}
-        about = card.about or "; ".join(f"{name}: {', '.join(columns)}" for name, columns in self.columns.items())
-        self._card = replace(card, about=about)
-
-    def describe(self) -> SourceCard:
-        """Return the card given, with the tables and columns where it says nothing."""
-        return self._card
+        self._opening = threading.Lock()
+        self._loaded: list[Flaw] = []
 
     @property
-    def schema_card(self) -> str:
-        """The tables, columns, samples and keys as text, for whoever writes SQL."""
-        return self.schema.describe()
+    def flaws(self) -> list[Flaw]:
+        """What no SELECT reads of CSV files."""
+        if self._url is None:
+            with self._connected():
+                return self._loaded
+        return []
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The tables, without the columns that hold amounts as they are written."""
+        with self._connected() as connection:
+            return _hide_written(read_schema(connection))
+
+    @cached_property
+    def columns(self) -> dict[str, list[str]]:
+        """The names of the columns of each table."""
+        return {table.name: [column.name for column in table.columns] for table in self.schema.tables}
 
     @property
     def digest(self) -> str:
@@ -85,23 +93,27 @@ class TableSource(Source):
         if self._url is not None and self._url.get_backend_name() != "sqlite":
             return ""
         found = hashlib.sha256()
-        for file in sorted(self._file.rglob("*")) if self._file.is_dir() else [self._file]:
-            if file.is_file():
-                found.update(file.name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+        for file, relative in list_files(self._base, []):
+            found.update(relative.encode(errors="replace") + b"\0" + hashlib.sha256(file.read_bytes()).digest())
         return f"sha256:{found.hexdigest()}"
 
-    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """Return one passage that holds the rows found, or none.
+    def select_passages(self, sql: str) -> list[Passage]:
+        """Return the rows of a SELECT as one passage, or none.
 
-        Its score is the confidence in [0, 1]. The rows are those of `filters.sql`, where it is given, passes
-        `check_sql` and finds any.
+        None is there where the SELECT is refused, fails or finds no row.
         """
-        if depth < 1 or not query.strip():
+        try:
+            names, rows = self.rows(sql)
+        except KnowledgeError:
             return []
-        found = self._select_written(filters.sql) if filters.sql else None
-        if found is None and (asked := self._reader.read(query[:_MOST_CHARACTERS])):
-            found = self._select_read(asked)
-        return [found] if found and filters.admits(found) else []
+        if all(value is None for row in rows for value in row):
+            return []
+        read = {table.name.lower() for table in sqlglot.parse_one(sql, dialect=self.schema.dialect).find_all(exp.Table)}
+        tables = [name for name in self.columns if name.lower() in read]
+        some = f" (the first {SHOWN_ROWS} of {len(rows)} rows)" if len(rows) > SHOWN_ROWS else ""
+        shown = ", ".join(name for name in names if not name.endswith(WRITTEN))
+        title, text = f"{' and '.join(tables)} > {shown}{some}", "\n".join(_format_rows(names, rows))
+        return [Passage(f"{self.name}/{tables[0]}", self.name, title, text, 1.0, "sql", reason=" ".join(sql.split()))]
 
     def rows(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Return column names and at most 200 rows of a statement.
@@ -114,62 +126,78 @@ class TableSource(Source):
             result = connection.execution_options(no_parameters=True).exec_driver_sql(safe)
             return list(result.keys()), [tuple(row) for row in result]
 
-    def _select_read(self, asked: RowQuery) -> Passage | None:
-        """Return the figure and the rows that a question was read to ask for; None where there is none to tell."""
-        names, rows = self.rows(asked.rows_sql)
-        value: Any = None
-        method = SELECTED
-        if asked.operation in ("count", "sum", "avg"):
-            method = COMPUTED
-            value = self.rows(asked.sql)[1][0][0]
-        elif asked.operation and rows:
-            measure = names.index(asked.measure)
-            value = rows[0][measure]
-            rows = [row for row in rows if row[measure] == value]
-        elif len(rows) > SHOWN_ROWS:
-            return None
-        if value is None and (asked.operation or not rows):
-            return None
-        subject = asked.table.replace("_", " ").capitalize()
-        figure = self._templates.get((asked.table, asked.measure), "{}").format(show_value(value))
-        said = [f"{subject}{asked.where}: {asked.computed} {figure}."] if asked.operation else []
-        lines, shown = [*said, *_format_rows(names, rows)], f"{asked.computed}{asked.where}"
-        return self._make_passage([asked.table], shown, lines, asked.confidence, method, asked.sql)
+    def read_documents(self) -> FolderContents:
+        """Return each table of a database as a document, its first rows as passages."""
+        contents, schema = FolderContents(), self.schema
+        with self._connected() as connection:
+            for table in (table for table in schema.tables if not table.view):
+                document, flaws = self._read_table(table, connection)
+                contents.documents.append(document)
+                contents.flaws += flaws
+            if more := len(sa.inspect(connection).get_table_names()) - len(contents.documents):
+                what = f"has {more} more tables than the {TABLES_READ} that are read"
+                contents.flaws.append(Flaw(what, "Make a base of a database with fewer.", path=self.name))
+        if not contents.passages:
+            what = f"The database of the knowledge base {self.name!r} holds no rows."
+            raise KnowledgeError(what, "Fill it, or correct its url in ragc.toml.")
+        return contents
 
-    def _select_written(self, sql: str) -> Passage | None:
-        """Return the rows of a SELECT that a language model wrote; None where it is refused, fails or finds none."""
-        try:
-            names, rows = self.rows(sql)
-        except KnowledgeError:
-            return None
-        if all(value is None for row in rows for value in row):
-            return None
-        read = {table.name.lower() for table in sqlglot.parse_one(sql, dialect=self.schema.dialect).find_all(exp.Table)}
-        tables = [name for name in self.columns if name.lower() in read]
-        some = f" (the first {SHOWN_WRITTEN} of {len(rows)} rows)" if len(rows) > SHOWN_WRITTEN else ""
-        lines = _format_rows(names, rows, SHOWN_WRITTEN)
-        shown = ", ".join(name for name in names if not name.endswith(WRITTEN))
-        return self._make_passage(tables, shown + some, lines, 1.0, "sql", " ".join(sql.split()))
+    def _read_table(self, table: TableSchema, connection: Connection) -> tuple[Document, list[Flaw]]:
+        """Return a table's rows in the order of its key; what they point at is named, and keys stand last."""
+        source = sa.table(table.name, *(sa.column(column.name) for column in table.columns))
+        order = [source.c[name] for name in table.primary_key]
+        found = connection.execute(sa.select(source).order_by(*order).limit(self._base.max_rows + 1)).all()
+        parents = {key.column: self._name_parents(key, connection) for key in table.foreign_keys}
+        numbered = {c.name for c in table.columns if c.name in table.primary_key and c.kind == "integer"}
+        records: list[Record] = []
+        for row in found[: self._base.max_rows]:
+            cells = {name: v for name, v in row._mapping.items() if v is not None and not isinstance(v, bytes)}
+            named = {name: parents[name][v] for name, v in cells.items() if v in parents.get(name, {})}
+            last = numbered | named.keys()
+            first = ((name, cells[name]) for name in cells if name not in numbered or name in named)
+            shown = [(_ID_AT_END.sub("", n) or n, named[n]) if n in named else (n, show_value(v)) for n, v in first]
+            keys = [(name, show_value(v)) for name, v in cells.items() if name in last]
+            records.append(([*shown, *keys], 0, 0))
+        names = ["-".join(str(row._mapping[name]) for name in table.primary_key) for row in found]
+        rows, flaws = make_rows(records, names if table.primary_key else ())
+        path = f"{self.name}/{table.name}"
+        document = document_of_rows(path, rows)
+        passages = tuple(replace(p, source=self.name, method=KINDS["tables"]) for p in document.passages)
+        if len(found) > self._base.max_rows:
+            total = connection.execute(sa.select(sa.func.count()).select_from(source)).scalar_one()
+            flaws.append(tell_rows_left_out(self._base, total))
+        return replace(document, passages=passages), [replace(flaw, path=path) for flaw in flaws]
 
-    def _make_passage(
-        self, tables: Sequence[str], shown: str, lines: Sequence[str], score: float, method: str, sql: str
-    ) -> Passage:
-        title = f"{' and '.join(tables)} > {shown}"
-        return Passage(f"{self.name}/{tables[0]}", self.name, title, "\n".join(lines), score, method, reason=sql)
+    def _name_parents(self, key: ForeignKey, connection: Connection) -> dict[Any, str]:
+        """Return the first text of each row that a foreign key points at, by the row's key."""
+        texts = (c.name for c in self.schema.table(key.to_table).columns if c.kind == "text" and not c.identifies)
+        if (name := next(texts, None)) is None or name == key.to_column:
+            return {}
+        parent = sa.table(key.to_table, sa.column(key.to_column), sa.column(name))
+        rows = connection.execute(sa.select(parent).limit(self._base.max_rows))
+        return {value: str(text) for value, text in rows if text is not None}
 
-    def _load_folder(self, base: str) -> Engine:
+    @cached_property
+    def _engine(self) -> Engine:
+        if self._url is not None:
+            return _open_database(self._url)
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
         with engine.begin() as connection:
-            self.read, self._templates = load_folder(self._file, connection, base)
+            files = [
+                (f, f"{self.name}/{name}") for f, name in list_files(self._base, []) if f.suffix.lower() in SUFFIXES
+            ]
+            self._loaded = load_tables(files, connection)
         with engine.connect() as connection:
-            connection.execute(text("PRAGMA query_only = ON"))
+            connection.execute(sa.text("PRAGMA query_only = ON"))
         return engine
 
     @contextmanager
     def _connected(self, seconds: float | None = None) -> Iterator[Connection]:
+        with self._opening:
+            engine = self._engine
         with self._turn:
             try:
-                with self._engine.connect() as connection, _limit_time(connection, seconds):
+                with engine.connect() as connection, _limit_time(connection, seconds):
                     yield connection
             except SQLAlchemyError as error:
                 if "interrupted" in str(error) or "timeout" in str(error):
@@ -177,8 +205,9 @@ class TableSource(Source):
                         f"A look-up in {self.name} took longer than {SECONDS:g} seconds.",
                         "Add an index to the database, or ask for less.",
                     ) from error
+                shown = self._url.render_as_string(hide_password=True) if self._url else self._base.path
                 raise KnowledgeError(
-                    f"The database {self._shown} cannot be read: {_first_line(error)}.",
+                    f"The database {shown} cannot be read: {_first_line(error)}.",
                     "Correct its url in ragc.toml, and check that it runs and may be read.",
                 ) from error
 
@@ -235,21 +264,18 @@ def _open_database(url: URL) -> Engine:
 
 
 def show_value(value: Any) -> str:
-    """Write a value for a reader: figures to two decimals, a missing one as a dash."""
-    if value is None:
-        return "-"
-    if isinstance(value, float | Decimal):
-        return f"{value:.2f}".rstrip("0").rstrip(".")
-    return str(value)
+    """Write a value for a reader, a figure without idle zeros."""
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
-def _format_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], most: int = SHOWN_ROWS) -> list[str]:
-    """Return an item of `column: value` for each row that is shown, amounts as they are written."""
+def _format_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return a line of `column: value` for each row that is shown, amounts as they are written."""
     lines = []
-    for row in rows[:most]:
+    for row in rows[:SHOWN_ROWS]:
         values = dict(zip(names, row, strict=True))
         shown = [(name, values.get(name + WRITTEN) or value) for name, value in values.items() if WRITTEN not in name]
-        lines.append("* " + ", ".join(f"{name}: {show_value(value)}" for name, value in shown if value is not None))
+        figures = [(name, round(value, 4) if isinstance(value, float | Decimal) else value) for name, value in shown]
+        lines.append(format_row((name, show_value(value)) for name, value in figures if value is not None))
     return lines
 
 

@@ -13,8 +13,8 @@ from program.loop.policy import Tuning
 class Verdict:
     """What the judge made of the evidence.
 
-    `relevance` (share of what was found that helps), `completeness` (share of the look-ups with evidence enough) and
-    `freshness` (share of the evidence that is current) are in [0, 1]; `contradiction` names the passages that disagree.
+    `relevance` (share of what was found that helps) and `completeness` (share of the look-ups with evidence enough) are
+    in [0, 1].
     """
 
     sufficient: bool
@@ -24,8 +24,6 @@ class Verdict:
     next_queries: tuple[str, ...] = ()
     relevance: float = 1.0
     completeness: float = 1.0
-    freshness: float = 1.0
-    contradiction: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,12 @@ class LoopProgress:
     strategy: str = ""
     untried: tuple[str, ...] = ()
     vagueness: float = 0.0
-    settled: bool = False  # whether newer or more official evidence was searched for
 
 
 class Move(StrEnum):
     """What the loop may do next."""
 
     SEARCH = "search"  # search again, with other queries
-    SEARCH_NEWER = "search newer"  # search for newer or more official evidence than there is
     SWITCH = "switch"  # search by another strategy
     ASK_BACK = "ask back"
     GIVE_UP = "give up"
@@ -67,24 +63,18 @@ def rounds_left(progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped
     return tripped is None and progress.rounds < min(tuning.max_rounds, max_rounds)
 
 
-def is_sound(verdict: Verdict, tuning: Tuning) -> bool:
-    """Tell whether evidence is consistent, current and complete."""
-    current = verdict.freshness >= tuning.fresh_above
-    return not verdict.contradiction and current and (verdict.completeness >= 1.0 or not tuning.each_part)
-
-
-def settles_next(verdict: Verdict, progress: LoopProgress, tuning: Tuning) -> bool:
-    """Tell whether newer or more official evidence must be searched for first."""
-    return not progress.settled and (bool(verdict.contradiction) or verdict.freshness < tuning.fresh_above)
+def is_complete(verdict: Verdict, tuning: Tuning) -> bool:
+    """Tell whether evidence is complete, where each part is judged."""
+    return verdict.completeness >= 1.0 or not tuning.each_part
 
 
 def wants_query(
     verdict: Verdict, progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None
 ) -> bool:
     """Tell whether a new query would be used: what is missing is worth asking."""
-    if not rounds_left(progress, tuning, max_rounds, tripped) or settles_next(verdict, progress, tuning):
+    if not rounds_left(progress, tuning, max_rounds, tripped):
         return False
-    return not is_sound(verdict, tuning) if verdict.sufficient else not progress.untried
+    return not is_complete(verdict, tuning) if verdict.sufficient else not progress.untried
 
 
 def decide(
@@ -95,12 +85,10 @@ def decide(
     Ends within `max_rounds` searches and never repeats a tried query of the same strategy. Where `tripped`, a cap of
     the budget, is reached, the best evidence so far is written up, poor or not.
     """
-    if verdict.sufficient and is_sound(verdict, tuning):
+    if verdict.sufficient and is_complete(verdict, tuning):
         return Action(Move.WRITE)
     more = rounds_left(progress, tuning, max_rounds, tripped)
     gaining = progress.previous is None or verdict.sufficiency - progress.previous >= tuning.min_gain
-    if more and settles_next(verdict, progress, tuning):
-        return Action(Move.SEARCH_NEWER)
     if more and gaining and not verdict.sufficient and progress.untried:
         return Action(Move.SWITCH, strategy=progress.untried[0])
     if more and gaining:

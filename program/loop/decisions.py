@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, groupby
 from operator import attrgetter
@@ -16,32 +15,13 @@ from dspy.utils.callback import with_callbacks
 from program.knowledge.library import Library, ReportFailure
 from program.loop.state import Ask, Program
 from program.models.catalog import JUDGED, is_local
-from program.models.requests import Evidence, RequestCache, order_levels
+from program.models.requests import Decision, Evidence, RequestCache, decode, decode_output, order_levels
 from program.passage import Filters, Passage
 from program.signatures import Chance, excerpts
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 tell_callbacks: Callable[[Call], Call] = with_callbacks
 _DEFAULT_TRACE = dspy.settings.trace  # an optimizer puts a list of its own in its place
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A decoded decision, read like DSPy's `Noul`, `Choice` and `Score`."""
-
-    value: Any
-    probability: float
-    probabilities: Mapping[Any, float] | None = None
-    level: int | None = None  # the level of a Score
-    undecided: bool = False  # whether a model was asked and its reply could not be read; it counts as denied
-
-
-UNDECIDED = Decision(False, 0.0, undecided=True)
-
-
-def decode(evidence: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Decision]:
-    """Return the decisions that evidence stands for under a predictor's `fields`."""
-    return {name: _read_decision(found, fields.get(name, {})) for name, found in evidence.items()}
 
 
 def is_undecided(decision: Any) -> bool:
@@ -54,7 +34,7 @@ def read_chances(chances: Sequence[Any], count: int, threshold: float) -> list[D
     """Return a decision for each of `count` numbered things, undecided if left out."""
     read = [Chance.model_validate(chance) for chance in chances]  # a record has them in JSON values
     found = {chance.n: chance.probability for chance in read}
-    return [_read_decision(found.get(n), {"threshold": threshold}) for n in range(1, count + 1)]
+    return [decode_output(found.get(n), {"threshold": threshold}) for n in range(1, count + 1)]
 
 
 def to_prompt_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,19 +196,3 @@ def _prompt_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return excerpts(value) if value and isinstance(value[0], Passage) else list(value)
     return value
-
-
-def _read_decision(found: Any, config: Mapping[str, Any]) -> Decision:
-    """Decode as DSPy does: a threshold on a probability, or weights on a table; ties go to the raw winner."""
-    if isinstance(found, dict):
-        weights = config.get("weights", {})
-        raw = max(found, key=found.__getitem__)
-        chosen = max(found, key=lambda label: (found[label] * weights.get(label, 1.0), label == raw))
-        return Decision(chosen, found[chosen], found)
-    if found is None:
-        return UNDECIDED
-    if isinstance(found, list):
-        value = sum(level * p for level, p in enumerate(found)) / sum(found)
-        cuts = config.get("cuts") or [n + 0.5 for n in range(len(found) - 1)]
-        return Decision(value, max(found), dict(enumerate(found)), sum(value >= cut for cut in cuts))
-    return Decision(found >= config.get("threshold", 0.5), found)

@@ -5,26 +5,28 @@ Pure functions of recorded scores and knobs, so that another setting needs no ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from datetime import date, timedelta
-from itertools import combinations, zip_longest
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from functools import lru_cache
+from itertools import combinations, product, zip_longest
 
 from program.knowledge.index.fusion import WEIGHT, fold_copies, fuse, rank_positions
 from program.loop.policy import Tuning
 from program.loop.state import Conflict, Key, State
 from program.models.text import WORD, split_pieces
-from program.passage import AUTHORITY, Passage, drop_repeats
+from program.passage import AUTHORITY, Passage, document_of, drop_repeats
 
 PREVIEW = 8  # passages that the classifier is shown
 REMEMBERED = 48  # rankings of one pool
 INFORMAL = AUTHORITY["informal"]
 NO_PRIOR: Mapping[str, float] = {}
-ALIKE = 0.4  # share of common words from which two statements are taken to be about the same thing
+ALIKE = 0.5  # share of common words from which two statements are taken to be about the same thing
 MOST_SUSPECTS = 3  # pairs of passages put to a judge
 MOST_FOLLOWED = 3  # passages that look-ups written from others add to unjudged evidence
 
 SHORT = 3  # letters of a word that tells what a statement is about, at least
 _Statement = tuple[frozenset[str], frozenset[str]]
+TEXTS_KEPT = 4096  # of the texts whose statements were read last
 
 
 class Pool(list[Passage]):
@@ -55,17 +57,35 @@ def filter_by_source(pool: Sequence[Passage], sources: Sequence[str]) -> Sequenc
     return _recall(pool, tuple(sources), lambda: Pool(p for p in pool if p.source in sources))
 
 
+def drop_superseded(pool: Sequence[Passage], years: tuple[int, ...]) -> Sequence[Passage]:
+    """Return the passages without those that another document replaced.
+
+    One stays that was in force in a year that the question names: its own, or a later one before its successor's, where
+    the pool holds that successor.
+    """
+    return _recall(pool, ("current", years), lambda: Pool(_list_current(pool, years)))
+
+
+def _list_current(pool: Sequence[Passage], years: Sequence[int]) -> Iterator[Passage]:
+    since = {document_of(passage): passage.as_of for passage in pool}
+    for passage in pool:
+        first = (passage.as_of or date.min).year
+        after = (since.get(passage.superseded_by) or passage.as_of or date.max).year
+        if not passage.superseded_by or any(year == first or first < year < after for year in years):
+            yield passage
+
+
 def rank_pool(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float] = NO_PRIOR) -> list[Passage]:
     """Return the best `tuning.k` passages of one query's pool, best first.
 
     The fused score in [0, 1] has `document_weight` of it from the best passage of its
-    document: what a question asks for often stands under several headings of one page. It loses `stale_penalty` when
-    the passage was superseded and `informal_penalty` when it is not official, and gains `base_prior` times the
-    probability that its base is wanted and, by its age among the others, up to `recency`.
+    document: what a question asks for often stands under several headings of one page. It loses `informal_penalty` when
+    the passage is not official, and gains `base_prior` times the probability that its base is wanted and, by its age
+    among the others, up to `recency`.
     """
     known = tuple(prior.items()) if tuning.base_prior else ()
     weights = (tuning.dense_weight, tuning.graph_weight, tuning.rerank_weight, tuning.base_prior, tuning.recency)
-    knobs = (tuning.k, *weights, tuning.stale_penalty, tuning.informal_penalty, tuning.document_weight)
+    knobs = (tuning.k, *weights, tuning.informal_penalty, tuning.document_weight)
     return _recall(pool, (*knobs, known), lambda: _rank_scores(pool, tuning, prior))
 
 
@@ -80,16 +100,10 @@ def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: M
     for key, pool in pools.items():
         base = bases.get(key[1], "")
         prior = {**likely, base: 1.0} if base else likely
-        state.ranked[key] = rank_pool(pool, state.tuning, prior)
+        current = drop_superseded(pool, state.years) if state.program.runtime.withholds else pool
+        state.ranked[key] = rank_pool(current, state.tuning, prior)
     state.new += pools
-    merge_searches(state)
-
-
-def merge_searches(state: State) -> None:
-    """Put into the state what all searches found together, and what of it is current."""
-    state.found = state.current = interleave(state.ranked.values())
-    if state.settled and state.tuning.fresh_above:
-        state.current = [p for p in state.found if not is_stale(p, state.year)] or state.found
+    state.found = interleave(state.ranked.values())
 
 
 def keep_unjudged(state: State, most: int) -> None:
@@ -104,69 +118,57 @@ def keep_unjudged(state: State, most: int) -> None:
 
 
 def keep_helpful(state: State, threshold: float) -> None:
-    """Keep what helps, without a filter the best, and note what may contradict."""
+    """Keep what helps, without a filter the best."""
     tuning, relevant = state.tuning, state.relevant
-    state.kept = state.current[: tuning.keep_at_most]
+    state.kept = state.found[: tuning.keep_at_most]
     if state.filters:
-        by_relevance = sorted(state.current, key=lambda passage: -relevant.get(passage.id, 0.0))
+        by_relevance = sorted(state.found, key=lambda passage: -relevant.get(passage.id, 0.0))
         least = {passage.id for passage in by_relevance[: tuning.keep_at_least]}
         passing = {passage.id for passage in by_relevance if relevant.get(passage.id, 0.0) >= threshold}
         best = {passage.id for passage in by_relevance[: tuning.keep_at_most]} & (passing | least)
-        state.kept = [passage for passage in state.current if passage.id in best]
-    state.suspects = find_suspects(state.kept) if tuning.consistent else []
+        state.kept = [passage for passage in state.found if passage.id in best]
 
 
 def drop_overruled(state: State, conflicts: Iterable[Conflict]) -> None:
     """Take from the kept passages those that give way to another kept one."""
     state.conflicts = list(conflicts)
+    state.path += [f"conflict {conflict.between}" for conflict in state.conflicts]
     overruled = {conflict.overruled.id for conflict in state.conflicts}
     state.kept = [passage for passage in state.kept if passage.id not in overruled]
 
 
-def measure_freshness(state: State) -> float:
-    """Return the share of the kept passages that are current, in [0, 1]."""
-    stale = sum(is_stale(passage, state.year) for passage in state.kept)
-    return 1.0 - stale / len(state.kept) if state.kept else 1.0
+def find_suspects(state: State, passages: Sequence[Passage]) -> list[Conflict]:
+    """Return the few pairs most alike in words that state different numbers.
 
-
-def find_cutoff(state: State) -> date | None:
-    """Return the date from which newer evidence is wanted, if any.
-
-    It is the date of the newest in dispute, or the day after the newest that is out of date.
+    None is sought where `consistent` is off, nor for a writer that quotes: that settles the disputes of its pieces.
     """
-    stale = _newest_date([p for p in state.kept if is_stale(p, state.year)])
-    disputed = _newest_date([conflict.followed for conflict in state.conflicts])
-    return disputed or (stale + timedelta(days=1) if stale else None)
-
-
-def is_stale(passage: Passage, year: int | None) -> bool:
-    """Tell whether a passage is older than the question's year, or superseded."""
-    if year is not None:
-        return passage.as_of is not None and passage.as_of.year < year
-    return bool(passage.superseded_by)
-
-
-def find_suspects(passages: Sequence[Passage]) -> list[Conflict]:
-    """Return the few pairs most alike in words that state different numbers."""
-    stated = [(passage, _numbered_sentences(passage.text)) for passage in passages]
-    found = [
-        (max((_measure_overlap(one, other) for one in of_a for other in of_b), default=0.0), a, b)
-        for (a, of_a), (b, of_b) in combinations(stated, 2)
-    ]
+    if not state.tuning.consistent or state.program.quotes(strict=False):
+        return []
+    pairs = (pair for pair in combinations(passages, 2) if speak_of_one_time(*pair))
+    found = [(measure_dispute(a.text, b.text), a, b) for a, b in pairs]
     found.sort(key=lambda pair: -pair[0])
     return [order_conflict(a, b) for alike, a, b in found[:MOST_SUSPECTS] if alike >= ALIKE]
 
 
+def measure_dispute(one: str, other: str) -> float:
+    """Return how alike the two most like sentences with different numbers are."""
+    pairs = product(_numbered_sentences(one), _numbered_sentences(other))
+    return max((_measure_overlap(*pair) for pair in pairs), default=0.0)
+
+
 def order_conflict(a: Passage, b: Passage) -> Conflict:
-    """Return the pair as a conflict, the passage to follow first.
+    """Return the pair as a conflict, the passage with the higher rank first."""
+    return Conflict(*sorted((a, b), key=lambda passage: (rank_source(passage), passage.score), reverse=True))
 
-    That is the one not superseded, then the more official, then the newer.
-    """
 
-    def weight(passage: Passage) -> tuple[bool, int, date, float]:
-        return not passage.superseded_by, passage.authority, passage.as_of or date.min, passage.score
+def rank_source(passage: Passage) -> tuple[int, date]:
+    """Return a key whose greatest is the most official, then the newest."""
+    return passage.authority, passage.as_of or date.min
 
-    return Conflict(*sorted((a, b), key=weight, reverse=True))
+
+def speak_of_one_time(a: Passage, b: Passage) -> bool:
+    """Tell whether neither passage was superseded, and so counts for another time."""
+    return not (a.superseded_by or b.superseded_by)
 
 
 def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float]) -> list[Passage]:
@@ -177,13 +179,12 @@ def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, fl
     if tuning.recency:
         youth = _measure_youth(pool)
         ranked = [(at, score + tuning.recency * youth[at]) for at, score in ranked]
-    elif not (tuning.stale_penalty or tuning.informal_penalty or (tuning.base_prior and prior)):
+    elif not (tuning.informal_penalty or (tuning.base_prior and prior)):
         return [passage.rescored(score) for passage, score in fold_copies(pool, ranked, tuning.k)]
 
     def adjust(passage: Passage, score: float) -> float:
         gain = tuning.base_prior * prior.get(passage.source, 0.0)
-        stale = tuning.stale_penalty if passage.superseded_by else 0.0
-        return score + (gain - stale - (tuning.informal_penalty if passage.authority <= INFORMAL else 0.0))
+        return score + gain - (tuning.informal_penalty if passage.authority <= INFORMAL else 0.0)
 
     ranked = _sort_positions(pool, [(at, adjust(pool[at], score)) for at, score in ranked])
     return [passage.rescored(score) for passage, score in fold_copies(pool, ranked, tuning.k)]
@@ -198,7 +199,7 @@ def _share_by_document(
 ) -> list[tuple[int, float]]:
     """Return positions with `weight` of their score from the best passage of their document, best first."""
     best: dict[str, float] = {}
-    documents = {at: pool[at].id.partition("#")[0] for at, _ in ranked}
+    documents = {at: document_of(pool[at]) for at, _ in ranked}
     for at, score in ranked:  # best first
         best.setdefault(documents[at], score)
     return _sort_positions(pool, ((at, (1 - weight) * score + weight * best[documents[at]]) for at, score in ranked))
@@ -211,10 +212,7 @@ def _measure_youth(passages: Sequence[Passage]) -> list[float]:
     return [0.0 if p.as_of is None else (p.as_of.toordinal() - low) / span if span else 1.0 for p in passages]
 
 
-def _newest_date(passages: Iterable[Passage]) -> date | None:
-    return max((p.as_of for p in passages if p.as_of is not None), default=None)
-
-
+@lru_cache(maxsize=TEXTS_KEPT)
 def _numbered_sentences(text: str) -> list[_Statement]:
     """Return the words and the numbers of each sentence that holds a number."""
     stated = []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decisions import read_chances
+from program.loop.evidence import ALIKE, measure_dispute, order_conflict, rank_source, speak_of_one_time
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, list_hosts, remove_links
 from program.models.text import (
@@ -24,19 +27,19 @@ from program.models.text import (
     split_sentences,
     states_claim,
 )
-from program.passage import COMPUTED, SELECTED, Passage
+from program.passage import TITLE_STEP, Passage, document_of
 from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
-FOUND_NOTHING = "I could not find this in the knowledge I have"
-NOTHING_STATED = "no passage states what was written about it"
-NOTE = "(another source says otherwise; the {} one is followed)"
-"""What an answer adds, after its sentences, on a passage that was overruled."""
+FOUND_NOTHING = "I could not find {} in the knowledge I have."
+OTHERWISE = "another source says otherwise"
+NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE} \[\d+\])*\)")
+"""What stands behind the mark of a source that replaced or overruled another."""
+LEAST_DOUBT = 1e-6  # that a piece states what is asked
 BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
 LINKS_REMOVED = "links removed: "
 """How the path begins that names the hosts whose addresses an answer does not show."""
 UNSURE = "(not certain)"  # what an answer begins with whose confidence is under the version's bound
-GRAM, ECHOED = 4, 0.6  # words of a stretch, and the share of an echo's that stand in its prompt and in no passage
 _ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 
 
@@ -70,11 +73,24 @@ class _Quote:
     look_up: int
     n: int
     """The passage's number, from 1."""
+    passage: Passage
     piece: Piece
     probability: float
     stated: bool
-    selected: bool
-    """Whether it is what a question was read to select from a table: rows, or the figure that was computed of them."""
+
+    @property
+    def lead(self) -> str:
+        """What leads the list of an item: the line before it, else its heading where the item is no sentence."""
+        if self.piece.lead == "" and not _ENDED.search(self.piece.text):
+            heading = self.passage.title.rpartition(TITLE_STEP)[2]
+            return heading and f"{heading}:"
+        return self.piece.lead or ""
+
+    def disputes(self, other: _Quote) -> bool:
+        """Tell whether a source of another rank answers alike in other numbers."""
+        a, b = self.passage, other.passage
+        both = self.stated and other.stated and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
+        return both and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
 
 
 def write_draft(state: State) -> Flow[Draft]:
@@ -93,14 +109,16 @@ def write_draft(state: State) -> Flow[Draft]:
 def write_once(state: State, strict: bool) -> Flow[Draft]:
     """Return a checked draft; `strict` quotes rather than paraphrases.
 
-    The embedded writer's quotation stands where it was taken from. Of what a language model writes an echo of its
-    prompt has no claims, and a claim that no passage states has no support.
+    The embedded writer quotes, and an empty text gives way to a quotation. Of what a language model writes an echo of
+    its prompt has no claims, and a claim that no passage states has no support.
     """
     if state.program.quotes(strict):
         return (yield from quote_passages(state, bool(state.tuning.ground)))
     (reply,) = yield [(yield from _ask_draft(state, strict))]
     state.path.append("generate strictly" if strict else "generate")
     text = drop_unknown_marks(str(reply["answer"]), len(state.kept))
+    if not text.strip():  # as that of the embedded writer where it stands in for another
+        return (yield from quote_passages(state, checked=state.program.runtime.withholds))
     if not state.program.runtime.withholds:
         stated = tuple(split_claims(text))
         return Draft(stated, stated)
@@ -120,7 +138,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
     if draft.quoted is not None:
         withheld = state.tuning.ground and (not draft.responsive or draft.quoted < state.tuning.answer_above)
         said = draft.upheld and not withheld
-        return _answer_with_conflicts(state, draft, draft.quoted, stopped_by) if said else None
+        return _answer_from_source(state, draft, draft.quoted, stopped_by) if said else None
     if not draft.upheld:
         return None
     supported = len(draft.upheld) / len(draft.stated)
@@ -138,7 +156,7 @@ def conclude_answer(state: State, draft: Draft, stopped_by: StoppedBy) -> Flow[A
         confidence = None if withheld else responsive * supported
     if confidence is None:
         return None
-    return _answer_with_conflicts(state, draft, confidence, stopped_by, supported)
+    return _answer_from_source(state, draft, confidence, stopped_by, supported)
 
 
 def repeats_prompt(state: State, predictor: str, text: str) -> bool:
@@ -153,7 +171,6 @@ def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
     """Return a quotation in place of what a language model wrote without any support."""
     if draft.upheld or not state.program.runtime.withholds or state.program.quotes(strict=False):
         return draft
-    state.missing = state.missing or NOTHING_STATED
     return (yield from quote_passages(state, checked=True))
 
 
@@ -182,9 +199,9 @@ def _cut_to_best(state: State, passages: Sequence[Passage]) -> Flow[list[Passage
 def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
-    First comes the passage with the most probable piece, in the order of its text. Of each look-up at most `sentences`
-    pieces are taken, none twice, `checked` only those past the threshold; what was selected from a table stands alone.
-    The draft is as probable as a look-up's best piece on average, and responsive if any piece is past the threshold.
+    The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
+    said yet, `checked` only those past the threshold. The draft is as probable as a look-up's best piece on
+    average, and responsive if any piece is past the threshold.
     """
     found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
@@ -193,19 +210,42 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
         allowed = [quote for quote in of_this if quote.stated or not checked]
-        if allowed and allowed[0].selected:  # neither the rows behind a figure nor other passages add to it
-            allowed = [quote for quote in allowed if quote.selected and quote.n == allowed[0].n]
-        most = len(taken) + state.tuning.sentences
-        for quote in allowed:
-            shown = quote.piece.text.casefold()
-            if len(taken) < most and not any(shown in one.piece.text.casefold() for one in taken):
-                taken.append(quote)
-    order = [quote.n for quote in taken]
-    taken.sort(key=lambda quote: (order.index(quote.n), quote.piece.start))
-    claims = tuple(Claim.quote(quote.piece.text, quote.n) for quote in taken)
+        taken += _choose_quotes(state, allowed, taken)
+    claims = tuple(_quote_all(taken))
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
     return Draft(claims, claims, any(quote.stated for quote in found), probability)
+
+
+def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote]) -> list[_Quote]:
+    """Return those of a look-up's pieces that say what is not said yet, the most probable first.
+
+    Of two sources that state the like in other numbers the one that ranks higher speaks, and the other is overruled.
+    """
+    chosen: list[_Quote] = []
+    for quote in allowed:
+        at = next((at for at, one in enumerate(chosen) if quote.disputes(one)), None)
+        if at is not None:
+            conflict = order_conflict(quote.passage, chosen[at].passage)
+            state.conflicts += [conflict] if conflict not in state.conflicts else []
+            chosen[at] = quote if conflict.followed is quote.passage else chosen[at]
+            continue
+        texts = [one.piece.text for one in (*said, *chosen)]
+        new = quote.piece.text not in texts and not states_claim(texts, quote.piece.text, state.tuning.stated_above)
+        if new and len(chosen) < state.tuning.sentences:
+            chosen.append(quote)
+    return chosen
+
+
+def _quote_all(quotes: Iterable[_Quote]) -> Iterator[Claim]:
+    """Yield quotations as claims; neighbours of one list are one claim, in the list's order."""
+    for (n, lead), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead)):
+        pieces = [quote.piece for quote in group]
+        if lead:
+            items = [piece.text.removesuffix(".") for piece in sorted(pieces, key=lambda piece: piece.start)]
+            yield Claim.quote(f"{lead} {'; '.join(items)}", n)
+        else:
+            yield from (Claim.quote(piece.shown, n) for piece in pieces)
 
 
 def make_answer(
@@ -245,13 +285,13 @@ def make_answer(
 
 
 def make_abstention(state: State, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Answer:
-    """Return an answer that says what is missing and names the nearest passage."""
+    """Return a refusal that names the missing part, and offers the nearest page."""
     state.path.append("abstain")
+    part = quote_shortly(missing)
+    text = FOUND_NOTHING.format("this" if part in ("", quote_shortly(state.question)) else part)
     nearest = (state.kept or state.found)[:1]
-    told = missing if missing == NOTHING_STATED else quote_shortly(missing)
-    text = f"{FOUND_NOTHING}: {told}.".replace(": .", ".")
-    if nearest:
-        text += f" The nearest that I found is “{nearest[0].title}”. [1]"
+    if page := nearest and quote_shortly(nearest[0].title.partition(TITLE_STEP)[0]):
+        text += f" Did you mean {page}? [1]"
     return make_answer(state, text, Outcome.ABSTAIN, confidence, nearest, stopped_by)
 
 
@@ -344,19 +384,43 @@ def _ask_responsive(state: State, stated: Sequence[Claim]) -> Ask:
     return Ask("grounder.responsive", {"question": state.question, "answer": state_claims(stated, state.kept)})
 
 
-def _answer_with_conflicts(
+def _answer_from_source(
     state: State, draft: Draft, confidence: float, stopped_by: StoppedBy, supported: float = 1.0
 ) -> Answer:
-    """Return the answer; what was overruled is mentioned, and cited, after it."""
-    text, passages = draft.text, list(state.kept)
-    for conflict in state.conflicts:
-        passages.append(conflict.overruled)
-        text += f" {NOTE.format(conflict.reason)} [{len(passages)}]"
-    return make_answer(state, text, Outcome.ANSWERED, confidence, passages, stopped_by, supported)
+    """Return the answer; a claim whose source replaced or overruled another has a note, the same one once."""
+    passages, texts, notes = list(state.kept), [], {""}
+    for claim in draft.upheld:
+        note = _note_source(state, claim, passages)
+        stop = "." if claim.text.endswith("].") else ""
+        texts.append(claim.text if note in notes else f"{claim.text.removesuffix(stop)}{note}{stop}")
+        notes.add(note)
+    return make_answer(state, " ".join(texts), Outcome.ANSWERED, confidence, passages, stopped_by, supported)
+
+
+def _note_source(state: State, claim: Claim, passages: list[Passage]) -> str:
+    """Return ` (from 1 May 2026)` of a source that replaced or overruled another; the overruled is added and cited."""
+    sources = [passages[n - 1] for n in claim.cites]
+    conflicts = [one for one in state.conflicts if any(one.followed.id == source.id for source in sources)]
+    passages += [one.overruled for one in conflicts if one.overruled not in passages]
+    spoke = [one.followed for one in conflicts] or [one for one in sources if _replaces_fact(state, claim, one)]
+    notes = [f"from {day.day} {day:%B %Y}" for source in spoke if (day := source.as_of)][:1]
+    notes += [f"{OTHERWISE} [{passages.index(one.overruled) + 1}]" for one in conflicts]
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+def _replaces_fact(state: State, claim: Claim, passage: Passage) -> bool:
+    """Tell whether a passage's document replaced one, found too, that lacks a number or a name of the claim."""
+    document = document_of(passage)
+    replaced = [_text_of(one) for pool in state.pools.values() for one in pool if one.superseded_by == document]
+    return bool(replaced) and not states_claim(replaced, claim.bare, 0.0)
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
-    """Return every piece of the passages that each look-up found, the most probable first."""
+    """Return every piece of the passages that each look-up found, the most probable first.
+
+    With p the probability that a piece states what is asked and o = p / (1 - p) its odds, it is o / (1 + the sum of all
+    odds) where at most one piece of a look-up is right. `rivalry` weighs that against p, on the scale of logarithms.
+    """
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asked = [
         (look_up, query, passage, piece)
@@ -369,11 +433,15 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     replies = yield [
         Ask(STATES, {"question": query, "passage": passage, "sentence": one.text}) for _, query, passage, one in asked
     ]
+    threshold, share = state.program.threshold(STATES, "states"), state.tuning.rivalry
+    odds = [reply["states"].probability / max(1 - reply["states"].probability, LEAST_DOUBT) for reply in replies]
+    total: Counter[int] = Counter()
+    for (look_up, *_), own in zip(asked, odds, strict=True):
+        total[look_up] += own
     found = []
-    for (look_up, _, passage, one), reply in zip(asked, replies, strict=True):
-        states = reply["states"]
-        selected = passage.method == SELECTED or (passage.method == COMPUTED and one.start == 0)
-        found.append(_Quote(look_up, places[passage.id], one, states.probability, bool(states.value), selected))
+    for (look_up, _, passage, one), own in zip(asked, odds, strict=True):
+        chance = own / (1 + own) ** (1 - share) / (1 + total[look_up]) ** share
+        found.append(_Quote(look_up, places[passage.id], passage, one, chance, chance >= threshold))
     return sorted(found, key=lambda quote: -quote.probability)
 
 

@@ -1,4 +1,4 @@
-"""The judge: which passages help, whether they suffice, are current and agree, and what is missing."""
+"""The judge: which passages help, whether they suffice and agree, and what is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from program.answer import Round
 from program.loop.decide import Verdict, wants_query
 from program.loop.decisions import is_undecided, read_chances
-from program.loop.evidence import drop_overruled, find_suspects, keep_helpful, keep_unjudged, measure_freshness
+from program.loop.evidence import drop_overruled, find_suspects, keep_helpful, keep_unjudged
 from program.loop.state import Ask, Conflict, Flow, State, StepFailed, format_share, list_ids
 from program.passage import Passage
 
@@ -53,11 +53,10 @@ def judge_evidence(state: State) -> Flow[None]:
         )
         verdict = replace(verdict, missing="; ".join(missing), next_queries=tuple(queries))
     state.verdict = verdict
-    lacking = " and ".join(f"“{part.strip(' .?')}”" for part in open_parts)
-    state.missing = verdict.missing if verdict.sufficient else verdict.missing or lacking or state.missing
+    lacking = verdict.missing or "; ".join(open_parts) or state.missing
+    state.missing = verdict.missing if verdict.sufficient else lacking
     state.path.append(_note_verdict(verdict))
-    counts = verdict.relevance, verdict.completeness, verdict.freshness
-    state.rounds.append(Round(verdict.sufficiency, list_ids(state.kept), *counts))
+    state.rounds.append(Round(verdict.sufficiency, list_ids(state.kept), verdict.relevance, verdict.completeness))
 
 
 def _judge_one_by_one(state: State) -> Flow[_Judgement]:
@@ -69,11 +68,11 @@ def _judge_at_once(state: State) -> Flow[_Judgement]:
     """Judge everything in one call; what it cannot tell of the passages that are kept is asked one by one."""
     new = {passage.id for key in state.new for passage in state.ranked[key]} | set(list_ids(state.kept))
     threshold = state.program.threshold("judge.relevance", "relevant")
-    shown = [p for p in state.current if p.id in new or state.relevant.get(p.id, 0.0) >= threshold]
+    shown = [p for p in state.found if p.id in new or state.relevant.get(p.id, 0.0) >= threshold]
     if not state.filters:
-        shown = state.current[: state.tuning.keep_at_most]
+        shown = state.found[: state.tuning.keep_at_most]
     parts = [query for query, _ in _list_parts(state, shown)]
-    pairs = find_suspects(shown) if state.tuning.consistent else []
+    pairs = find_suspects(state, shown)
     (reply,) = yield [_ask_evidence(state, shown, parts, pairs)]
     if reply is None:
         state.at_once = False
@@ -127,7 +126,7 @@ def _note_decisions(state: State, passages: Sequence[Passage], decisions: Sequen
 
 def _judge_kept(state: State) -> Flow[_Judgement]:
     """Judge the kept passages: for the question, for each of its parts, and whether any two contradict each other."""
-    parts, pairs = _list_parts(state, state.kept), state.suspects
+    parts, pairs = _list_parts(state, state.kept), find_suspects(state, state.kept)
     shown = [("judge.sufficiency", query, [*passages]) for query, passages in [(state.question, state.kept), *parts]]
     shown += [("judge.contradiction", state.question, [pair.followed, pair.overruled]) for pair in pairs]
     whole, *rest = yield [Ask(name, {"question": query, "passages": passages}) for name, query, passages in shown]
@@ -161,20 +160,16 @@ def _measure_coverage(state: State) -> float:
 def _make_verdict(state: State, sufficient: Any, completeness: float) -> Verdict:
     threshold = state.program.threshold("judge.relevance", "relevant")
     passing = [chance for chance in state.relevant.values() if chance >= threshold]
-    disputed = state.conflicts and not state.settled
     return Verdict(
         sufficient=bool(sufficient.value),
         sufficiency=float(sufficient.probability),
         kept=len(state.kept),
         relevance=len(passing) / len(state.relevant) if state.relevant else 1.0,
         completeness=completeness,
-        freshness=measure_freshness(state),
-        contradiction=state.conflicts[0].between if disputed else "",
     )
 
 
 def _note_verdict(verdict: Verdict) -> str:
     """Return the path's note of a judgement: `judge .41 missing "enterprise"`."""
     missing = f' missing "{verdict.missing}"' if verdict.missing else ""
-    contradiction = f" contradiction {verdict.contradiction}" if verdict.contradiction else ""
-    return f"judge {format_share(verdict.sufficiency)}{missing}{contradiction}"
+    return f"judge {format_share(verdict.sufficiency)}{missing}"

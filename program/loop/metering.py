@@ -20,6 +20,7 @@ from program.loop import decisions
 from program.loop.state import DRAFT, Ask, Find, Program, Reply, Request, StepFailed
 from program.loop.steps import steps
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
+from program.models.requests import decode
 from program.passage import Passage
 
 FOR_WRITING = 1 / 3  # the share of the seconds that is kept for writing the answer, or for the fallback
@@ -187,7 +188,7 @@ class Driver:
         if (tracker := dspy.settings.usage_tracker) is not None and spent.tokens_in:  # of texts DSPy keeps it itself
             counts = {"prompt_tokens": spent.tokens_in, "completion_tokens": spent.tokens_out}
             tracker.add_usage(call.model, {**counts, "total_tokens": sum(counts.values())})
-        return self._note_step(call, decisions.decode(said[-1], call.predictor.fields), spent)
+        return self._note_step(call, decode(said[-1], call.predictor.fields), spent)
 
     def note_reply(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any]) -> Reply:
         """Return the reply of a search or a text, kept as a step."""

@@ -89,13 +89,13 @@ class Tuning:
     ground: int = _switch(1, "check the answer claim by claim")
     k: int = _knob(5, 2, 12, meaning="passages taken for each query")
     dense_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of dense over keyword scores in fusion")
-    stale_penalty: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score taken from a passage that was superseded")
     informal_penalty: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score taken from a passage that is not official")
     max_rounds: int = _knob(2, 1, 4, meaning="rounds of searching at most")
     min_gain: float = _knob(0.0, 0.0, 0.5, meaning="gain in sufficiency that justifies one more round")
     keep_at_least: int = _knob(1, 0, 4, meaning="best passages kept whatever the judge says")
     keep_at_most: int = _knob(6, 1, 12, meaning="passages the writer sees at most")
     sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
+    rivalry: float = _knob(0.25, 0.0, 1.0, step=0.25, meaning="how far the pieces of a look-up rule each other out")
     quote_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a quotation past which no language model writes")
     rerank_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of a reranker's score over fusion's")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
@@ -112,7 +112,6 @@ class Tuning:
     recency: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score given to the newest passage, to older ones less")
     cross_below: float = _knob(0.0, 0.0, 1.0, meaning="probability of the likeliest base under which all are searched")
     fast_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a simple question past which nothing is judged")
-    fresh_above: float = _knob(0.0, 0.0, 1.0, meaning="share of current evidence under which newer is searched for")
     consistent: int = _switch(0, "look for contradictions in the evidence and settle them")
     clarify_above: float = _knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
     search_claims: int = _switch(0, "search once more for a claim that has no support")
@@ -147,7 +146,6 @@ PLAIN: Mapping[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 
 """Plain RAG: search once, write from whatever came back."""
 
 _WHOLE: Mapping[str, float] = {"decompose": 0, "ground": 0, "filter": 0}  # judged and written as a whole
-_PARTS: Mapping[str, float] = {"each_part": 1, "fresh_above": 0.5, "consistent": 1}
 
 PRESETS: Mapping[str, Mapping[str, float]] = {
     "plain": PLAIN,
@@ -159,8 +157,8 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
     "judge-and-ground": {"fast_above": 0.5, "search_claims": 1, "max_rounds": 3},
     # Retrieve or answer, round by round, the next query from what was found; the last round answers.
     "decide": {**_WHOLE, "max_rounds": 4},
-    # A plan of parts, each judged by itself; evidence complete, current and consistent; gains must go on.
-    "plan": {"ground": 0, "fast_above": 0.5, **_PARTS, "min_gain": 0.1, "max_rounds": 4},
+    # A plan of parts, each judged by itself; evidence complete and consistent; gains must go on.
+    "plan": {"ground": 0, "fast_above": 0.5, "each_part": 1, "consistent": 1, "min_gain": 0.1, "max_rounds": 4},
     # All of it that needs no labels to be trusted; `ragc compile` decides about the rest.
     "full": {"fast_above": 0.8},
 }

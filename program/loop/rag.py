@@ -239,7 +239,8 @@ class AgenticRAG(dspy.Module):
         if is_embedded(self.runtime.models.write):
             return {}
         library = self.runtime.library
-        return {card.name: library.describe_tables(card.name) for card in library.describe() if card.kind == "tables"}
+        names = [card.name for card in library.describe() if card.kind == "tables"]
+        return {name: tables for name in names if (tables := library.describe_tables(name))}
 
     def plain(self) -> AgenticRAG:
         """Return plain RAG over the same library and models: the control arm."""

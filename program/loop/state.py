@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any, Protocol, TypeVar
 
 from program.answer import Answer, Round, StoppedBy
@@ -24,21 +23,17 @@ MOST_LOOK_UPS = 4
 MEND = "Ask again, or look at what ragc doctor PROJECT finds amiss."
 ALL = "all"
 _NO_TAGS = str.maketrans("<>", "()")
-_YEAR = re.compile(r"\b(20\d\d)\b")
+_YEAR = re.compile(r"(?a)\b((?:19|20)\d\d)\b")
 UNJUDGED = Verdict(True, 1.0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """A search for candidates, `depth` of each source; `not_before` leaves out what is undated or older.
-
-    `sql` is the SELECT that a language model wrote for a source of tables.
-    """
+    """A search for candidates, `depth` of each source; `sql` is the SELECT written for a source of tables."""
 
     query: str
     sources: tuple[str, ...]
     depth: int = DEPTH
-    not_before: date | None = None
     sql: str = ""
 
 
@@ -62,16 +57,15 @@ class StepFailed(Exception):
 
     def __init__(self, name: str, why: str, mend: str = "") -> None:
         super().__init__(f"{name}: {why}")
-        what = "The search" if name == "search" else f"The step {name}"
+        what = "The search failed" if name == "search" else "I could not answer this"
         plain = " ".join(why.split()).rstrip(".").replace("](", "] (").translate(_NO_TAGS)  # a server may have a say
-        self.text = f"{what} failed: {plain}. {mend or MEND}"
+        self.text = f"{what}: {plain}. {mend or MEND}"
         """The failure as the answer says it."""
 
 
 def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:
     """Return the arguments of the library's search."""
-    filters = Filters(find.not_before, sql=find.sql) if find.not_before or find.sql else NO_FILTERS
-    return find.query, find.sources, find.depth, filters
+    return find.query, find.sources, find.depth, Filters(sql=find.sql) if find.sql else NO_FILTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +124,6 @@ class Conflict:
     def between(self) -> str:
         """The ids of the two passages."""
         return f"{self.followed.id} and {self.overruled.id}"
-
-    @property
-    def reason(self) -> str:
-        """Why the one is followed, as the answer says it."""
-        if self.followed.authority > self.overruled.authority:
-            return "more official"
-        newer = (self.followed.as_of or date.min) > (self.overruled.as_of or date.min)
-        return "newer" if newer else "better supported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +202,8 @@ class State:
     max_rounds: int
     tripped: Callable[[], StoppedBy | None]
     path: list[str]
-    year: int | None = field(init=False)
-    """The year that the question names: what is older is out of date for it."""
+    years: tuple[int, ...] = field(init=False)
+    """The years that the question names: what was superseded counts where it was in force in one of them."""
     tuning: Tuning = field(init=False)
     plan: Plan = field(init=False)
     strategy: Strategy = field(init=False)
@@ -237,26 +223,20 @@ class State:
     ranked: dict[Key, list[Passage]] = field(default_factory=dict)
     found: list[Passage] = field(default_factory=list)
     """The passages of all searches, the best of each first."""
-    current: list[Passage] = field(default_factory=list)
-    """What was found, without what is out of date once newer evidence was searched for."""
     new: list[Key] = field(default_factory=list)
     """The searches that no judge has seen yet."""
     relevant: dict[str, float] = field(default_factory=dict)
     kept: list[Passage] = field(default_factory=list)
     """The passages a writer is given."""
-    suspects: list[Conflict] = field(default_factory=list)
     conflicts: list[Conflict] = field(default_factory=list)
     verdict: Verdict = UNJUDGED
     missing: str = ""
     rounds: list[Round] = field(default_factory=list)
     searched: int = 0
     previous: float | None = None
-    settled: bool = False
-    """Whether newer or more official evidence was searched for."""
 
     def __post_init__(self) -> None:
-        years = _YEAR.findall(self.question)
-        self.year = int(years[-1]) if years else None
+        self.years = tuple(map(int, _YEAR.findall(self.question)))
         self.tuning = self.program.tuning()
         self.plan = Plan("simple", self.program.sources, ())
         self.strategy = Strategy(ALL, self.program.sources)
@@ -300,7 +280,7 @@ class State:
         tried = {name for name, _ in self.ranked}
         untried = tuple(strategy.name for strategy in self.order if strategy.name not in tried)
         done = self.searched, frozenset(self.ranked), self.previous
-        return LoopProgress(*done, self.strategy.name, untried, self.plan.vagueness, self.settled)
+        return LoopProgress(*done, self.strategy.name, untried, self.plan.vagueness)
 
 
 def list_ids(passages: Iterable[Passage]) -> tuple[str, ...]:

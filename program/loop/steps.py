@@ -20,7 +20,7 @@ DIRECT_CONFIDENCE = 0.9
 CLAIM = "claim"
 SQL = "sql"  # how a passage was found whose SELECT a language model wrote
 MOST_CLAIMS = 2  # looked up again, of those without support
-UNREAD = "The question seems to be in another language ({}), and I read English only. Ask in English."
+UNREAD = "I read English only, and this seems to be another language. Please ask in English."
 NO_BASES: Mapping[str, str] = {}
 
 
@@ -51,15 +51,13 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
     question, tuning = state.question, state.tuning
     if language := state.program.find_unread_language(question):
         state.path.append(f"language {language}")
-        return grounding.make_answer(state, UNREAD.format(language), Outcome.ABSTAIN, 0.5)
+        return grounding.make_answer(state, UNREAD, Outcome.ABSTAIN, 0.5)
     yield from _plan_question(state)
     plan = state.plan
     # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
     if plan.vague and not (plan.route == "direct" and plan.confidence > plan.vagueness):
         state.path.append(f"clarify ({format_share(plan.vagueness)})")
-        state.kept = evidence.preview_pool(state.pool or ())
-        state.ranked[state.strategy.name, question] = state.kept
-        evidence.merge_searches(state)
+        state.kept = state.found = evidence.preview_pool(evidence.drop_superseded(state.pool or (), state.years))
         return (yield from _ask_back(state))
     if tuning.route and plan.route == "direct":
         (reply,) = yield [Ask("generator.direct", {"question": question})]
@@ -128,11 +126,7 @@ def _take_rounds(state: State) -> Flow[Answer]:
         if action.move is Move.GIVE_UP:
             return grounding.make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
         state.previous = state.verdict.sufficiency
-        if action.move is Move.SEARCH_NEWER:
-            state.settled = True
-            find = Find(state.question, state.program.sources, not_before=evidence.find_cutoff(state))
-            yield from _search_aside(state, "newer", [find])
-        elif action.move is Move.SEARCH:
+        if action.move is Move.SEARCH:
             yield from _search_queries(state, action.queries)
         else:
             state.strategy = next(s for s in state.order if s.name == action.strategy)
@@ -166,7 +160,9 @@ def _write_answer(state: State, stopped_by: StoppedBy, last: bool = True) -> Flo
     may_search = rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped())
     if unsupported and state.tuning.search_claims and may_search:
         before = list(state.kept)
-        yield from _search_aside(state, CLAIM, [Find(claim, state.scope) for claim in unsupported])
+        yield from _rank_found(state, CLAIM, [Find(claim, state.scope) for claim in unsupported])
+        state.searched += 1
+        state.path.append(f"search {CLAIM}({len(unsupported)})")
         yield from judge_passages(state)
         known = {passage.id for passage in before}
         state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
@@ -182,8 +178,7 @@ def _fall_back(state: State) -> Flow[Answer]:
     if not state.ranked:
         if state.pool is None:
             (state.pool,) = yield [Find(state.question, state.program.sources)]
-        state.ranked[state.strategy.name, state.question] = evidence.rank_pool(state.pool or (), state.tuning)
-        evidence.merge_searches(state)
+        evidence.rank_searches(state, {(state.strategy.name, state.question): state.pool or ()}, NO_BASES)
     state.kept = state.kept or state.found[: state.tuning.k]
     state.conflicts = []
     state.path.append("fallback")
@@ -233,15 +228,9 @@ def _search_queries(
     state.path.append(f"search{f' {name}' if state.order else ''}({len(finds)})")
 
 
-def _search_aside(state: State, name: str, finds: Sequence[Find]) -> Flow[None]:
-    yield from _rank_found(state, name, finds)
-    state.searched += 1
-    state.path.append(f"search {name}({len(finds)})")
-
-
 def _rank_found(state: State, name: str, finds: Sequence[Find], bases: Mapping[str, str] = NO_BASES) -> Flow[None]:
     """Rank what each search finds: one made before is not made again, nor is the question's own first look."""
-    first = [find for find in finds if find.query == state.question and find.not_before is None]
+    first = [find for find in finds if find.query == state.question]
     state.pools.update({find: evidence.filter_by_source(state.pool or (), find.sources) for find in first})
     new = [find for find in dict.fromkeys(finds) if find not in state.pools]
     if new:
@@ -256,8 +245,7 @@ def _query_tables(state: State, finds: Sequence[Find]) -> Flow[None]:
     Its rows take the place of what the source found by itself; where it has none, that stays.
     """
     tables = state.program.tables if state.tuning.route and state.tuning.sql else {}
-    undated = (find for find in finds if find.not_before is None)  # rows have no date
-    wanted = [(f, name) for f in undated for name in f.sources if name in tables and name in state.plan.bases]
+    wanted = [(f, name) for f in finds for name in f.sources if name in tables and name in state.plan.bases]
     wanted = [(find, name) for find, name in wanted if (find, name) not in state.queried]
     if not wanted:
         return

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import dspy
 
 from program.errors import BudgetError, ModelError
-from program.models.deciders import DecisionModel, LanguageDecider
+from program.models.deciders import DecisionModel, LanguageDecider, ModelDecider
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.models.embedded.reader import READER, Reader, shared_reader
@@ -21,7 +21,7 @@ from program.models.language import provider as providers
 from program.models.language.adapter import FencedAdapter
 from program.models.language.gateway import Endpoint, EndpointTerms, ProviderLM, shared_gateway
 from program.models.language.provider import is_decision_model, listed_price
-from program.models.requests import DecisionClient, Evidence, read_answers
+from program.models.requests import Answers, DecisionClient, Evidence, Questions, State, read_answers
 from program.settings import ModelSettings, Names, ProviderSettings
 
 DOUBT = 0.5  # of a cascade, where no program says otherwise
@@ -37,24 +37,15 @@ _RUNS_HERE = ("vllm", "petals", "custom", "custom_openai", "oobabooga")
 class Models:
     """The clients of a program, by role."""
 
-    decide: Any
-    """The client that decides."""
-    write: dspy.LM
-    """The language model that writes texts."""
+    decide: Any  # the client that decides
+    write: dspy.LM  # the language model that writes texts
     embedder: Embedder
-    """The encoder of texts."""
     reader: Reader
-    """The embedded model that reads passages."""
-    embedded: LocalDecider
-    """The embedded client that decides, whoever else does; it always says what to quote."""
-    names: ModelSettings
-    """The names under `[models]`."""
-    judge: Any = None
-    """The client that decides what passages and drafts are worth; None: `decide` does."""
-    rewrite: dspy.LM | None = None
-    """The language model that writes again when a first draft was not upheld; None: `write` does."""
-    propose: dspy.LM | None = None
-    """The language model that writes instructions at compile time."""
+    embedded: LocalDecider  # the embedded client that decides, whoever else does; it always says what to quote
+    names: ModelSettings  # the names under `[models]`
+    judge: Any = None  # the client that decides what passages and drafts are worth; None: `decide` does
+    rewrite: dspy.LM | None = None  # writes again when a first draft was not upheld; None: `write` does
+    propose: dspy.LM | None = None  # writes instructions at compile time
 
     @property
     def weights(self) -> dict[str, str]:
@@ -69,7 +60,7 @@ class Models:
     @property
     def doubts(self) -> bool:
         """True when some decisions are passed on to a second client."""
-        return any(hasattr(client, "second") for client in (self.decide, self.judge))
+        return any(isinstance(client, Cascade) for client in (self.decide, self.judge))
 
     def decider(self, signature: Any) -> Any:
         """Return the client that decides a signature."""
@@ -120,16 +111,15 @@ class Cascade(DecisionClient):
         super().__init__(f"{first.model} > {second.model}")
         self.first, self.second = first, second
 
-    def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
-        found = self.first(state=state, questions=questions)
-        settled = is_settled(read_answers(found, questions), DOUBT)
-        return found if settled else self.second(state=state, questions=questions)
+    def __call__(self, state: State, questions: Questions) -> Answers:
+        return shared_gateway().run(self.acall(state, questions))
 
-    async def acall(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
+    async def acall(self, state: State, questions: Questions) -> Answers:
         """Return the decisions, awaited."""
-        found = await self.first.acall(state=state, questions=questions)
-        settled = is_settled(read_answers(found, questions), DOUBT)
-        return found if settled else await self.second.acall(state=state, questions=questions)
+        found: Answers = await self.first.acall(state=state, questions=questions)
+        if not is_settled(read_answers(found, questions), DOUBT):
+            found = await self.second.acall(state=state, questions=questions)
+        return found
 
 
 def is_settled(evidence: Evidence, doubt: float) -> bool:
@@ -200,33 +190,31 @@ def open_endpoint(name: str, provider: ProviderSettings, role: str = "write", lo
 
     Raises `ModelError` for a name that no language model has.
     """
-    place = "[provider]" if role == FALLBACK else "[models]"
     if not name or is_local(name):
-        known = f'"{local}" or any' if local else "any"
+        known, place = f'"{local}" or any' if local else "any", "[provider]" if role == FALLBACK else "[models]"
         how = f"Use {known} LiteLLM name in {place} {role}."
         raise ModelError(f"There is no local model {name!r} for {role}.", how)
     if name.partition("/")[0] in _RUNS_HERE:
         how = "Serve it over HTTP, and name it hosted_vllm/... or openai/..."
         raise ModelError(f"{name!r} would run in this process.", how)
     if is_decision_model(name):
-        _check_decision_model(name)
-    of_model = provider.model.get(name)
-    own = {} if of_model is None else {k: v for k, v in of_model.model_dump().items() if v is not None}
-    terms = {**provider.model_dump(exclude={"model", "fallback"}), **own}
+        server, _, model = providers.litellm_name(name).partition("/")
+        if not model or server not in providers.decision_providers():
+            raise ModelError(
+                f"{name!r} names no provider of decisions.",
+                f"Write systemone/PROVIDER/MODEL, with one of {', '.join(providers.decision_providers())}. A server of "
+                "your own that speaks /v1/systemone is systemone/hosted_vllm/MODEL with its api_base.",
+            )
+    terms = {**provider.model_dump(exclude={"model", "fallback"}), **_own_terms(name, provider)}
     api_base = str(terms.pop("api_base", ""))
     terms.pop("structured", None)
     return shared_gateway().endpoint(name, api_base, EndpointTerms(**terms))
 
 
-def _check_decision_model(name: str) -> None:
-    """Raise `ModelError` where nobody serves decisions under such a name."""
-    provider, _, model = providers.litellm_name(name).partition("/")
-    if not model or provider not in providers.decision_providers():
-        how = f"Write systemone/PROVIDER/MODEL, with one of {', '.join(providers.decision_providers())}."
-        raise ModelError(
-            f"{name!r} names no provider of decisions.",
-            f"{how} A server of your own that speaks /v1/systemone is systemone/hosted_vllm/MODEL with its api_base.",
-        )
+def _own_terms(name: str, provider: ProviderSettings) -> dict[str, Any]:
+    """Return what `[provider.model."NAME"]` sets."""
+    of_model = provider.model.get(name)
+    return of_model.model_dump(exclude_none=True) if of_model is not None else {}
 
 
 def open_probe(name: str, provider: ProviderSettings, role: str = "write", local: str = "") -> Any:
@@ -237,10 +225,8 @@ def open_probe(name: str, provider: ProviderSettings, role: str = "write", local
 
 def is_structured(name: str, provider: ProviderSettings) -> bool:
     """Tell whether a model can be held to a JSON schema, by the project or LiteLLM."""
-    of_model = provider.model.get(name)
-    if of_model is not None and of_model.structured is not None:
-        return of_model.structured
-    return bool(providers.load_litellm().supports_response_schema(model=name))
+    own = _own_terms(name, provider).get("structured")
+    return bool(providers.load_litellm().supports_response_schema(model=name) if own is None else own)
 
 
 def price_call(model: Any, tokens_in: int, tokens_out: int) -> float:
@@ -248,11 +234,9 @@ def price_call(model: Any, tokens_in: int, tokens_out: int) -> float:
 
     The price is that of the model's endpoint, else of LiteLLM's list; 0 if embedded or unknown.
     """
-    if (endpoint := getattr(model, "endpoint", None)) is not None:
-        return float(endpoint.price(tokens_in, tokens_out))
-    if is_local(model):
-        return 0.0
-    return listed_price(model.model, tokens_in, tokens_out) or 0.0
+    if isinstance(model, ProviderLM | ModelDecider):
+        return model.endpoint.price(tokens_in, tokens_out)
+    return 0.0 if is_local(model) else listed_price(model.model, tokens_in, tokens_out) or 0.0
 
 
 def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, otherwise: str) -> None:
@@ -261,9 +245,9 @@ def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, ot
     `cap` is the setting or option that could not stop it, `otherwise` what else may be done than to set a price.
     """
     roles = (names.decide, names.write, names.judge, names.propose)
-    asked = [name for role in roles for name in list_names(role) if name and not is_local(name)]
-    if asked and isinstance(provider.fallback, str) and not is_local(provider.fallback):
-        asked.append(provider.fallback)
+    fallback = provider.fallback if isinstance(provider.fallback, str) else ""
+    named = [name for role in roles for name in list_names(role) if name and not is_local(name)]
+    asked = [*named, fallback] if named and fallback and not is_local(fallback) else named
     for name in asked:
         if not open_endpoint(name, provider).priced:
             raise BudgetError(
@@ -278,8 +262,7 @@ def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
 
     None for an embedded model, nor for a server that the project names itself: it may want none.
     """
-    of_model = provider.model.get(name)
-    if not name or is_local(name) or (of_model is not None and of_model.api_base):
+    if not name or is_local(name) or _own_terms(name, provider).get("api_base"):
         return []
     return providers.list_missing_keys(name)
 

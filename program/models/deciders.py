@@ -17,11 +17,7 @@ from program.models.language.adapter import FencedAdapter
 from program.models.language.fence import fence_input, remove_invisible
 from program.models.language.gateway import Endpoint, ProviderLM, shared_gateway
 from program.models.language.spending import current_spending
-from program.models.requests import DecisionClient
-
-DecisionState = Mapping[str, Any]  # what DSPy sends beside the questions: `instructions`, `inputs`, `demos`
-Questions = Mapping[str, Mapping[str, Any]]  # by output, what DSPy asks (`type`, `instructions`, `criteria`)
-Answers = dict[str, dict[str, Any]]
+from program.models.requests import Answers, DecisionClient, Question, Questions, State, options_of
 
 EXAMPLES_SHOWN = 8  # demonstrations in a request
 EXAMPLE_CHARACTERS = 1200  # of each
@@ -50,39 +46,27 @@ class ModelDecider(DecisionClient, ABC):
     @property
     def stand_in(self) -> Any:
         """The embedded client behind all models on servers, or None."""
-        return getattr(self.fallback, "stand_in", self.fallback)
+        return self.fallback.stand_in if isinstance(self.fallback, ModelDecider) else self.fallback
 
-    def __call__(self, state: DecisionState, questions: Questions) -> Answers:
-        """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": p}`."""
-        try:
-            return shared_gateway().run(self._ask_unwatched(state, questions))
-        except LMError as error:
-            answers: Answers = self._hand_over(error)(state=state, questions=questions)
-            return answers
+    def __call__(self, state: State, questions: Questions) -> Answers:
+        return shared_gateway().run(self.acall(state, questions))
 
-    async def acall(self, state: DecisionState, questions: Questions) -> Answers:
-        """Return the same, awaited."""
-        try:
-            return await shared_gateway().arun(self._ask_unwatched(state, questions))
-        except LMError as error:
-            answers: Answers = await self._hand_over(error).acall(state=state, questions=questions)
-            return answers
-
-    @abstractmethod
-    async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
-        """Return the model's own answers; runs on the gateway's loop. Raises `LMError`."""
-
-    async def _ask_unwatched(self, state: DecisionState, questions: Questions) -> Answers:
+    async def acall(self, state: State, questions: Questions) -> Answers:
+        """Return the same answers, awaited. Raises `LMError` when nobody answers."""
         # Not streamed, and counted with the decision.
         with dspy.context(usage_tracker=None, disable_history=True, send_stream=None):
-            return await self._ask(state, questions)
+            try:
+                return await self._ask(state, questions)
+            except LMError as error:
+                if self.fallback is None:
+                    raise
+                current_spending().hand_over(error.message, self.model, self.fallback, "decided")
+        answers: Answers = await self.fallback.acall(state=state, questions=questions)
+        return answers
 
-    def _hand_over(self, error: LMError) -> Any:
-        """Return the client that decides instead. Raises the error where there is none."""
-        if self.fallback is None:
-            raise error
-        current_spending().hand_over(error.message, self.model, self.fallback, "decided")
-        return self.fallback
+    @abstractmethod
+    async def _ask(self, state: State, questions: Questions) -> Answers:
+        """Return the model's own answers. Raises `LMError`."""
 
 
 class DecisionModel(ModelDecider):
@@ -95,7 +79,7 @@ class DecisionModel(ModelDecider):
         super().__init__(endpoint, fallback)
         self._lm = ProviderLM(endpoint)
 
-    async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
+    async def _ask(self, state: State, questions: Questions) -> Answers:
         bare = {name: _visible(value) for name, value in state.items() if name != "demos"}
         shown = choose_examples(state.get("demos") or (), questions) if self.endpoint.takes_examples else []
         if not shown:
@@ -109,7 +93,7 @@ class DecisionModel(ModelDecider):
         self.endpoint.takes_examples = False
         return answers
 
-    async def _request(self, state: DecisionState, questions: Questions) -> Answers:
+    async def _request(self, state: State, questions: Questions) -> Answers:
         told = json.dumps([state, questions], ensure_ascii=False, default=str)
         (said,) = await self._lm.acall(told)
         answers: Answers = json.loads(said)
@@ -126,11 +110,12 @@ class LanguageDecider(ModelDecider):
     def __init__(self, endpoint: Endpoint, fallback: Any = None, structured: bool = False) -> None:
         super().__init__(endpoint, fallback)
         self._adapter = FencedAdapter(structured=structured)
-        self.chat: Any = ProviderLM(endpoint, FencedAdapter(getattr(fallback, "chat", None), structured))
+        chat = fallback.chat if isinstance(fallback, LanguageDecider) else None
+        self.chat: Any = ProviderLM(endpoint, FencedAdapter(chat, structured))
         """The model as a `dspy.LM`, asked many decisions at once."""
         self.chat.stand_in = self.stand_in
 
-    async def _ask(self, state: DecisionState, questions: Questions) -> Answers:
+    async def _ask(self, state: State, questions: Questions) -> Answers:
         signature, inputs = _signature_of(state, questions), dict(state["inputs"])
         (said,) = await self._adapter.acall(self.chat, {}, signature, [], inputs)
         if None in said.values():
@@ -195,11 +180,11 @@ def _choice_of(options: tuple[str, ...]) -> type[ChoiceVerdict]:
     return create_model("ChoiceVerdict", __base__=ChoiceVerdict, **fields)
 
 
-def _signature_of(state: DecisionState, questions: Questions) -> Any:
+def _signature_of(state: State, questions: Questions) -> Any:
     """Return the request as a signature whose outputs are verdicts and selections."""
     fields: dict[str, Any] = {name: (str, dspy.InputField()) for name in state["inputs"]}
     for name, question in questions.items():
-        options = _options_of(question)
+        options = options_of(question)
         told = [f"{question['instructions']} One of: {', '.join(options)}."]
         told += [f"    {option}: {meaning}" for option, meaning in options.items() if meaning]
         kind = NoulVerdict if question["type"] == "noul" else _choice_of(tuple(options))
@@ -208,14 +193,6 @@ def _signature_of(state: DecisionState, questions: Questions) -> Any:
     if shown := choose_examples(state.get("demos") or (), questions):
         parts.append("\n".join(["Examples that people labelled:", *(_format_example(one, questions) for one in shown)]))
     return dspy.Signature(fields, "\n\n".join(parts))
-
-
-def _options_of(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a question is decided between, each with what it means."""
-    criteria = question.get("criteria") or {}
-    if question["type"] == "noul":
-        return {"yes": criteria.get("true"), "no": criteria.get("false")}
-    return dict(criteria) if question["type"] == "choice" else {str(n): told for n, told in enumerate(criteria)}
 
 
 def choose_examples(demos: Sequence[Mapping[str, Any]], outputs: Collection[str]) -> list[Mapping[str, Any]]:
@@ -256,7 +233,7 @@ def _visible(value: Any) -> Any:
     return [_visible(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
+def safe_default(name: str, question: Question) -> dict[str, Any]:
     """Return the careful reading of a question that nothing decided.
 
     Every source is taken, the middle route, nothing upheld. What is not upheld is marked `undecided`: its 0 is no
@@ -264,6 +241,6 @@ def safe_default(name: str, question: Mapping[str, Any]) -> dict[str, Any]:
     """
     if question["type"] == "noul":
         return {"noul": 1.0} if name.startswith("base_") else {"noul": 0.0, "undecided": True}
-    options = list(_options_of(question))
+    options = list(options_of(question))
     chosen = "simple" if "simple" in options else options[0]
     return {"probabilities": {option: float(option == chosen) for option in options}, "confidence": 0.0}

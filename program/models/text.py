@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -33,6 +33,7 @@ LONGEST_PHRASE = 6  # words of an answer that is no sentence, as small models gi
 _NUMBER = re.compile(r"(?P<sign>[£$€¥]?)(?P<value>\d+(?:[.,:]\d+)*)(?:[\s-]?(?P<unit>[%°]|[^\W\d_]+))?")
 _THOUSANDS = re.compile(r",(?=\d{3}(?!\d))")
 _OPENERS = " \"'“‘(*_"  # what may stand between the end of a sentence and the first word of the next
+SENTENCE_ENDS = ".!?…"
 BULLET = re.compile(r"\s*[-*•]\s+")
 """The mark before an item of a list."""
 _HEADING = re.compile(r"#{4,6} ")
@@ -89,12 +90,22 @@ def stem_word(word: str) -> str:
 class Piece(NamedTuple):
     """A part of a text that can be quoted, and its first and last character there, the last left out.
 
-    It stands there word for word; a cell of a row of more than two stands behind the row's first.
+    It stands there word for word. A cell of a row stands behind the row's key cell, `key; cell`; the place of the first
+    such piece is that of both cells, so that an answer in the key cell is an answer in one piece.
     """
 
     text: str
     start: int
     end: int
+    row: str = ""
+    """What an answer shows of a cell: `Home Plus, Yearly: GBP 45`."""
+    lead: str | None = None
+    """Of the beginning of a list item the sentence with a colon that leads the list, or an empty string."""
+
+    @property
+    def shown(self) -> str:
+        """What an answer shows."""
+        return self.row or self.text
 
 
 @lru_cache(maxsize=PIECES_KEPT)
@@ -155,7 +166,7 @@ def split_claims(answer: str) -> list[Claim]:
 
 
 def drop_unknown_marks(answer: str, passages: int) -> str:
-    """Return the answer without marks of no passage, nor those that are marks only once another is gone: `[[0]0]`."""
+    """Return the answer without marks of no passage, `[[0]0]` among them."""
     *parts, rest = answer.split("]")
     text = ""
     for part in parts:
@@ -249,8 +260,10 @@ def _find_names(claim: str) -> Iterator[str]:
 
 
 def _walk_lines(text: str) -> Iterator[Piece]:
-    at, fence = 0, ""
-    for whole in text.splitlines(keepends=True):
+    at, fence, lead = 0, "", ""
+    lines = text.splitlines(keepends=True)
+    headers = [line.partition(": ")[0] for line in lines]
+    for n, whole in enumerate(lines):
         start, at = at, at + len(whole)
         line = whole.rstrip()
         if fence or _FENCE.match(line):
@@ -263,22 +276,36 @@ def _walk_lines(text: str) -> Iterator[Piece]:
                 yield Piece(line.lstrip(), start + len(line) - len(line.lstrip()), start + len(line))
             continue
         if _HEADING.match(line):
+            lead = ""
             continue
         bullet = BULLET.match(line)
         first = start + (bullet.end() if bullet else 0)
         shown = text[first : start + len(line)]
-        if len(cells := split_cells(shown)) > 2:
-            yield from _quote_cells(cells, first)
+        cells = split_cells(shown)
+        # Prose may look like a row; it ends as a sentence, or has no neighbour that begins with the same header.
+        alone = len(lines) == 1 and shown[-1:] not in SENTENCE_ENDS
+        in_table = not bullet and (alone or headers[n] in headers[max(n - 1, 0) : n] + headers[n + 1 : n + 2])
+        if len(cells) > 2 or (len(cells) == 2 and in_table and ": " in cells[0]):
+            yield from _quote_cells(cells, first, in_table)
         else:
-            yield from (Piece(shown[one:end], first + one, first + end) for one, end in _sentence_places(shown))
+            for one, end in (places := _sentence_places(shown)):
+                begins = bullet is not None and one == places[0][0]
+                yield Piece(shown[one:end], first + one, first + end, lead=lead if begins else None)
+        if shown and not bullet:
+            last = split_sentences(shown)[-1]
+            lead = last if last.endswith(":") and not _PROMPT_MARK.search(last) else ""
 
 
-def _quote_cells(cells: list[str], at: int) -> Iterator[Piece]:
+def _quote_cells(cells: Sequence[str], start: int, in_table: bool) -> Iterator[Piece]:
+    """Yield each cell of a row behind its key cell, which is shown without its header in a table."""
     key, *rest = cells
-    at += len(key) + 2
+    header, parted, value = key.partition(": ")
+    subject = header if not parted else value if in_table else ""
+    at = start + len(key) + 2
     for cell in rest:
-        yield Piece(f"{key}; {cell}", at, at + len(cell))
-        at += len(cell) + 2
+        end = at + len(cell)
+        yield Piece(f"{key}; {cell}", start, end, f"{subject}, {cell}" if subject else "")
+        start = at = end + 2
 
 
 @lru_cache(maxsize=PIECES_KEPT)

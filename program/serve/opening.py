@@ -135,7 +135,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     from program.knowledge.project import Project
     from program.loop.policy import PRESETS
     from program.loop.rag import AgenticRAG
-    from program.loop.state import Budget, Observer, Runtime
+    from program.loop.state import STATES, Budget, Observer, Runtime
     from program.models.catalog import is_local, open_models
     from program.models.language.pace import follow_paces, read_paces
     from program.serve.trace import SpanLog, TraceLog
@@ -156,6 +156,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     runtime = Runtime(library, models, budget, tuple(observers), version, preset, links, reopen=reopen)
     program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[settings.loop.preset])
+    program.predictor(STATES).fields["states"] = {"threshold": settings.utility.least_chance}
     if not is_local(models.decide):  # it thinks longer than a search takes: do both at once
         program.policy.turn(glimpse=0)
     return program
@@ -179,8 +180,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     documents, extra = list_bases(project), open_sources(project, embedder)
     read = update_index(project, progress)
     library = open_bases(project, documents, project.private / INDEX, embedder, extra)
-    library.read += read
-    if unread := library.read.tell_unread():
+    if unread := read.tell_unread():
         near = project.folder.is_relative_to(Path.cwd())
         folder = os.path.relpath(project.folder) if near else str(project.folder)
         _log.warning("%s: ragc index %s", unread, shlex.quote(folder))

@@ -24,7 +24,7 @@ from program.serve.reference import list_aliases, resolve
 from tests.conftest import add_toml
 from tests.optimize.conftest import compile_, invoke, manifest_of, paid
 
-FIRSTS = 4 + len(PRESETS) + 1  # as it is, with labels, fitted, open, the published designs; then what is swept
+FIRSTS = 2 + len(PRESETS) + 1  # as it is, with labels, the published designs; then what is fitted
 TRIALS = FIRSTS + 6
 
 
@@ -108,7 +108,9 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
     with pytest.raises(DataError, match="No question of test could be graded: q5"):
         compile_(paid_shop)
     with (paid_shop / "labelled.jsonl").open("a") as file:
-        file.write('{"id": "q7", "question": "Who mends a Wren?", "topic": "repair", "outcome": "abstain", "split": "test"}\n')
+        file.write(
+            '{"id": "q7", "question": "Who mends a Wren?", "topic": "repair", "outcome": "abstain", "split": "test"}\n'
+        )
     done = compile_(paid_shop)
     assert "ZeroDivisionError" in done.broken["q1"]
     assert done.broken["q5 (ZeroDivisionError: no share of nothing)"] == "in the test"

@@ -46,8 +46,9 @@ def project(folder, **labels):
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """Check questions beside PASSAGES and a table."""
-    tables = read_corpus(Project.open(project(tmp_path_factory.mktemp("tables")))).tables
-    return lambda *questions: check_questions(questions, PASSAGES, tables)
+    corpus = read_corpus(Project.open(project(tmp_path_factory.mktemp("tables"))))
+    rows = {id_: passage for id_, passage in corpus.passages.items() if id_.startswith("records/")}
+    return lambda *questions: check_questions(questions, {**PASSAGES, **rows}, corpus.tables)
 
 
 def question(**labels):
@@ -271,9 +272,9 @@ def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning():
 
 def test_a_project_is_read_without_an_index(tmp_path):
     corpus = read_corpus(Project.open(project(tmp_path)))
-    assert list(corpus.passages) == ["docs/a.md#refunds"]
+    assert list(corpus.passages) == ["docs/a.md#refunds", "records/orders#row-1", "records/orders#row-2"]
     assert corpus.tables.names == {"records/orders"}
-    assert "A2 | 77" in corpus.tables.read_values()
+    assert corpus.tables.select_rows("SELECT * FROM orders WHERE total < 100") == "order_id | total\nA2 | 77"
     for sql in ("DELETE FROM orders", "SELECT 1; SELECT 2", "SELECT * FROM nothing"):
         with pytest.raises(KnowledgeError):
             corpus.tables.select_rows(sql)

@@ -66,6 +66,8 @@ def test_a_grade_tells_each_part_its_labels_allow():
     elsewhere = REFUND.model_copy(update={"evidence": tuple(i.replace("a.md#x", "b.md#x") for i in REFUND.evidence)})
     assert elsewhere.evidence != REFUND.evidence
     assert grade_answer(elsewhere, answer, WEIGHTS, texts.__getitem__, copies=same).metrics == metrics
+    whole = grade_answer(REFUND.model_copy(update={"evidence": ("billing/a.md",)}), answer, WEIGHTS).metrics
+    assert [whole[name] for name in ("retrieval_recall", "context_recall", "context_precision")] == [1.0, 1.0, 1.0]
     unlabelled = grade_answer(VAGUE, Answer(text="Which?", outcome=Outcome.CLARIFY), WEIGHTS).metrics
     without = ("routing_accuracy", "retrieval_recall", "answer_precision", "sentences")
     assert [unlabelled[name] for name in without] == [None] * 4
@@ -95,7 +97,9 @@ def test_an_answer_is_held_against_the_passages_it_cites(text, cited, retrieved,
         (REFUND, "Within 30 days, for GBP 5. [1]", 1.0, 1, 1.0),
         (REFUND, "Within 30 days. [1] It costs five pounds. [2]", 1.0, 2, 1.0),  # an alternative is the fact
         (REFUND, "Good question! Ask within 30 days. It costs GBP 5. That is all.", 0.5, 4, 0.95),
-        (REFUND, "30 days, GBP 5. [1] (another source says otherwise; the newer one is followed) [2]", 1.0, 1, 1.0),
+        (REFUND, "30 days, GBP 5. [1] (from 1 May 2026; another source says otherwise [2])", 1.0, 1, 1.0),
+        (REFUND, "Within 30 days [1] (from 14 May 2026). It costs five pounds [2].", 1.0, 2, 1.0),
+        (REFUND.model_copy(update={"facts": ("2026",)}), "30 days [1] (from 1 May 2026).", 0.0, 1, -1.1),
         (REFUND, "Within 30 days. The shop is open.", 0.5, 2, 0.45),
         (REFUND, "Within 14 days. It costs GBP 5.", 0.5, 2, -1.05),
         (VAGUE, "It costs GBP 5. Always.", None, 2, -1.0),  # no answer was wanted

@@ -28,7 +28,7 @@ from tests.optimize.conftest import listening, manifest_of, paid
 KILLS = int(os.environ.get("RAGC_KILLS", "4"))  # all of them happen; a hundred take minutes
 ON_THEIR_WAY = 2 * PARALLEL_CALLS  # calls that a kill loses at most
 TRIALS = 8
-FIRSTS = 4 + len(PRESETS) + 1
+FIRSTS = 2 + len(PRESETS) + 1
 processes = multiprocessing.get_context("forkserver")
 # What a compile imports on its way, so that a kill falls into its work:
 processes.set_forkserver_preload(

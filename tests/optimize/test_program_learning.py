@@ -15,7 +15,7 @@ from optimize.compiler.runs.runner import Arm
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.study import Spending
 from optimize.compiler.tasks.module import open_folder, open_module_task
-from optimize.compiler.thresholds import fit_decisions, fit_log_weights
+from optimize.compiler.thresholds import fit_log_weights, fit_parameters
 from program.loop.policy import read_setting
 
 
@@ -43,7 +43,7 @@ def fit(make, rows, metric):
     with task.asking(Spending()):
         scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.score)
         before = read_setting(task.base)
-        after = fit_decisions(scoring, task.list_parameters(task.base), before, lambda done, of: None).setting
+        after = fit_parameters(scoring, task.list_parameters(task.base), before, lambda done, of: None).setting
         return before, after, *(float(scoring(one).utility.mean()) for one in (before, after))
 
 
@@ -97,6 +97,27 @@ def test_an_option_that_is_chosen_too_rarely_gets_more_weight_and_the_others_are
     _, after, worth, reached = fit(make_decider(Literal["a", "b", "c"]), rows, right)
     assert 1 < after["self:said=b"] < after["self:said=c"]
     assert reached > worth + 0.15
+
+
+class Twice(dspy.Module):
+    """Asks one decision of the text and again of the same text, so that no one value can be forced."""
+
+    def __init__(self):
+        super().__init__()
+        self.decide = make_decider(bool)()
+
+    def forward(self, text):
+        first, second = self.decide(text=text).said, self.decide(text=text).said
+        return dspy.Prediction(said=first and second)
+
+
+def test_a_decision_that_is_asked_several_times_is_swept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [({"noul": float(p)}, bool(p > 0.75)) for p in np.linspace(0.02, 0.98, 60).round(3)]
+    right = lambda example, told, trace=None: told.said == example.said  # noqa: E731
+    _, after, worth, reached = fit(Twice, rows, right)
+    assert after["decide:said"] == pytest.approx(0.02 + 0.7 * 0.96)  # of the places at which a threshold is swept
+    assert reached > worth + 0.1
 
 
 def test_values_that_are_all_worth_the_same_move_nothing():

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import dspy
@@ -15,6 +16,7 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from optimize import compile_program, seal
 from optimize.cli.main import main
+from optimize.compiler.record import Record
 from optimize.compiler.runs.module_runs import ModuleRuns
 from program import RagcError, load
 from program.errors import BudgetError, DataError, IntegrityError, ModelError, SettingsError
@@ -325,16 +327,47 @@ def test_a_language_model_is_asked_once_for_each_content_and_never_past_a_cap(de
     engine = Engine()
     metric = lambda example, prediction, trace=None: prediction.team == example.team  # noqa: E731
     options = {"data": "tickets.jsonl", "metric": metric, "name": "writer", "trials": 4}
+    with pytest.raises(BudgetError, match="is not known"):
+        compile_program(make_writer(engine), **options, max_usd=1.0)
+    with pytest.raises(BudgetError, match="cap on calls"):
+        compile_program(make_writer(engine), **options, max_calls=2)
+    assert (paid := engine.calls) <= 2
     done = compile_program(make_writer(engine), **options)
     assert done.after.measure("utility").value > done.before.measure("utility").value
     assert done.replayed
-    assert engine.calls == done.calls
-    capped = Engine()
-    with pytest.raises(BudgetError, match="cap on calls"):
-        compile_program(make_writer(capped), **options, max_calls=2)
-    assert capped.calls <= 2
-    with pytest.raises(BudgetError, match="is not known"):
-        compile_program(make_writer(capped), **options, max_usd=1.0)
+    assert engine.calls == paid + done.calls
+    again = compile_program(make_writer(engine), **options)
+    assert (again.calls, engine.calls) == (0, paid + done.calls)
+
+
+class Numbered(Engine):
+    """Replies by how often it was asked."""
+
+    def complete(self, request):
+        return replace(
+            super().complete(request), message=Message.assistant([TextPart(f"[[ ## team ## ]]\n{self.calls}")])
+        )
+
+
+class Best(dspy.Module):
+    """Takes the second of three replies to the same words."""
+
+    def __init__(self):
+        super().__init__()
+        reward = lambda inputs, said: float(said.team == "2")  # noqa: E731
+        self.best = dspy.BestOfN(dspy.Predict("ticket -> team: str"), N=3, reward_fn=reward, threshold=1.0)
+
+    def forward(self, ticket):
+        return self.best(ticket=ticket)
+
+
+def test_replies_to_the_same_words_are_recorded_one_by_one_and_for_another_process(tmp_path):
+    examples = {"a": dspy.Example(ticket="a").with_inputs("ticket")}
+    for wanted in (2, 0):
+        engine, program = Numbered(), Best()
+        program.set_lm(dspy.LM("scripted/model", engine=engine, cache=False, temperature=1.0))
+        (answer,) = ModuleRuns(program, examples, Record(tmp_path / "record.sqlite")).answer_all(["a"])
+        assert (answer.prediction.team, engine.calls) == ("2", wanted)
 
 
 def test_a_study_that_was_cut_short_goes_on(desk):

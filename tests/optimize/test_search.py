@@ -12,7 +12,6 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from optimize.compiler import study as study_room
-from optimize.compiler.candidates.labels import fit_threshold, fit_weights
 from optimize.compiler.choice import Candidate, find_best, find_frontier, fit_doubt, price_points
 from optimize.compiler.compile import lead_study
 from optimize.compiler.runs.runner import Arm
@@ -314,37 +313,6 @@ def test_the_economy_point_asks_no_more_calls_and_what_is_loaded_is_the_balanced
     balanced, economy = (calls_of(load("shop@v2", artifacts=root, point=p), compiled) for p in ("balanced", "economy"))
     assert sum(economy) <= sum(balanced)
     assert calls_of(load("shop@v2", artifacts=root), compiled) == balanced
-
-
-truths = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40)
-
-
-@given(truths)
-def test_no_cut_gets_more_labels_right_than_the_chosen_one(pairs):
-    probabilities, labels = map(np.array, zip(*pairs, strict=True))
-    cut = fit_threshold(probabilities, labels)
-    assert 0.02 <= cut <= 0.98
-    if labels.any() and not labels.all():
-        best = max(np.mean((probabilities >= c) == labels) for c in np.linspace(0.02, 0.98, 97))
-        assert np.mean((probabilities >= cut) == labels) >= best - 1e-9
-
-
-tables = st.lists(
-    st.tuples(st.lists(st.floats(0.01, 1), min_size=3, max_size=3), st.sampled_from("abc")), min_size=1, max_size=30
-)
-
-
-@given(tables)
-def test_fitted_weights_are_never_worse_than_none(pairs):
-    found = [dict(zip("abc", numbers, strict=True)) for numbers, _ in pairs]
-    labels = [label for _, label in pairs]
-    weights = {"a": 1.0, **fit_weights(found, labels)}
-
-    def right(w):
-        return sum(max(t, key=lambda o: t[o] * w[o]) == label for t, label in zip(found, labels, strict=True))
-
-    assert right(weights) >= right({"a": 1.0, "b": 1.0, "c": 1.0})
-    assert all(0.25 <= w <= 4.0001 for w in weights.values())
 
 
 def test_answers_are_said_to_be_uncertain_under_the_confidence_where_most_were_wrong():

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from optimize.compiler.runs.replay import Replay
+from optimize.compiler.runs.workers import Workers
 from optimize.compiler.study import Caps, Spending
-from optimize.compiler.workers import Workers
 from program.errors import BudgetStop
 from tests.conftest import write_shop
 from tests.optimize.conftest import compile_, manifest_of, paid

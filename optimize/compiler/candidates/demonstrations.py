@@ -18,15 +18,13 @@ from optimize.evaluation.grades import Correctness, judge_answer, supports_claim
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.facts import states
 from program.answer import Answer
-from program.loop.decisions import Decision, all_clients_of, clients_of, is_decision, to_prompt_inputs
+from program.loop.decisions import all_clients_of, clients_of, is_decision, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
-from program.loop.grounding import state_claims
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import is_local
-from program.models.embedded.writer import fill_outputs
-from program.models.requests import to_jsonable
-from program.models.text import split_claims, split_pieces, split_sentences
+from program.models.requests import Decision, to_jsonable
+from program.models.text import split_pieces, split_sentences
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
 
@@ -172,20 +170,19 @@ class Demonstrator:
         return made
 
     def _draft_answer(self, question: str, queries: list[str], passages: list[Passage]) -> tuple[Statement, ...]:
-        signature = self._program.predictor(DRAFT).signature
-        inputs = to_prompt_inputs(self._writer_inputs(question, queries, passages))
-        reply = fill_outputs(signature, inputs, self._program.runtime.models.reader)
-        return state_claims(split_claims(reply["answer"]), passages)
-
-    def _writer_inputs(self, question: str, queries: list[str], passages: list[Passage]) -> Fields:
-        """Return the inputs of a first draft."""
-        return {
-            "question": question,
-            "sub_queries": tuple(queries) if queries != [question] else (),
-            "passages": passages,
-            "sentences": self._program.tuning().sentences * max(1, len(queries)),
-            "strict": False,
-        }
+        """Return for each query the pieces that the reader takes for its answer, the best one at least."""
+        drafted: dict[str, Statement] = {}
+        for query in dict.fromkeys([*queries, question]):
+            read = self._program.runtime.models.reader.read(query, [(p.title, p.text) for p in passages])
+            scored = [
+                (reading.best_within(piece.start, piece.end)[0] + reading.answers, piece.text, passage.title)
+                for reading, passage in zip(read, passages, strict=True)
+                for piece in split_pieces(passage.text)
+            ]
+            for n, (score, text, title) in enumerate(sorted(scored, reverse=True)[: self._program.tuning().sentences]):
+                if n == 0 or score > 0:
+                    drafted[text] = Statement(title=title, text=text)
+        return tuple(drafted.values())
 
     def _label_answer(self, question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
         """Return the labelled answer, each sentence citing the evidence that bears it out; none when one is not."""
@@ -198,7 +195,13 @@ class Demonstrator:
         cited = [_cite_evidence(said, numbered) for said in split_sentences(question.answer)]
         if "" in cited:
             return []
-        inputs = self._writer_inputs(question.question, list(question.sub_queries) or [question.question], passages)
+        inputs = {
+            "question": question.question,
+            "sub_queries": tuple(question.sub_queries),
+            "passages": passages,
+            "sentences": self._program.tuning().sentences * max(1, len(question.sub_queries)),
+            "strict": False,
+        }
         return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
 
 

@@ -1,4 +1,4 @@
-"""A program's decisions beside their labels: thresholds and weights fitted to them, and their calibration.
+"""A program's decisions beside their labels, for screening and for their calibration.
 
 Every case is decided by a program that was not shown its topic.
 """
@@ -10,21 +10,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from optimize.compiler.candidates.demonstrations import Demonstration, learns_demos, thin_out
 from optimize.compiler.runs.replay import ReplayArm
-from optimize.compiler.scoring import ROUTE
 from optimize.compiler.study import Caps, Spending
 from program.errors import BudgetStop
-from program.loop.decisions import Decision, is_decision, is_undecided
+from program.loop.decisions import is_decision, is_undecided
 from program.loop.evidence import preview_pool
-from program.loop.policy import HEAVIEST, LEAST, LIGHTEST, MOST, Setting, apply_setting
+from program.loop.policy import Setting, apply_setting
 from program.loop.state import Ask, Find
+from program.models.requests import Decision
 from program.signatures import BASE_PREFIX
 
+ROUTE = "classifier.route"
 PAID = 24  # labelled examples put to a language model at most
-GRID, PASSES = 17, 3  # weights tried for an option, and passes over all options
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +39,6 @@ class Calibration:
         if not is_undecided(decision):
             self.chances.append(decision.probability)
             self.truths.append(bool(label))
-
-
-@dataclass(frozen=True, slots=True)
-class Routing:
-    """The router's decisions on labelled questions."""
-
-    cuts: dict[str, Calibration] = field(default_factory=dict)  # of each yes-or-no output
-    tables: list[dict[str, float]] = field(default_factory=list)  # probabilities of the routes, one table a question
-    routes: list[str] = field(default_factory=list)  # labelled routes
-
-    def fit(self, names: Mapping[str, float]) -> Setting:
-        """Return thresholds and weights, each fitted alone to its labels."""
-        found = {one.parameter: fit_threshold(one.chances, one.truths) for one in self.cuts.values() if one.chances}
-        found |= {f"{ROUTE}:route={label}": w for label, w in fit_weights(self.tables, self.routes).items()}
-        return {name: value for name, value in found.items() if name in names}
-
-    def calibrate(self) -> list[Calibration]:
-        """Return the choice of a route, and every yes-or-no output."""
-        likeliest = [max(table, key=table.__getitem__) for table in self.tables]
-        chances = [table[route] for table, route in zip(self.tables, likeliest, strict=True)]
-        truths = [route == label for route, label in zip(likeliest, self.routes, strict=True)]
-        return [Calibration(f"{ROUTE}:route", False, chances, truths), *(self.cuts[one] for one in sorted(self.cuts))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +84,9 @@ def label_cases(arms: Sequence[ReplayArm], demonstrations: Sequence[Demonstratio
     return LabelledCases(name, [(topics[one.topic], one) for one in own])
 
 
-def observe_routing(arms: Sequence[ReplayArm], setting: Setting) -> Routing:
-    """Return the router's decisions on the labelled questions of the arms."""
-    found = Routing()
+def calibrate_routing(arms: Sequence[ReplayArm], setting: Setting) -> list[Calibration]:
+    """Return the choice of a route, and every yes-or-no output of the router."""
+    route, cuts = Calibration(f"{ROUTE}:route", False), dict[str, Calibration]()
     for arm in arms:
         apply_setting(arm.replay.program, setting)
         sources = arm.replay.program.sources
@@ -126,11 +102,13 @@ def observe_routing(arms: Sequence[ReplayArm], setting: Setting) -> Routing:
             if question.sources:
                 labels |= {BASE_PREFIX + name: name in question.sources for name in sources}
             for output, label in labels.items():
-                found.cuts.setdefault(output, Calibration(f"{ROUTE}:{output}", True)).note(reply[output], label)
+                cuts.setdefault(output, Calibration(f"{ROUTE}:{output}", True)).note(reply[output], label)
             if question.route is not None:
-                found.tables.append(dict(reply["route"].probabilities))
-                found.routes.append(question.route)
-    return found
+                shares = reply["route"].probabilities
+                likeliest = max(shares, key=shares.__getitem__)
+                route.chances.append(shares[likeliest])
+                route.truths.append(likeliest == question.route)
+    return [route, *(cuts[output] for output in sorted(cuts))]
 
 
 def calibrate_decisions(
@@ -141,40 +119,10 @@ def calibrate_decisions(
     found: list[Calibration] = []
     try:
         with suppress(BudgetStop):
-            found += observe_routing(arms, setting).calibrate()
+            found += calibrate_routing(arms, setting)
         for name in sorted({one.predictor for one in demonstrations} - {ROUTE}):
             with suppress(BudgetStop):
                 found += label_cases(arms, demonstrations, name).calibrate(setting)
     finally:
         spending.caps, spending.tripped = before
     return [one for one in found if one.chances]
-
-
-def fit_threshold(probabilities: Sequence[float], labels: Sequence[bool]) -> float:
-    """Return the cut in [0.02, 0.98] with the most labels right."""
-    p, y = np.asarray(probabilities, float), np.asarray(labels, bool)
-    if not len(p) or y.all() or not y.any():
-        return 0.5
-    edges = np.unique(np.clip(p, LEAST, MOST))
-    cuts = np.unique(np.concatenate([[LEAST, 0.5, MOST], (edges[1:] + edges[:-1]) / 2]))
-    right = ((p >= cuts[:, None]) == y).mean(axis=1)
-    best = cuts[right >= right.max() - 1e-12]
-    return float(best[np.argmin(np.abs(best - 0.5))])
-
-
-def fit_weights(tables: Sequence[Mapping[str, float]], labels: Sequence[str]) -> dict[str, float]:
-    """Return the options' weights in [1/4, 4] with most labels right, near 1."""
-    if not tables:
-        return {}
-    options = list(tables[0])
-    p = np.array([[table[option] for option in options] for table in tables])
-    y = np.array([options.index(label) for label in labels])
-    grid = sorted(np.geomspace(LIGHTEST, HEAVIEST, GRID), key=lambda w: abs(float(np.log(w))))
-    weights = np.ones(len(options))
-    for _ in range(PASSES):
-        for at in range(1, len(options)):
-            tried = np.tile(weights, (GRID, 1))
-            tried[:, at] = grid
-            right = ((p * tried[:, None]).argmax(axis=2) == y).mean(axis=1)
-            weights = tried[np.argmax(right)]  # the first of equals: nearest to 1
-    return {option: float(weight) for option, weight in zip(options[1:], weights[1:], strict=True)}

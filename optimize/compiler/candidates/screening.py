@@ -39,13 +39,14 @@ from optimize.compiler.runs.replay import ReplayArm
 from optimize.compiler.runs.runner import AnyArm
 from optimize.compiler.scoring import Floats, survives
 from program.errors import BudgetStop
-from program.loop.decisions import Decision, is_decision, is_undecided
+from program.loop.decisions import is_decision, is_undecided
 from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
 from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
 from program.loop.state import Ask
 from program.models.deciders import EXAMPLES_SHOWN, is_short
 from program.models.language.layout import LAYOUT, PromptLayout
+from program.models.requests import Decision
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
 WORTH_ADDING = 1.25  # times as many demonstrations as are labelled from which the program's own are a set beside

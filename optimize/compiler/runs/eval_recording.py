@@ -1,4 +1,4 @@
-"""An evaluation from recorded replies: the figures of a language model without the model."""
+"""An evaluation from a record opened on a file: the figures of a language model without the model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from optimize.compiler.record import Entry, Record, open_record
 from optimize.compiler.runs.replay import Replay
 from optimize.compiler.study import Caps, Spending
-from optimize.evaluation.evaluate import Asking, Evaluation, Grader, evaluate_side_by_side
+from optimize.evaluation.evaluate import TOGETHER, Evaluation, Grader, evaluate_side_by_side
 from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.split import order_stratified
 from program.answer import Answer
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import Advance
@@ -34,59 +35,55 @@ class NoCalls(Spending):
         super().before_call(usd, here)
 
 
-def evaluate_recording(
+def evaluate_by_record(
     programs: Sequence[AgenticRAG],
     questions: Sequence[LabelledQuestion],
     project: Project,
-    file: Path,
-    most: int | None,
+    record: Path | None,
+    replay: Path | None,
+    max_calls: int | None,
     progress: Advance,
 ) -> list[Evaluation]:
-    """Return one evaluation each, and write every reply of a language model to `file`.
+    """Return one evaluation each, of the questions for which replies suffice.
 
-    What the project's record holds is not asked for again. With `most` calls made, the questions left are left out.
+    They are those of the file `replay`, and no language model is asked; or those of the project's record and of
+    `max_calls` more, and every one that was used is written to the file `record`. Raises `DataError` when there is no
+    such question, or the file cannot be read.
     """
-    with closing(open_record(project)) as record:
-        spending = Spending(Caps(most))
-        asking = [Replay(program, record, spending).answer_all for program in programs]
-        found = _evaluate(programs, asking, questions, project, progress)
-        write_replies(file, record.heard)
+    with closing(Record(replies=read_replies(replay)) if replay else open_record(project)) as replies:
+        spending = NoCalls() if replay else Spending(Caps(max_calls))
+        found = _evaluate(programs, questions, project, replies, spending, progress)
+        if record is not None:
+            write_replies(record, replies.heard)
     return found
-
-
-def evaluate_replayed(
-    programs: Sequence[AgenticRAG], asked: Sequence[LabelledQuestion], project: Project, file: Path, progress: Advance
-) -> list[Evaluation]:
-    """Return one evaluation each, of the questions whose replies are all in `file`; no language model is asked.
-
-    Raises `DataError` when there is no such question, or the file cannot be read.
-    """
-    record = Record(replies=read_replies(file))
-    replays = [Replay(program, record, NoCalls()) for program in programs]
-    answers: dict[str, list[Answer]] = {}
-    for n, question in enumerate(asked, 1):
-        with suppress(BudgetStop):  # plain RAG, the last, finds soonest what was not recorded
-            found = [replay.answer_all([question.question])[0] for replay in reversed(replays)]
-            answers[question.question] = found[::-1]
-        progress(n, len(asked))
-    held = [question for question in asked if question.question in answers]
-    if not held:
-        what = f"{file} holds the replies of another program, or to other questions."
-        raise DataError(what, "Record them anew: ragc eval REF --record FILE")
-    recall = [lambda texts, n=n: [answers[text][n] for text in texts] for n in range(len(programs))]
-    return _evaluate(programs, recall, held, project)
 
 
 def _evaluate(
     programs: Sequence[AgenticRAG],
-    asking: Sequence[Asking],
     questions: Sequence[LabelledQuestion],
     project: Project,
-    progress: Advance = lambda done, of: None,
+    record: Record,
+    spending: Spending,
+    progress: Advance,
 ) -> list[Evaluation]:
-    weights = project.settings.utility
-    arms = [(Grader(program, weights), ask) for program, ask in zip(programs, asking, strict=True)]
-    return evaluate_side_by_side(arms, questions, progress)
+    replays = [Replay(program, record, spending) for program in programs]
+    answers: dict[str, list[Answer]] = {}
+    order = order_stratified(questions)  # of all topics, wherever a cap cuts it
+    for first in range(0, len(order), TOGETHER):
+        texts = [questions[n].question for n in order[first : first + TOGETHER]]
+        for part in (texts, *([text] for text in texts)):  # together; one by one where a call is refused
+            with suppress(BudgetStop):
+                if part[0] not in answers:  # plain RAG, the last, finds soonest what was not recorded
+                    found = [replay.answer_all(part) for replay in reversed(replays)]
+                    answers |= {text: list(row[::-1]) for text, *row in zip(part, *found, strict=True)}
+        progress(first + len(texts), len(questions))
+    held = [question for question in questions if question.question in answers]
+    if not held:
+        what = "The record holds the replies of another program, or to other questions, and no call was allowed."
+        raise DataError(what, "Record them anew: ragc eval REF --record FILE")
+    recall = [lambda texts, n=n: [answers[text][n] for text in texts] for n in range(len(programs))]
+    graders = [Grader(program, project.settings.utility) for program in programs]
+    return evaluate_side_by_side(list(zip(graders, recall, strict=True)), held)
 
 
 def read_replies(file: Path) -> dict[bytes, Entry]:

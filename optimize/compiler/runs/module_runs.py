@@ -1,8 +1,9 @@
 """A DSPy program run on examples from a record of its calls, so that another threshold is arithmetic.
 
-Each call is known by its content: a decision is recorded as its probabilities, a text as itself. Of each example the
-decisions on the way are kept, so that a setting under which all of them fall as before needs no run. A program that
-does not do the same twice under the same replies is run anew for every setting.
+1. A language model is asked once for each content, a decision client once for each input of a predictor as it is.
+2. Of each example the decisions on the way are kept as a tree: a setting under which all of them fall as before needs
+   no run.
+3. A program that does not do the same twice under the same replies is run anew for every setting.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import dspy
-import numpy as np
 import orjson
 from dspy.adapters.decision import record_evidence
 from dspy.utils.callback import BaseCallback
 
+from optimize.compiler.record import Record
+from optimize.compiler.runs.recorded_lm import RecordedLM, paid
 from optimize.compiler.runs.runner import Decided
 from optimize.compiler.study import Spending
 from program.answer import Usage
@@ -28,12 +30,11 @@ from program.loop.decisions import is_direct, is_embedded
 from program.loop.policy import Knob
 from program.models.language.provider import listed_price
 from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
-from program.models.requests import DecisionClient, RequestCache, to_jsonable
+from program.models.requests import DecisionClient, RequestCache, decode_output, order_levels, to_jsonable
 
 PARALLEL_RUNS = 8  # examples under way at once where a language model is asked
 CHECKED = 3  # examples that are run twice to see whether a program can be replayed
 LONGEST_TRACE = 10_000  # calls of a run that are kept
-_paid: ContextVar[list[float] | None] = ContextVar("ragc_paid", default=None)  # US dollars of each call of a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Answered:
 
     prediction: Any
     usage: Usage
-    path: Sequence[tuple[str, str, Any]] = ()  # predictor, output and evidence of each decision
+    path: Sequence[Decided] = ()
     trace: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = ()  # predictor, inputs, outputs
     error: str = ""
 
@@ -51,38 +52,41 @@ class Answered:
 class _Branch:
     """A decision that was met, and what followed by the value it was decoded to."""
 
-    at: tuple[str, str, Any]
+    at: Decided
     after: dict[Any, _Branch | Answered] = field(default_factory=dict)
 
 
 class ModuleRuns:
-    """Answers examples as `program` would, from its record where it can; use within `meter_calls`.
+    """Answers examples as `program` would, from a record where it can; use within a `CallMeter`.
 
     Reads thresholds, knobs and demonstrations anew for each batch. `replays` is False once the program was seen to do
     something else under the same replies.
     """
 
-    def __init__(self, program: dspy.Module, by_inputs: Mapping[str, dspy.Example]) -> None:
+    def __init__(
+        self, program: dspy.Module, by_inputs: Mapping[str, dspy.Example], record: Record | None = None
+    ) -> None:
         self.program = program
         self.replays = True
         self._examples = by_inputs
+        self._record = record or Record()
         self._predictors = dict(program.named_predictors())
         self._requests = RequestCache()
-        self._kept: dict[Any, _Branch | Answered] = {}
-        self._told: dict[Any, Any] = {}
-        self._shares: dict[int, tuple[Any, tuple[str, ...], Any]] = {}  # of each choice that was met
-        self._weights: dict[tuple[str, str, tuple[str, ...]], Any] = {}  # of its options, as they are now
+        self._runs: dict[Any, _Branch | Answered] = {}
+        self._decided: dict[Any, Any] = {}  # answers of decision clients
         self._held: list[Any] = []  # signatures and demonstrations, so that no others take their ids
         self._unchecked = CHECKED
         for name, predictor in self._predictors.items():
             predictor.forward = partial(self._forward, name, predictor)
 
-    def __call__(self, text: str) -> Answered:
-        """Return the answer to one example, named by its inputs."""
-        return self.answer_all([text])[0]
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleRuns:
+        return self  # what a module such as `BestOfN` copies of its parts is recorded with them
 
     def answer_all(self, texts: Sequence[str]) -> list[Answered]:
-        """Return the answers to examples, in order. Raises `BudgetStop` at a cap."""
+        """Return the answers to examples, each named by its inputs, in order.
+
+        Raises `BudgetStop` at a cap.
+        """
         state = self._read_state()
         known = {text: self._look_up(state, text) for text in texts}
         lacking = [text for text, found in known.items() if found is None]
@@ -98,17 +102,10 @@ class ModuleRuns:
 
     def decide_all(self, texts: Sequence[str]) -> list[list[Decided]]:
         """Return the decisions on the way to each answer."""
-        return [
-            [
-                Decided(name, output, found.get("noul", found.get("probabilities")))
-                for name, output, found in answer.path
-            ]
-            for answer in self.answer_all(texts)
-        ]
+        return [list(answer.path) for answer in self.answer_all(texts)]
 
     def _read_state(self) -> Any:
         """Return what, decisions aside, the program has: knobs, instructions, demonstrations."""
-        self._weights.clear()
         knobs = tuple(one.value for _, one in self.program.named_parameters() if isinstance(one, Knob))
         parts = [part for one in self._predictors.values() for part in (one.signature, one.demos)]
         self._held += parts
@@ -116,14 +113,14 @@ class ModuleRuns:
         return knobs, tuple(map(id, parts)), decided
 
     def _look_up(self, state: Any, text: str) -> Answered | None:
-        found = self._kept.get((state, text))
+        found = self._runs.get((state, text))
         while isinstance(found, _Branch):
             found = found.after.get(self._decode(found.at))
         return found
 
     def _keep(self, state: Any, text: str, answer: Answered) -> None:
         path = answer.path if self.replays else ()
-        at, key = self._kept, (state, text)
+        at, key = self._runs, (state, text)
         for step in path:
             branch = at.setdefault(key, _Branch(step))
             if not isinstance(branch, _Branch) or branch.at[:2] != step[:2]:  # another way by the same decisions
@@ -132,25 +129,10 @@ class ModuleRuns:
             at, key = branch.after, self._decode(step)
         at[key] = answer
 
-    def _decode(self, step: tuple[str, str, Any]) -> Any:
-        """Return the value of a decision under the predictor's thresholds now, as DSPy decodes it."""
-        name, output, found = step
-        config = self._predictors[name].fields.get(output, {})
-        if "noul" in found:
-            return found["noul"] >= config.get("threshold", 0.5)
-        p = found["probabilities"]
-        if isinstance(next(iter(p)), int):
-            mean = sum(level * share for level, share in p.items()) / sum(p.values())
-            cuts = config.get("cuts") or [n + 0.5 for n in range(len(p) - 1)]
-            return sum(mean >= cut for cut in cuts)
-        if id(found) not in self._shares:
-            self._shares[id(found)] = found, tuple(p), np.array(list(p.values()))
-        _, labels, shares = self._shares[id(found)]
-        if (key := (name, output, labels)) not in self._weights:
-            self._weights[key] = np.array([config.get("weights", {}).get(label, 1.0) for label in labels])
-        scores = shares * self._weights[key]
-        tied = np.flatnonzero(scores == scores.max())
-        return labels[tied[int(np.argmax(shares[tied]))]]
+    def _decode(self, step: Decided) -> Any:
+        """Return what a decision comes to under the predictor's thresholds now."""
+        found = decode_output(step.chances, self._predictors[step.predictor].fields.get(step.output, {}))
+        return found.value if found.level is None else found.level
 
     def _run_all(self, texts: Sequence[str]) -> list[Answered]:
         clients = [one.lm or dspy.settings.lm for one in self._predictors.values()]
@@ -170,50 +152,59 @@ class ModuleRuns:
                 self._ask(name, predictor, predictor.lm or dspy.settings.lm, given)
 
     def _run(self, text: str) -> Answered:
-        with dspy.context(adapter=_Recorder(self._told)):
-            return run_example(self.program, self._examples[text])
+        return run_example(self.program, self._examples[text])
 
     def _forward(self, name: str, predictor: dspy.Predict, **inputs: Any) -> Any:
-        """Answer as the predictor does; what a decision client is asked is recorded."""
+        """Answer as the predictor does; what its model is asked is recorded."""
         client = inputs.get("lm") or predictor.lm or dspy.settings.lm
-        if not is_direct(client):
-            return type(predictor).forward(predictor, **inputs)
-        asked = {n: value for n, value in inputs.items() if n in predictor.signature.input_fields}
-        (answers,) = self._ask(name, predictor, client, [asked])
-        return type(predictor).forward(predictor, **{**inputs, "lm": _Told(client, answers), "demos": []})
+        if is_direct(client):
+            asked = {n: value for n, value in inputs.items() if n in predictor.signature.input_fields}
+            (answers,) = self._ask(name, predictor, client, [asked])
+            inputs |= {"lm": _Recalled(client, answers), "demos": []}
+        elif isinstance(client, dspy.BaseLM):
+            inputs["lm"] = RecordedLM(client, self._record)
+        return type(predictor).forward(predictor, **inputs)
 
     def _ask(self, name: str, predictor: dspy.Predict, client: Any, inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
         sent = [{n: to_jsonable(value) for n, value in one.items()} for one in inputs]
         known = (name, id(predictor.demos), id(predictor.signature))
         keys = [(*known, orjson.dumps(one, option=orjson.OPT_SORT_KEYS, default=str)) for one in sent]
-        if new := {key: one for key, one in zip(keys, inputs, strict=True) if key not in self._told}:
+        if new := {key: one for key, one in zip(keys, inputs, strict=True) if key not in self._decided}:
             self._held += [predictor.demos, predictor.signature]
             answers = self._requests.answer(name, predictor, client, list(new.values()))
-            self._told.update(zip(new, answers, strict=True))
-        return [self._told[key] for key in keys]
+            self._decided.update(zip(new, answers, strict=True))
+        return [self._decided[key] for key in keys]
 
 
 def run_example(program: dspy.Module, example: dspy.Example) -> Answered:
     """Return what a program says of an example; an exception of its is noted."""
     names = {id(predictor): name for name, predictor in program.named_predictors()}
-    paid: list[float] = []
+    costs: list[float] = []
     trace: list[Any] = []
-    token, began, prediction, error = _paid.set(paid), time.perf_counter(), None, ""
+    token, began, prediction, error = paid.set(costs), time.perf_counter(), None, ""
     try:
         with record_evidence() as log, dspy.context(trace=trace, max_trace_size=LONGEST_TRACE):
             prediction = program(**example.inputs())
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
     finally:
-        _paid.reset(token)
-    usage = Usage(calls=len(paid), usd=sum(paid), decisions=len(log), seconds=time.perf_counter() - began)
-    path = [(names[id(caller)], output, found) for caller, output, found in log if id(caller) in names]
-    told = [(names[id(one)], asked, dict(said)) for one, asked, said in trace if id(one) in names]
-    return Answered(prediction, usage, path, told, error)
+        paid.reset(token)
+    usage = Usage(calls=len(costs), usd=sum(costs), decisions=len(log), seconds=time.perf_counter() - began)
+    path = [Decided(names[id(one)], output, _read_chances(found)) for one, output, found in log if id(one) in names]
+    outputs = [(names[id(one)], given, dict(made)) for one, given, made in trace if id(one) in names]
+    return Answered(prediction, usage, path, outputs, error)
 
 
-class _Told(DecisionClient):
-    """A decision client that says what was recorded."""
+def _read_chances(found: Mapping[str, Any]) -> Any:
+    """Return evidence as DSPy has it in the form that thresholds are applied to."""
+    if "noul" in found:
+        return found["noul"]
+    p = found["probabilities"]
+    return order_levels(p) if isinstance(next(iter(p)), int) else p
+
+
+class _Recalled(DecisionClient):
+    """A decision client that gives the answers recorded."""
 
     def __init__(self, client: Any, answers: Mapping[str, Any]) -> None:
         super().__init__(client.model)
@@ -221,30 +212,6 @@ class _Told(DecisionClient):
 
     def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Any:
         return self._answers
-
-
-class _Recorder:
-    """An adapter that asks a language model once for each content."""
-
-    def __init__(self, told: dict[Any, Any]) -> None:
-        self._inner = dspy.settings.adapter or dspy.ChatAdapter()
-        self._told = told
-
-    def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> Any:
-        asked = [lm.model, lm.kwargs, lm_kwargs, signature.dump_state(), signature.model_json_schema(), demos, inputs]
-        key = repr(asked)
-        paid = _paid.get()
-        paid = [] if paid is None else paid
-        if key not in self._told:
-            before = len(paid)
-            completions = self._inner(lm, lm_kwargs=lm_kwargs, signature=signature, demos=demos, inputs=inputs)
-            self._told[key] = completions, paid[before:]
-        else:
-            paid += self._told[key][1]
-        return self._told[key][0]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 class CallMeter(BaseCallback):
@@ -272,5 +239,5 @@ class CallMeter(BaseCallback):
             model, sent, most = known
             usd = min(most, listed_price(model, sent, estimate_prompt_tokens([outputs], 0)) or 0.0)
             self._spending.after_call(most, usd)
-            if (paid := _paid.get()) is not None:
-                paid.append(usd)
+            if (costs := paid.get()) is not None:
+                costs.append(usd)

@@ -23,7 +23,7 @@ from optimize.compiler.study import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import BudgetStop, RagcError
-from program.loop.decisions import ask_client, clients_of, decode, is_decision, is_direct, is_embedded, to_prompt_inputs
+from program.loop.decisions import ask_client, clients_of, is_decision, is_direct, is_embedded, to_prompt_inputs
 from program.loop.evidence import Pool
 from program.loop.metering import count_second_drafts
 from program.loop.rag import AgenticRAG
@@ -39,6 +39,7 @@ from program.models.language.spending import (
     track_spending,
 )
 from program.models.language.transport import CallFailed
+from program.models.requests import decode
 
 ATTEMPTS = 4
 PARALLEL_CALLS = 8  # calls under way at once to a model that is not of this process
@@ -127,6 +128,7 @@ class Replay:
                 for ask, reply in asked
                 if ask.predictor in self._deciders
                 for output, one in reply.items()
+                if not one.undecided
             ]
             for _, asked in self.trace_all(questions)
         ]

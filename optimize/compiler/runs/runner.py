@@ -10,13 +10,16 @@ import dspy
 
 from optimize.labelled.dataset import Question
 
+Chances = float | Mapping[Any, float] | Sequence[float]
+"""The probability of yes; else those of the options, or of a Score's levels from the lowest on."""
+
 
 class Decided(NamedTuple):
     """A decision that a run came by: of which output, and with what probabilities."""
 
     predictor: str
     output: str
-    chances: float | Mapping[Any, float]  # of yes; else of each option, or of each level of a Score
+    chances: Chances
 
 
 class Runner(Protocol):

@@ -8,16 +8,16 @@ import math
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import dspy
 import orjson
 from dspy.adapters.types.decision import Choice, Noul, decision_type
+from pydantic import ConfigDict, Field
 
 from optimize.labelled.dataset import Question, Split
-from optimize.labelled.split import LEARNT_FROM, divide_groups, question_digest
+from optimize.labelled.split import divide_groups
 from program.errors import DataError, SettingsError
 from program.serve.factory import Factory
 
@@ -27,32 +27,27 @@ LEAST = 12  # examples under which no split leaves anything to learn from, to ch
 LONGEST_TAG = 60  # characters of a label by whose value examples are divided alike
 
 
-@dataclass(frozen=True, slots=True)
-class Examples:
-    """Labelled examples: as a registry and statistics know them, and as DSPy does."""
+class ExampleQuestion(Question):
+    """An example as a registry and statistics know it: its inputs as JSON are the question."""
 
-    questions: Sequence[Question]  # of each its id and topic; `question` has the inputs as JSON
-    known: Mapping[str, dspy.Example]  # by id
-    by_inputs: Mapping[str, dspy.Example]  # by `question`
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    def split(self, before: Mapping[str, str] | None = None) -> dict[str, list[Question]]:
-        """Return train, dev and test. Raises `DataError` when train or test has nothing."""
-        topics: dict[str, list[Question]] = {}
-        for question in self.questions:
-            topics.setdefault(question.cluster, []).append(question)
-        parts = divide_groups(self.questions, list(topics.values()), before=before)
-        if len(self.questions) < LEAST or not parts["train"] or not parts["test"]:
-            what = f"{len(self.questions)} examples are too few to learn from and to test on."
-            raise DataError(what, f"Label {LEAST} at least, or give each a split: {', '.join(get_args(Split))}.")
-        return parts
+    example: Any = Field(exclude=True, repr=False)  # as DSPy knows it
 
-    def of(self, questions: Sequence[Question]) -> list[dspy.Example]:
-        """Return the examples of some questions."""
-        return [self.known[question.id] for question in questions]
 
-    def unlearnt(self, before: Mapping[str, str]) -> list[Question]:
-        """Return what no version of those splits learnt from."""
-        return [q for q in self.questions if before.get(question_digest(q.question)) not in LEARNT_FROM]
+def split_examples(examples: Sequence[ExampleQuestion], before: Mapping[str, str]) -> dict[str, list[ExampleQuestion]]:
+    """Return train, dev and test, divided by topic.
+
+    Raises `DataError` when train or test has nothing.
+    """
+    topics: dict[str, list[ExampleQuestion]] = {}
+    for one in examples:
+        topics.setdefault(one.cluster, []).append(one)
+    parts = divide_groups(examples, list(topics.values()), before=before)
+    if len(examples) < LEAST or not parts["train"] or not parts["test"]:
+        what = f"{len(examples)} examples are too few to learn from and to test on."
+        raise DataError(what, f"Label {LEAST} at least, or give each a split: {', '.join(get_args(Split))}.")
+    return parts
 
 
 def is_named(text: str) -> bool:
@@ -129,7 +124,7 @@ def list_outputs(program: dspy.Module) -> dict[str, list[Any]]:
     return found
 
 
-def read_examples(path: Path, program: dspy.Module) -> Examples:
+def read_examples(path: Path, program: dspy.Module) -> list[ExampleQuestion]:
     """Return the examples of a JSON Lines file, objects of inputs and labels.
 
     `id`, `split` and, unless a predictor makes it, `topic` (which groups examples that succeed and fail together) mean
@@ -142,21 +137,24 @@ def read_examples(path: Path, program: dspy.Module) -> Examples:
     needed, optional = list_inputs(program)
     outputs = list_outputs(program)
     rows = [_read_line(f"{path} line {n}", line, needed, outputs) for n, line in lines]
-    questions, known, by_inputs = [], {}, {}
+    found: dict[str, ExampleQuestion] = {}
     for n, row in enumerate(rows):
         id_, split = str(row.get("id") or f"e{n + 1:06}"), row.get("split")
-        if id_ in known or split not in (None, *get_args(Split)):
-            amiss = f"the id {id_} is there twice" if id_ in known else f"{split!r} is no split"
+        if id_ in found or split not in (None, *get_args(Split)):
+            amiss = f"the id {id_} is there twice" if id_ in found else f"{split!r} is no split"
             what = f"{path} line {lines[n][0]}: {amiss}."
             raise DataError(what, f"Give each its own id, and of splits only {', '.join(get_args(Split))}.")
         labels = {name: value for name, value in row.items() if name in outputs}
-        tags = (f"{k}={v}" for k, v in labels.items() if len(str(v)) <= LONGEST_TAG)
-        topic = "" if "topic" in outputs else str(row.get("topic") or "")
         inputs = [*needed, *(name for name in optional if row.get(name) is not None)]
-        text = orjson.dumps({name: row[name] for name in inputs}, option=orjson.OPT_SORT_KEYS).decode()
-        questions.append(Question(id=id_, question=text, topic=topic, tags=tuple(tags), split=split))
-        known[id_] = by_inputs[text] = dspy.Example(**row).with_inputs(*inputs)
-    return Examples(questions, known, by_inputs)
+        found[id_] = ExampleQuestion(
+            id=id_,
+            question=orjson.dumps({name: row[name] for name in inputs}, option=orjson.OPT_SORT_KEYS).decode(),
+            topic="" if "topic" in outputs else str(row.get("topic") or ""),
+            tags=tuple(f"{name}={value}" for name, value in labels.items() if len(str(value)) <= LONGEST_TAG),
+            split=split,
+            example=dspy.Example(**row).with_inputs(*inputs),
+        )
+    return list(found.values())
 
 
 def _read_line(

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,21 +24,24 @@ from dspy.adapters.types.decision import Choice, Noul, Score
 from optimize.abtest.offline import score_side_by_side
 from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
 from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.candidates.labels import Calibration
 from optimize.compiler.candidates.screening import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
-from optimize.compiler.choice import OperatingPoints
-from optimize.compiler.record import compiler_digest
+from optimize.compiler.record import Record
 from optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
+from optimize.compiler.runs.recorded_lm import RecordedLM
 from optimize.compiler.runs.runner import AnyArm
-from optimize.compiler.scoring import Scoring, Sweeps
 from optimize.compiler.search import Session
 from optimize.compiler.study import Share, Spending
-from optimize.compiler.tasks.examples import Examples, Metric, check_metric, read_examples, score_prediction
-from optimize.compiler.tasks.task import Contents, SearchPlan
-from optimize.compiler.thresholds import fit_decisions
+from optimize.compiler.tasks.examples import (
+    ExampleQuestion,
+    Metric,
+    check_metric,
+    read_examples,
+    score_prediction,
+    split_examples,
+)
+from optimize.compiler.tasks.task import Contents, Task
 from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
 from optimize.evaluation.grades import Grade
-from optimize.labelled.dataset import Question, digest_questions
 from optimize.labelled.split import find_previous_splits, question_digest, sample_stratified
 from optimize.registry.versions import note_test_use, read_ancestors
 from program.errors import BudgetError, BudgetStop, DataError, SettingsError
@@ -56,51 +59,38 @@ from program.settings import NAME, Settings, artifacts_root
 GOOD = 1.0  # score from which a run is worth showing
 LONGEST = 2_000  # characters of an answer in `scores.jsonl`
 MOST = 4_000  # demonstrations of a predictor that the embedded decider answers
-SEARCHED = 240  # examples of train on which settings are tried at most, where a language model is asked
-TRIALS = 60  # settings proposed by default
 LIGHTEST, HEAVIEST = 1e-3, 1e3  # weights of a choice's options
 
-Run = tuple[Question, Answered]
+Run = tuple[ExampleQuestion, Answered]
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleTask:
+@dataclass(frozen=True, kw_only=True)
+class ModuleTask(Task):
     """A program with its examples divided, and the metric."""
 
-    project: Project  # its name, and the folders it works in
-    base: dspy.Module  # what is compiled from
     undecided: list[str]  # predictors that the embedded decider answers
-    embedded: LocalDecider
-    examples: Examples
-    parts: Mapping[str, Sequence[Question]]
+    examples: Sequence[ExampleQuestion]
     metric: Metric
-    seed: int = 0
-    origin: str = ""
-    doubts: Sequence[str] = ()
-    price: float = 0.0
-    usual_trials: int = TRIALS
-    has_points: bool = False
+    embedded: LocalDecider = field(default_factory=factory.open_decider)
     scores: dict[tuple[str, int], tuple[Answered, float]] = field(default_factory=dict)  # answers kept: ids stay theirs
 
     @property
-    def searched(self) -> Sequence[Question]:
+    def searched(self) -> Sequence[ExampleQuestion]:
         asks_models = len(self.undecided) < len(self.base.named_predictors())
-        return sample_stratified(self.parts["train"], SEARCHED) if asks_models else self.parts["train"]
+        return super().searched if asks_models else self.parts["train"]
 
     @property
     def controls(self) -> list[dspy.Module]:
         return [self.base]
 
-    def describe_conditions(self) -> dict[str, Any]:
-        """Return all that a study's trials depend on."""
+    def describe_program(self) -> dict[str, Any]:
+        """Return the program as it begins, and the name of the metric."""
+        state = factory.export_module(self.base, [], self.embedded)[STATE]
+        metric = getattr(self.metric, "__qualname__", repr(self.metric))
         return {
             **factory.describe_module(self.base, self.undecided),
-            "compiler": compiler_digest(),
-            "start": digest_of(factory.export_module(self.base, [], self.embedded)[STATE]),
-            "questions": {name: digest_questions(part) for name, part in self.parts.items()},
-            "metric": getattr(self.metric, "__qualname__", repr(self.metric)),
-            "seed": self.seed,
-            "from": self.origin,
+            "start": digest_of(state),
+            "metric": metric,
         }
 
     @contextmanager
@@ -113,6 +103,7 @@ class ModuleTask:
         if spending.money and (unknown := [m.model for m in models if listed_price(m.model, 1, 1) is None]):
             what = f"What {unknown[0]} costs is not known, so that --max-usd could not stop it."
             raise BudgetError(what, "Cap --max-calls instead.")
+        self.embedded.embedder.remember_in(self.project.private)
         callbacks = [*(dspy.settings.callbacks or []), CallMeter(spending)]
         with dspy.context(lm=dspy.settings.lm or self.embedded, callbacks=callbacks):
             yield
@@ -120,31 +111,31 @@ class ModuleTask:
     def prepare(self, session: Session, trials: int) -> ModuleTask:
         """Return the task, its program and metric tried."""
         session.begin_stage("asking the program as it is")
-        self.check()
+        self.check(session.record)
         return self
 
-    def check(self) -> None:
+    def check(self, record: Record | None = None) -> None:
         """Raise `DataError` when the program or the metric fails on the first example."""
         first = self.parts["train"][0]
-        (answer,) = self.run(self.base).answer_all([first.question])
+        (answer,) = self.run(self.base, record).answer_all([first.question])
         if answer.error:
             what = f"The program failed on the example {first.id}: {answer.error}."
             raise DataError(what, "Mend the program, or the example.")
-        check_metric(self.metric, self.examples.known[first.id], answer.prediction)
+        check_metric(self.metric, first.example, answer.prediction)
 
-    def run(self, program: dspy.Module) -> ModuleRuns:
-        """Return the runs of a copy of a program."""
-        return ModuleRuns(program.deepcopy(), self.examples.by_inputs)
+    def run(self, program: dspy.Module, record: Record | None = None) -> ModuleRuns:
+        """Return the runs of a copy of a program, from a record if there is one."""
+        return ModuleRuns(program.deepcopy(), {one.question: one.example for one in self.examples}, record)
 
     def runner(self, session: Session, program: dspy.Module) -> ModuleRuns:
         """Return the runs of a copy of a program."""
-        return self.run(program)
+        return self.run(program, session.record)
 
     def grader(self, program: dspy.Module) -> Any:
         """Return what grades by the metric."""
         return self.grade
 
-    def grade(self, question: Question, answer: Answered) -> Grade:
+    def grade(self, question: ExampleQuestion, answer: Answered) -> Grade:
         """Grade an answer by the metric: correct at 1, wrong at 0, as what raised is."""
         score, _, _ = self.score(question, answer)
         said = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
@@ -163,14 +154,13 @@ class ModuleTask:
             metrics={"model_calls": float(answer.usage.calls), "usd": answer.usage.usd},
         )
 
-    def score(self, question: Question, answer: Answered) -> tuple[float, float, str]:
+    def score(self, question: ExampleQuestion, answer: Answered) -> tuple[float, float, str]:
         """Return the metric's score, NaN for routing, and what the program raised."""
         if answer.error:
             return 0.0, np.nan, answer.error
         key = (question.id, id(answer))
         if key not in self.scores:
-            example = self.examples.known[question.id]
-            self.scores[key] = answer, score_prediction(self.metric, example, answer.prediction)[0]
+            self.scores[key] = answer, score_prediction(self.metric, question.example, answer.prediction)[0]
         return self.scores[key][1], np.nan, ""
 
     def offer(self, session: Session, arms: Sequence[AnyArm]) -> CandidateSets:
@@ -180,27 +170,32 @@ class ModuleTask:
         worked = sample_stratified(self.parts["train"], WORKED)
         runs: list[Run] = []
         with suppress(BudgetStop):
-            runs += zip(worked, self.run(self.base).answer_all([one.question for one in worked]), strict=True)
-        candidates = CandidateSets({name: self._offer(name, one, runs) for name, one in self.base.named_predictors()})
+            answers = self.runner(session, self.base).answer_all([one.question for one in worked])
+            runs += zip(worked, answers, strict=True)
+        candidates = CandidateSets(
+            {name: self._offer(session, name, one, runs) for name, one in self.base.named_predictors()}
+        )
         candidates.equip_arms(arms)
         return candidates
 
-    def _offer(self, name: str, predictor: dspy.Predict, runs: Sequence[Run]) -> Offer:
+    def _offer(self, session: Session, name: str, predictor: dspy.Predict, runs: Sequence[Run]) -> Offer:
         made = [to_json(one) for one in self._label_demonstrations(name, predictor, runs)]
         sets = {AS_IT_IS: [Demonstration(name, "", dict(demo)) for demo in predictor.demos]}
         if name in self.undecided:
             return Offer((), sets | ({LABELLED: thin_out(made, MOST)} if made else {}))
         sets |= {f"{LABELLED}-{size}": thin_out(made, size) for size in FEW if made}
         lm, failures = predictor.lm or dspy.settings.lm, self._list_failures(name, runs)
-        writes = isinstance(lm, dspy.BaseLM) and failures
-        return Offer(tuple(propose_instructions(lm, self.base, name, failures)) if writes else (), sets)
+        if not (isinstance(lm, dspy.BaseLM) and failures):
+            return Offer((), sets)
+        written = propose_instructions(RecordedLM(lm, session.record), self.base, name, failures)
+        return Offer(tuple(written), sets)
 
     def _label_demonstrations(self, name: str, predictor: dspy.Predict, runs: Sequence[Run]) -> list[Demonstration]:
         """Return a predictor's demonstrations from labels, else from the runs that scored best."""
         inputs, outputs = predictor.signature.input_fields, predictor.signature.output_fields
         made = []
         for question in self.parts["train"]:
-            known = dict(self.examples.known[question.id])
+            known = dict(question.example)
             labels = {field: known[field] for field in outputs if known.get(field) is not None}
             if labels and all(field in known for field in inputs):
                 shown = {**{field: known[field] for field in inputs}, **labels}
@@ -217,11 +212,10 @@ class ModuleTask:
         """Return a predictor's part in runs that ended badly, in GEPA's form."""
         failures: list[Mapping[str, Any]] = []
         for question, answer in runs:
-            example = self.examples.known[question.id]
-            score, feedback = (
-                (0.0, answer.error) if answer.error else score_prediction(self.metric, example, answer.prediction)
-            )
-            labels = orjson.dumps(dict(example.labels()), default=str).decode()
+            score, feedback = 0.0, answer.error
+            if not answer.error:
+                score, feedback = score_prediction(self.metric, question.example, answer.prediction)
+            labels = orjson.dumps(dict(question.example.labels()), default=str).decode()
             failures += [
                 {
                     "Inputs": dict(given),
@@ -233,31 +227,14 @@ class ModuleTask:
             ]
         return failures
 
-    def starts(self, arms: Sequence[AnyArm], begun: Setting) -> list[Setting]:
+    def starts(self, begun: Setting) -> list[Setting]:
         """Return the setting that shows every predictor its first set of demonstrations."""
         return [{**begun, **{name: 1.0 for name in begun if name.endswith(DEMONSTRATIONS)}}]
-
-    def sweep(
-        self, scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Callable[[int, int], None]
-    ) -> Sweeps:
-        """Return the start with its decisions fitted, and all else swept."""
-        return fit_decisions(scoring, space, start, progress)
-
-    def sweep_start(self, plan: SearchPlan) -> None:
-        """Return None: the best of the first settings."""
 
     def list_parameters(self, program: dspy.Module) -> list[Dimension]:
         """Return every parameter, the weights of options in a wide range."""
         found = find_dimensions(program)
         return [replace(d, low=LIGHTEST, high=HEAVIEST) if ":" in d.name and d.log else d for d in found]
-
-    def complete(self, session: Session, program: dspy.Module, points: OperatingPoints) -> dspy.Module:
-        """Return the program as it is: its heads are fitted when its files are made."""
-        return program
-
-    def calibrate(self, session: Session, arms: Sequence[AnyArm], setting: Setting) -> list[Calibration]:
-        """Return nothing: what a decision should have been the metric alone says."""
-        return []
 
     def contents(self, program: dspy.Module) -> Contents:
         """Return the program's files, and what it is made of."""
@@ -265,7 +242,7 @@ class ModuleTask:
         return Contents(files, factory.describe_module(program, self.undecided), read_setting(program))
 
     def evaluate(
-        self, program: dspy.Module, questions: Sequence[Question], progress: Advance = lambda done, of: None
+        self, program: dspy.Module, questions: Sequence[ExampleQuestion], progress: Advance = lambda done, of: None
     ) -> Evaluation:
         """Ask a program and grade the answers."""
         return evaluate_side_by_side([(self.grade, self.run(program).answer_all)], questions, progress)[0]
@@ -286,14 +263,16 @@ def open_module_task(
         predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
     undecided = factory.find_undecided(base)
     examples = read_examples(Path(data), base)
-    parts = examples.split(find_previous_splits(ancestors))
-    return ModuleTask(project, base, undecided, _open_decider(project), examples, parts, metric, seed, origin)
-
-
-def _open_decider(project: Project) -> LocalDecider:
-    embedded = factory.open_decider()
-    embedded.embedder.remember_in(project.private)
-    return embedded
+    return ModuleTask(
+        project=project,
+        parts=split_examples(examples, find_previous_splits(ancestors)),
+        base=base,
+        seed=seed,
+        origin=origin,
+        undecided=undecided,
+        examples=examples,
+        metric=metric,
+    )
 
 
 def open_folder(name: str, artifacts: Path | str | None) -> Project:
@@ -317,44 +296,29 @@ def open_version(
     """Return the task of measuring a version's program on examples."""
     program, project = load(ref, make, artifacts=artifacts), open_folder(resolve(ref, artifacts).name, artifacts)
     examples = read_examples(Path(data), program)
-    return ModuleTask(project, program, [], _open_decider(project), examples, {}, metric)
+    return ModuleTask(project=project, parts={}, base=program, undecided=[], examples=examples, metric=metric)
 
 
 def evaluate_version(
-    ref: str,
-    make: factory.Factory,
-    data: Path,
-    metric: Metric,
-    split: str = "test",
-    artifacts: Path | str | None = None,
-    progress: Advance = lambda done, of: None,
+    task: ModuleTask, ref: str, split: str = "test", progress: Advance = lambda done, of: None
 ) -> tuple[Evaluation, int]:
     """Measure a version on a split; return also how often that was looked at."""
-    task = open_version(ref, make, data, metric, artifacts)
-    before = find_previous_splits(read_ancestors(ref, artifacts))
-    asked = [q for q in task.examples.questions if before.get(question_digest(q.question)) == split]
-    asked = task.examples.unlearnt(before) if split == "test" else asked
     project = task.project
+    before = find_previous_splits(read_ancestors(ref, project.artifacts))
+    splits = [before.get(question_digest(one.question)) for one in task.examples]
+    wanted = {None, "test"} if split == "test" else {split}  # what no version learnt from is as good as test
+    asked = [one for one, own in zip(task.examples, splits, strict=True) if own in wanted]
     looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
     with task.asking(Spending()):
         return task.evaluate(task.base, asked, progress), looks
 
 
 def compare_anew(
-    refs: Sequence[str],
-    make: factory.Factory,
-    data: Path,
-    metric: Metric,
-    repeats: int = 1,
-    artifacts: Path | str | None = None,
-    progress: Advance = lambda done, of: None,
+    tasks: Sequence[ModuleTask], repeats: int = 1, progress: Advance = lambda done, of: None
 ) -> list[list[dict[str, Any]]]:
     """Return the rows of each version of a program on every example of a file."""
-    tasks = [open_version(ref, make, data, metric, artifacts) for ref in refs]
     first = tasks[0]
+    by_inputs = {one.question: one.example for one in first.examples}
     with first.asking(Spending()):
-        arms = [
-            (first.grade, lambda text, program=task.base: run_example(program, first.examples.by_inputs[text]))
-            for task in tasks
-        ]
-        return score_side_by_side(arms, first.examples.questions, repeats, progress)
+        arms = [(first.grade, lambda text, of=task.base: run_example(of, by_inputs[text])) for task in tasks]
+        return score_side_by_side(arms, first.examples, repeats, progress)

@@ -53,8 +53,9 @@ def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], me
     return learned
 
 
-def _bootstrap(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
-    return dspy.BootstrapFewShot(metric=metric).compile(program, trainset=train)
+def _mipro(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
+    optimizer = dspy.MIPROv2(metric=metric, auto="light", seed=seed, prompt_model=writer)
+    return optimizer.compile(program, trainset=train, valset=dev)
 
 
 def _reanchor(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
@@ -63,16 +64,10 @@ def _reanchor(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int
     return ReAnchor(metric, require_cache=False).compile(program, trainset=train)
 
 
-def _mipro(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
-    optimizer = dspy.MIPROv2(metric=metric, auto="light", seed=seed, prompt_model=writer)
-    return optimizer.compile(program, trainset=train, valset=dev)
-
-
 def _gepa(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
     best = _BestCandidate()
-    optimizer = dspy.GEPA(
-        metric=metric, auto="light", reflection_lm=writer, seed=seed, gepa_kwargs={"callbacks": [best]}
-    )
+    kept = {"callbacks": [best]}
+    optimizer = dspy.GEPA(metric=metric, auto="light", reflection_lm=writer, seed=seed, gepa_kwargs=kept)
     try:
         return optimizer.compile(program, trainset=train, valset=dev)
     except BudgetStop:
@@ -97,6 +92,8 @@ WRITERS = ("mipro", "gepa")
 OPTIMIZERS: Mapping[str, Callable[..., Any]] = {
     "gepa": _gepa,
     "mipro": _mipro,
-    "bootstrap": _bootstrap,
+    "bootstrap": lambda program, train, dev, metric, *_: dspy.BootstrapFewShot(metric=metric).compile(
+        program, trainset=train
+    ),
     "reanchor": _reanchor,
 }

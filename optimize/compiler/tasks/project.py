@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -20,22 +20,23 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos
-from optimize.compiler.candidates.instructions import open_proposer, propose_instructions
-from optimize.compiler.candidates.labels import Calibration, calibrate_decisions, observe_routing
+from optimize.compiler.candidates.instructions import propose_instructions
+from optimize.compiler.candidates.labels import Calibration, calibrate_decisions
 from optimize.compiler.candidates.layouts import ROUNDS, count_calls, screen_layouts
 from optimize.compiler.candidates.screening import CandidateSets, find_candidates
 from optimize.compiler.choice import OperatingPoints, fit_doubt
-from optimize.compiler.record import Entry, compiler_digest, digest_json, fingerprint_predictor, source_digest
+from optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
+from optimize.compiler.runs.recorded_lm import RecordedLM
 from optimize.compiler.runs.replay import PARALLEL_CALLS, Replay, ReplayArm
-from optimize.compiler.scoring import Scoring, Sweeps, UtilityGrader, sweep_knobs
+from optimize.compiler.scoring import UtilityGrader
 from optimize.compiler.search import Session
-from optimize.compiler.study import Share, Spending
-from optimize.compiler.tasks.task import Contents, SearchPlan
+from optimize.compiler.study import Share
+from optimize.compiler.tasks.task import Contents, Task
 from optimize.evaluation.evaluate import Grader
 from optimize.evaluation.grades import judge_answer
 from optimize.evaluation.outcome import BALANCED
 from optimize.labelled.check import find_shortages, require_sound_labels
-from optimize.labelled.dataset import LabelledQuestion, digest_questions, read_labelled
+from optimize.labelled.dataset import read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import read_ancestors
 from optimize.report.estimate import BEGUN, OF_TRIAL, estimate_cost, list_asked, measure_model
@@ -44,7 +45,7 @@ from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
 from program.loop.decisions import clients_of
-from program.loop.policy import LEAST, PRESETS, Dimension, Setting, apply_setting, find_dimensions, read_setting
+from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT
 from program.models.catalog import is_local, list_names
@@ -54,54 +55,26 @@ from program.serve.artifact import ROLES, describe_structure, export_files, requ
 from program.serve.opening import load, open_program
 from program.serve.reference import Manifest
 
-SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
 PROBED = 12  # questions asked to see how long a compile takes
-OPEN: Setting = {
-    "judge.sufficiency:sufficient": LEAST,
-    "generator.states:states": LEAST,
-    "grounder.support:supported": LEAST,
-    "grounder.responsive:responsive": LEAST,
-    "policy.generate_above": 0.0,
-    "policy.answer_above": 0.0,
-}
-"""Thresholds at which nothing is withheld. How far one is best closed shows only while the others are open."""
 AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
 """Knobs at which a program does under a language model what it did without, until calls prove their worth."""
 DEFAULT_TRIALS = 60  # settings that a search proposes by default
 EMBEDDED_TRIALS = 250  # where no language model is asked: half a second each
 
 
-@dataclass(frozen=True)
-class ProjectTask:
+@dataclass(frozen=True, kw_only=True)
+class ProjectTask(Task):
     """A project with its labels checked and divided."""
-
-    project: Project
-    parts: Mapping[str, Sequence[LabelledQuestion]]
-    seed: int
-    origin: str  # the version compiled from, or empty
-    first: AgenticRAG  # the program before any compile
-    parent: AgenticRAG  # the version compiled from, or `first`
-    base: AgenticRAG  # `first` with all that `parent` learned
-    doubts: Sequence[str] = ()  # shortcuts in the labels
-    demonstrations: Sequence[Demonstration] = ()  # that the labels of train give
 
     has_points = True
 
-    @property
-    def searched(self) -> list[LabelledQuestion]:
-        return sample_stratified(self.parts["train"], SEARCHED)
+    first: AgenticRAG  # the program before any compile
+    parent: AgenticRAG  # the version compiled from, or `first`
+    demonstrations: Sequence[Demonstration] = ()  # that the labels of train give
 
     @property
     def controls(self) -> list[AgenticRAG]:
         return [self.first.plain(), self.parent]
-
-    @property
-    def price(self) -> float:
-        return self.project.settings.utility.call
-
-    @property
-    def usual_trials(self) -> int:
-        return DEFAULT_TRIALS if list_asked(self.project) else EMBEDDED_TRIALS
 
     @cached_property
     def score(self) -> UtilityGrader:
@@ -111,11 +84,10 @@ class ProjectTask:
         """Return what measures every metric of an answer."""
         return Grader(program, self.project.settings.utility)
 
-    def describe_conditions(self) -> dict[str, Any]:
-        """Return all that a study's trials depend on."""
+    def describe_program(self) -> dict[str, Any]:
+        """Return program, knowledge, models, and what they are worth and cost."""
         library, settings = self.first.runtime.library, self.project.settings
         return {
-            "program": compiler_digest(),
             "preset": settings.loop.preset,
             "start": read_setting(self.base),
             "predictors": {
@@ -123,19 +95,12 @@ class ProjectTask:
                 for name, predictor in self.base.named_predictors()
             },
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
-            "questions": {name: digest_questions(part) for name, part in self.parts.items()},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
             "models": {**settings.models.model_dump(), **self.first.runtime.models.weights},
             "prices": {name: [m.usd_in, m.usd_out] for name, m in settings.provider.model.items()},
             "utility": settings.utility.model_dump(),
             "rounds": settings.budget.max_rounds,
-            "seed": self.seed,
-            "from": self.origin,
         }
-
-    def asking(self, spending: Spending) -> AbstractContextManager[None]:
-        """Return no context: every call is made by a replay, which counts it."""
-        return nullcontext()
 
     def prepare(self, session: Session, trials: int) -> ProjectTask:
         """Return the project under limits that fit its models, with demonstrations."""
@@ -196,7 +161,7 @@ class ProjectTask:
             base=self.base,
             demonstrations=self.demonstrations,
             arms=arms,
-            propose=partial(propose_instructions, open_proposer(model, session.record, session.spending), self.base)
+            propose=partial(propose_instructions, RecordedLM(model, session.record, session.spending), self.base)
             if model is not None
             else None,
             layouts={DRAFT: layouts} if layouts else {},
@@ -212,7 +177,7 @@ class ProjectTask:
         candidates.equip_program(whole)
         programs = [whole, *(arm.replay.program for arm in arms)]
 
-        def fit(n: int) -> Mapping[str, Any]:
+        def fit(n: int) -> Any:
             apply_setting(programs[n], {**read_setting(programs[n]), **candidates.begun_choices})
             for name, _ in programs[n].named_predictors():
                 _fit_head(programs[n], name)
@@ -222,29 +187,11 @@ class ProjectTask:
             embedded.import_heads(heads or {})
         session.end_processes()
 
-    def starts(self, arms: Sequence[ReplayArm], begun: Setting) -> list[Setting]:
-        """Return the router fitted to labels, all open, and the published designs."""
-        fitted = {**begun, **observe_routing(arms, begun).fit(begun)}
-        found = [fitted, {**fitted, **OPEN}]
-        if not self.origin:
-            unset = {f"policy.{name}": knob.default for name, knob in self.base.policy.named_parameters()}
-            designs = ({f"policy.{name}": value for name, value in one.items()} for one in PRESETS.values())
-            found += [{**fitted, **unset, **one} for one in designs]
-        return found
-
-    def sweep(
-        self, scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Callable[[int, int], None]
-    ) -> Sweeps:
-        """Return the start with each parameter swept."""
-        return sweep_knobs(scoring, space, start, progress)
-
-    def sweep_start(self, plan: SearchPlan) -> Setting:
-        """Return the program with nothing withheld."""
-        return plan.firsts[3]
-
-    def list_parameters(self, program: AgenticRAG) -> list[Dimension]:
-        """Return every parameter in its range."""
-        return find_dimensions(program)
+    def starts(self, begun: Setting) -> list[Setting]:
+        """Return the published designs; none for a program that has learned already."""
+        unset = {f"policy.{name}": knob.default for name, knob in self.base.policy.named_parameters()}
+        designs = ({f"policy.{name}": value for name, value in one.items()} for one in PRESETS.values())
+        return [] if self.origin else [{**begun, **unset, **one} for one in designs]
 
     def complete(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> AgenticRAG:
         """Return the program with heads for its decisions, and a bound of confidence."""
@@ -321,7 +268,18 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
     if ancestors and _wrote_here(ancestors[0]) and not first.quotes(strict=False):
         parent.policy.turn(**AS_EMBEDDED)
-    return ProjectTask(project, parts, seed, origin, first, parent, inherit_learned(first, parent), doubts)
+    return ProjectTask(
+        project=project,
+        parts=parts,
+        base=inherit_learned(first, parent),
+        seed=seed,
+        origin=origin,
+        doubts=doubts,
+        price=project.settings.utility.call,
+        usual_trials=DEFAULT_TRIALS if list_asked(project) else EMBEDDED_TRIALS,
+        first=first,
+        parent=parent,
+    )
 
 
 def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:

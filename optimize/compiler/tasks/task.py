@@ -5,24 +5,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import dspy
 
 from optimize.compiler.candidates.labels import Calibration
 from optimize.compiler.candidates.screening import CandidateSets
 from optimize.compiler.choice import OperatingPoints
+from optimize.compiler.record import compiler_digest
 from optimize.compiler.runs.runner import AnyArm, Runner
-from optimize.compiler.scoring import GradeAnswer, Scoring, Sweeps
+from optimize.compiler.scoring import GradeAnswer
 from optimize.compiler.search import Session
 from optimize.compiler.study import Spending
 from optimize.evaluation.evaluate import Grading
-from optimize.labelled.dataset import Question
+from optimize.labelled.dataset import digest_questions
+from optimize.labelled.split import sample_stratified
 from program.knowledge.project import Project
-from program.loop.policy import Dimension, Setting
+from program.loop.policy import Dimension, Setting, find_dimensions
+
+SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,99 +39,88 @@ class Contents:
     setting: Setting
 
 
-class Task(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC):
     """A program with its questions divided."""
 
-    @property
-    def project(self) -> Project:
-        """Name of the versions, and the folders of the studies and the registry."""
+    has_points: ClassVar[bool] = False  # true where a version can be loaded at several operating points
+
+    project: Project  # name of the versions, and the folders of the studies and the registry
+    parts: Mapping[str, Sequence[Any]]  # the questions of train, dev and test
+    base: Any  # the program that is compiled
+    seed: int = 0
+    origin: str = ""  # the version compiled from, or empty
+    doubts: Sequence[str] = ()  # shortcuts in the labels
+    price: float = 0.0  # utility that a model call costs
+    usual_trials: int = 60  # settings proposed where no number is asked for, and train has as many questions
 
     @property
-    def parts(self) -> Mapping[str, Sequence[Question]]:
-        """Train, dev and test."""
-
-    @property
-    def searched(self) -> Sequence[Question]:
+    def searched(self) -> Sequence[Any]:
         """The questions of train on which settings are tried."""
+        return sample_stratified(self.parts["train"], SEARCHED)
 
     @property
-    def seed(self) -> int: ...
-
-    @property
-    def origin(self) -> str:
-        """The version compiled from, or empty."""
-
-    @property
-    def base(self) -> dspy.Module:
-        """The program that is compiled."""
-
-    @property
+    @abstractmethod
     def controls(self) -> Sequence[dspy.Module]:
         """The programs tested beside the compiled one: plain RAG if any, and last what is compiled from."""
 
     @property
-    def doubts(self) -> Sequence[str]:
-        """What the labels may teach instead, a paragraph each."""
-
-    @property
-    def price(self) -> float:
-        """Utility that a model call costs."""
-
-    @property
-    def usual_trials(self) -> int:
-        """Settings proposed where no number is asked for, and train has as many questions."""
-
-    @property
-    def has_points(self) -> bool:
-        """True where a version can be loaded at several operating points."""
-
-    @property
+    @abstractmethod
     def score(self) -> GradeAnswer:
         """What gives the utility of an answer in the search."""
 
-    def grader(self, program: dspy.Module) -> Grading:
+    @abstractmethod
+    def grader(self, program: Any) -> Grading:
         """Return what grades a program's answers in the test."""
+
+    @abstractmethod
+    def runner(self, session: Session, program: Any) -> Runner:
+        """Return the runs of a program."""
+
+    @abstractmethod
+    def offer(self, session: Session, arms: Sequence[Any]) -> CandidateSets:
+        """Return what each predictor may be given, and give it to the arms' programs."""
+
+    @abstractmethod
+    def contents(self, program: Any) -> Contents:
+        """Return what a version holds of a program."""
+
+    @abstractmethod
+    def describe_program(self) -> dict[str, Any]:
+        """Return what trials depend on beside code, questions, seed and origin."""
 
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a study's trials depend on."""
-
-    def sweep(
-        self, scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Callable[[int, int], None]
-    ) -> Sweeps:
-        """Return the start with its parameters fitted."""
-
-    def sweep_start(self, plan: SearchPlan) -> Setting | None:
-        """Return the setting from which parameters are fitted, None for the best."""
+        questions = {name: digest_questions(part) for name, part in self.parts.items()}
+        own = {"compiler": compiler_digest(), "questions": questions, "seed": self.seed, "from": self.origin}
+        return {**self.describe_program(), **own}
 
     def asking(self, spending: Spending) -> AbstractContextManager[None]:
         """Return the context in which models are asked.
 
         Raises `BudgetError` for a cap that could not hold.
         """
+        return nullcontext()
 
+    @abstractmethod
     def prepare(self, session: Session, trials: int) -> Task:
         """Return the task ready to be searched, what so many trials take tried and measured once."""
 
-    def runner(self, session: Session, program: dspy.Module) -> Runner:
-        """Return the runs of a program."""
-
-    def offer(self, session: Session, arms: Sequence[Any]) -> CandidateSets:
-        """Return what each predictor may be given, and give it to the arms' programs."""
-
-    def starts(self, arms: Sequence[Any], begun: Setting) -> list[Setting]:
+    def starts(self, begun: Setting) -> list[Setting]:
         """Return settings to try first, beside "as it is" and what it begins with."""
+        return []
 
     def list_parameters(self, program: dspy.Module) -> list[Dimension]:
         """Return the parameters that are searched."""
+        return find_dimensions(program)
 
-    def complete(self, session: Session, program: dspy.Module, points: OperatingPoints) -> dspy.Module:
+    def complete(self, session: Session, program: Any, points: OperatingPoints) -> dspy.Module:
         """Return the program that is sealed."""
+        return program
 
     def calibrate(self, session: Session, arms: Sequence[Any], setting: Setting) -> list[Calibration]:
-        """Return the decisions on labelled cases."""
-
-    def contents(self, program: dspy.Module) -> Contents:
-        """Return what a version holds of a program."""
+        """Return the decisions on labelled cases, if labels say how they should fall."""
+        return []
 
 
 @dataclass(frozen=True, slots=True)

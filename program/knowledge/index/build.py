@@ -134,7 +134,7 @@ def read_files(project: Project) -> FolderContents:
     """Return the documents of a project's bases, parsed where the cache lacks them."""
     file = project.private / INDEX / PARSED
     cache = DiskCache(file) if file.is_file() else None
-    return link_superseded([read_base(base, cache) for base in list_bases(project)])
+    return _read_bases(list_bases(project), cache)
 
 
 def build_index(
@@ -154,7 +154,7 @@ def build_index(
     began, place = time.monotonic(), Path(folder)
     with _lock_folder(place):
         cache = DiskCache(place / PARSED)
-        contents = link_superseded([read_base(base, cache) for base in bases])
+        contents = _read_bases(bases, cache)
         cache.close()
         passages = contents.passages
         if not passages:
@@ -213,6 +213,16 @@ def open_index(folder: str | Path, embedder: Embedder, settings: IndexSettings =
     if settings.qdrant_url:
         _search_on_server(index, name, settings)
     return index
+
+
+def _read_bases(bases: Sequence[BaseSpec], cache: DiskCache | None) -> FolderContents:
+    return link_superseded([_read_database(b) if b.is_database else read_base(b, cache) for b in bases])
+
+
+def _read_database(base: BaseSpec) -> FolderContents:
+    from program.knowledge.tables import Database  # it takes long to import, and many projects have none
+
+    return Database(base).read_documents()
 
 
 def _fingerprint_project(project: Project, bases: Sequence[BaseSpec]) -> str:

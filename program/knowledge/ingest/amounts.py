@@ -33,7 +33,6 @@ class Amount(NamedTuple):
     unit: str  # a currency's code or sign, or %
     mark: str  # the decimal mark that it shows: a point, a comma, or neither
     doubtful: bool  # whether its one mark may part thousands or decimals, as in 1,200
-    template: str  # how a number of its unit is written: `{} EUR`
 
 
 def read_amount(text: str, mark: str = ".") -> Amount | None:
@@ -42,7 +41,7 @@ def read_amount(text: str, mark: str = ".") -> Amount | None:
     None for any other text, and for identifiers: a leading zero, or more than 18 digits.
     """
     if _INTEGER.fullmatch(text):
-        return Amount(int(text), "", "", False, "{}")
+        return Amount(int(text), "", "", False)
     match = _AMOUNT.fullmatch(" ".join(text.split())) if len(text) <= LONGEST and _DIGIT.search(text) else None
     if (
         match is None
@@ -64,8 +63,7 @@ def read_amount(text: str, mark: str = ".") -> Amount | None:
     broken = decimal or match["power"]
     value = float(f"{written}.{rest or 0}{match['power'] or ''}") if broken else int(written)
     unit = (match["before"] + match["after"]).strip()
-    template = f"{match['before']}{{}}{match['after']}"
-    return Amount(value, _SIGNS.get(unit, unit.upper()), "" if doubtful else shown, doubtful, template)
+    return Amount(value, _SIGNS.get(unit, unit.upper()), "" if doubtful else shown, doubtful)
 
 
 def find_decimal_mark(amounts: Iterable[Amount | None]) -> str:

@@ -68,6 +68,11 @@ def read_csv_file(file: Path) -> CsvTable:
     return table
 
 
+def name_column(text: str) -> str:
+    """Return a name as SQL likes it: words joined by underscores, or `_`."""
+    return re.sub(r"\W+", "_", text.strip()).strip("_") or "_"
+
+
 def read_csv(text: str) -> CsvTable:
     """Return the table that a text holds, and what is odd about it."""
     csv.field_size_limit(MAX_CELL)

@@ -19,15 +19,23 @@ from pydantic import TypeAdapter, ValidationError
 
 from program.errors import KnowledgeError
 from program.knowledge.ingest.convert import UnreadableFile
+from program.knowledge.ingest.csv_rows import SUFFIXES, name_column
 from program.knowledge.ingest.sections import READ, Document, Parsed, parse_file
-from program.knowledge.project import Project
+from program.knowledge.project import Project, find_local
 from program.passage import Flaw, Passage, ReadReport, SourceCard
-from program.settings import CHUNK_TOKENS, MAX_MEGABYTES, DocumentsSettings, WebSettings
+from program.settings import (
+    CHUNK_TOKENS,
+    MAX_MEGABYTES,
+    MAX_ROWS,
+    DocumentsSettings,
+    TablesSettings,
+    WebSettings,
+)
 from program.storage import DiskCache
 
-KINDS = {"documents": "dense", "graph": "dense", "web": "web"}
-"""The kinds that are folders of files, each with the `method` of its passages."""
-PARSER_VERSION = 6  # raised when the same bytes give other passages
+KINDS = {"documents": "dense", "graph": "dense", "tables": "dense", "web": "web"}
+"""The kinds that are indexed, each with the `method` of its passages."""
+PARSER_VERSION = 7  # raised when the same bytes give other passages
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were not read, named where nothing was
@@ -40,10 +48,10 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class BaseSpec:
-    """A knowledge base of files: `path` is a folder or file, `kind` one of KINDS.
+    """A knowledge base of files: `path` is a folder or file, or a database's URL, `kind` one of KINDS.
 
     `about`, `asks` and `not_` are for the router. Passages have about `chunk_tokens`, larger files than
-    `max_megabytes` are skipped.
+    `max_megabytes` are skipped, and of a table the first `max_rows` are passages.
     """
 
     name: str
@@ -54,6 +62,12 @@ class BaseSpec:
     not_: tuple[str, ...] = ()
     chunk_tokens: int = CHUNK_TOKENS
     max_megabytes: float = MAX_MEGABYTES
+    max_rows: int = MAX_ROWS
+
+    @property
+    def is_database(self) -> bool:
+        """Whether it is a database and not a folder of files."""
+        return "://" in str(self.path)
 
     def card(self) -> SourceCard:
         """Return its description for a router."""
@@ -79,39 +93,54 @@ class FolderContents:
 
 
 def list_bases(project: Project) -> list[BaseSpec]:
-    """Return the bases that are folders. Raises `KnowledgeError` for an odd name."""
+    """Return the bases that are indexed. Raises `KnowledgeError` for an odd name."""
     found = []
     for name, base in project.settings.knowledge.items():
-        if not isinstance(base, DocumentsSettings | WebSettings) or not base.path:
+        if not isinstance(base, DocumentsSettings | TablesSettings | WebSettings):
+            continue
+        if isinstance(base, WebSettings) and not base.path:
             continue
         if not _NAME.fullmatch(name):
             mend = "Name it with letters, digits, - and _, a letter first."
             raise KnowledgeError(f"The knowledge base name {name!r} is not a usable name.", mend)
-        sizes = base.chunk_tokens, base.max_megabytes
-        found.append(BaseSpec(name, base.kind, project.place(base), base.about, base.asks, base.not_, *sizes))
+        limits = base.model_dump(include={"chunk_tokens", "max_megabytes", "max_rows"})
+        found.append(BaseSpec(name, base.kind, project.place(base), base.about, base.asks, base.not_, **limits))
     return found
 
 
 def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
-    """Return the documents of a base.
+    """Return the documents of a folder of files.
 
-    Files whose bytes `cache` knows are not parsed again. Names that start with a dot are not looked at, links to
-    folders are not followed. Raises `KnowledgeError` when the path is absent, holds no text at all, or disappears
-    while it is read.
+    A file of tables is named `<base>/<table>`. Files whose bytes `cache` knows are not parsed again. Names that start
+    with a dot are not looked at, links to folders are not followed. Raises `KnowledgeError` when the path is absent,
+    holds no text at all, or disappears while it is read.
     """
     contents, place = FolderContents(), Path(base.path)
     fresh: dict[str, bytes] = {}
-    for file, relative in _list_files(base, contents.flaws):
+    tables = base.kind == "tables"
+    kinds = SUFFIXES if tables else READ
+    known: set[str] = set()
+    for file, relative in list_files(base, contents.flaws):
         path = f"{base.name}/{relative}".encode(errors="backslashreplace").decode()
-        read = _read_document(base, file, path, cache, fresh)
+        read = _read_document(base, file, path, kinds, cache, fresh)
+        name = f"{base.name}/{name_column(file.stem)}" if tables else path
+        if not isinstance(read, Flaw) and name.lower() in known and tables:
+            read = make_unread(path, f"the table {name} is that of another file", "Give it a plain name of its own.")
         if isinstance(read, Flaw):
             contents.flaws.append(read)
             continue
+        known.add(name.lower())
         document, flaws = read
-        passages = tuple(replace(p, source=base.name, method=KINDS[base.kind]) for p in document.passages)
-        contents.documents.append(replace(document, passages=passages))
-        empty = [] if passages else [Flaw("holds no text", lost=False)]
-        contents.flaws += [replace(flaw, path=path) for flaw in (*flaws, *empty)]
+        flaws = flaws if document.passages else [*flaws, Flaw("holds no text", lost=False)]
+        if tables and len(document.passages) > base.max_rows:
+            flaws = [*flaws, tell_rows_left_out(base, len(document.passages))]
+            document = replace(document, passages=document.passages[: base.max_rows])
+        passages = tuple(
+            replace(p, id=name + p.id.removeprefix(path), source=base.name, method=KINDS[base.kind])
+            for p in document.passages
+        )
+        contents.documents.append(replace(document, path=name, passages=passages))
+        contents.flaws += [replace(flaw, path=path) for flaw in flaws]
     if cache is not None:
         cache.put(fresh)
     if not place.exists():
@@ -126,7 +155,7 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
         why = f" ({'; '.join(unread)})" if unread else ""
         raise KnowledgeError(
             f"The knowledge base {base.name!r} holds no text: {place}{why}.",
-            f"Put {', '.join(READ)} files there, or correct `path` under [knowledge.{base.name}] in ragc.toml.",
+            f"Put {', '.join(kinds)} files there, or correct `path` under [knowledge.{base.name}] in ragc.toml.",
         )
     return contents
 
@@ -168,9 +197,9 @@ def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
     """Return a digest of bases, settings and every file's path, size and time."""
     digest = hashlib.sha256(settings.encode())
     for base in bases:
-        seen: list[object] = [base.name, base.kind, base.chunk_tokens, base.max_megabytes]
+        seen: list[object] = [base.name, base.kind, base.chunk_tokens, base.max_megabytes, base.max_rows]
         with suppress(KnowledgeError):
-            for file, relative in _list_files(base, []):
+            for file, relative in list_files(base, []):
                 try:
                     status = file.stat()
                     seen += [relative, status.st_size, status.st_mtime_ns]
@@ -180,8 +209,15 @@ def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
     return digest.hexdigest()
 
 
-def _list_files(base: BaseSpec, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
-    """Yield files with their relative posix path, sorted by it on every machine."""
+def list_files(base: BaseSpec, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
+    """Yield files with their relative posix path, sorted by it on every machine.
+
+    Of a database of SQLite they are its file and its log, of another none.
+    """
+    if base.is_database:
+        file = find_local(base.path)
+        yield from ((one, one.name) for one in (file, Path(f"{file}-wal")) if file and one and one.is_file())
+        return
     path = Path(base.path)
     if path.is_file():
         yield path, path.name
@@ -219,18 +255,24 @@ def make_unread(path: str, reason: str, mend: str, lost: bool = True) -> Flaw:
     return Flaw(f"was not read: {reason.rstrip('.')}", mend, path=path, unread=True, lost=lost)
 
 
-def refuse_kind(path: str, kinds: Sequence[str]) -> Flaw:
+def _refuse_kind(path: str, kinds: Sequence[str]) -> Flaw:
     """Return the flaw of an entry whose ending is none of those that are read."""
     mend = _REMEDIES.get(Path(path).suffix.lower(), "Save it as one of them.")
     return make_unread(path, f"only {', '.join(kinds)} files are read", mend, lost=False)
 
 
+def tell_rows_left_out(base: BaseSpec, rows: int) -> Flaw:
+    """Return the flaw of a table with more rows than become passages."""
+    what = f"has {rows:,} rows, of which the first {base.max_rows:,} are passages"
+    return Flaw(what, f"Raise `max_rows` under [knowledge.{base.name}] in ragc.toml; a SELECT reads all of them.")
+
+
 def _read_document(
-    base: BaseSpec, file: Path, path: str, cache: DiskCache | None, fresh: dict[str, bytes]
+    base: BaseSpec, file: Path, path: str, kinds: Sequence[str], cache: DiskCache | None, fresh: dict[str, bytes]
 ) -> Parsed | Flaw:
     """Return a file's document and flaws, or why it is not read; what the cache lacks is added to `fresh`."""
-    if file.suffix.lower() not in READ:
-        return refuse_kind(path, READ)
+    if file.suffix.lower() not in kinds:
+        return _refuse_kind(path, kinds)
     try:
         content = _read_bytes(file, base.max_megabytes)
     except UnreadableFile as error:

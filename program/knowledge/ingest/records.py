@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -29,21 +29,33 @@ class Row:
     metadata: Metadata
 
 
+Record = tuple[list[tuple[str, object]], int, int]  # names and values, first line and last
+
+
 def read_rows(text: str, suffix: str) -> tuple[str, list[Row], list[Flaw]]:
     """Return the title, the rows and the flaws of a .jsonl file or a table."""
-    rows: list[Row] = []
     title, flaws, found = ("", *_read_jsonl(text)) if suffix == ".jsonl" else _read_table(text)
-    for pairs, first, last in found:
+    rows, doubts = make_rows(found)
+    return title, rows, [*flaws, *doubts]
+
+
+def make_rows(records: Iterable[Record], keys: Sequence[str] = ()) -> tuple[list[Row], list[Flaw]]:
+    """Return records as rows, and their flaws.
+
+    A number under `id` stands last, for nobody asks by it. Rows without `keys` are named by their id, or counted.
+    """
+    rows: list[Row] = []
+    flaws: list[Flaw] = []
+    for n, (pairs, first, last) in enumerate(records):
         fields = dict(reversed(pairs))  # of two with one name the first
         metadata = read_fields(fields)
-        flaws.extend(replace(flaw, line=first) for flaw in metadata.flaws)
-        if shown := _text_of(pairs, metadata.attributes):
-            key = next((" ".join(str(fields[k]).split()) for k in ID_KEYS if str(fields.get(k, "")).strip()), "")
+        flaws += [replace(flaw, line=first) for flaw in metadata.flaws]
+        ordered = sorted(pairs, key=lambda pair: pair[0] in ID_KEYS and str(pair[1]).strip().isdecimal())
+        if shown := _text_of(ordered, metadata.attributes):
+            named = (" ".join(str(fields[k]).split()) for k in ID_KEYS if str(fields.get(k, "")).strip())
+            key = keys[n] if keys else next(named, "")
             rows.append(Row(key or f"row-{len(rows) + 1}", shown, first, last, metadata))
-    return title, rows, flaws
-
-
-Record = tuple[list[tuple[str, object]], int, int]  # names and values, first line and last
+    return rows, flaws
 
 
 def _read_jsonl(text: str) -> tuple[list[Flaw], list[Record]]:
@@ -70,13 +82,18 @@ def _read_table(text: str) -> tuple[str, list[Flaw], list[Record]]:
     return table.title, table.flaws, [(one, row.first, row.last) for one, row in zip(pairs, table.rows, strict=True)]
 
 
+def _spell_name(name: str) -> str:
+    """Return a field's name in words: `unit_price` is unit price."""
+    return name.replace("_", " ") if any(map(str.isalnum, name)) else name
+
+
 def _text_of(pairs: Iterable[tuple[str, object]], attributes: Mapping[str, str]) -> str:
     """Return a record's text, and behind it the fields that are not kept elsewhere; else every field."""
     told = [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False), v) for k, v in pairs if v is not None]
     text = next((v.strip() for name in TEXT_KEYS for k, v, _ in told if k == name and v.strip()), "")
     if not text:
-        return format_row((k, v) for k, v, _ in told if k not in DATED)
+        return format_row((_spell_name(k), v) for k, v, _ in told if k not in DATED)
     kept = {(k, v) for k, v in attributes.items()} | {(k, text) for k in TEXT_KEYS}
     rest = [(k, v) for k, v, raw in told if k not in NAMED and not isinstance(raw, dict | list)]
-    beside = format_row((k, v) for k, v in rest if (k, v.strip()) not in kept)
+    beside = format_row((_spell_name(k), v) for k, v in rest if (k, v.strip()) not in kept)
     return "\n".join(filter(None, [unwrap_text(text), beside]))

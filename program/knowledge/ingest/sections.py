@@ -19,7 +19,7 @@ from program.knowledge.ingest.csv_rows import SUFFIXES
 from program.knowledge.ingest.decode import decode_text
 from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_matter
 from program.knowledge.ingest.pdf import read_pdf
-from program.knowledge.ingest.records import read_rows
+from program.knowledge.ingest.records import Row, read_rows
 from program.models.language.fence import remove_invisible
 from program.models.text import split_cells, split_sentences
 from program.passage import Flaw, Passage
@@ -171,14 +171,19 @@ def _read_parts(
 
 def _parse_records(path: str, content: bytes, suffix: str) -> Parsed:
     text, doubts = decode_text(content)
-    above, rows, flaws = read_rows(text, suffix)
-    title, dated = above or _title_from_name(path), parse_day(Path(path).name)
+    title, rows, flaws = read_rows(text, suffix)
+    return document_of_rows(path, rows, title), [*doubts, *flaws]
+
+
+def document_of_rows(path: str, rows: Sequence[Row], title: str = "") -> Document:
+    """Return a document with a passage a row, named by its file if it has no title."""
+    title, dated = title or _title_from_name(path), parse_day(Path(path).name)
     passages = []
     for row in rows:
         about = replace(row.metadata, as_of=row.metadata.as_of or dated)
-        link = f"{path}:{row.first}-{row.last}"
+        link = f"{path}:{row.first}-{row.last}" if row.first else path
         passages.append(_make_passage(f"{path}#{row.key}", about.title or title, row.text, about, link))
-    return Document(path, title, dated, (), tuple(passages)), [*doubts, *flaws]
+    return Document(path, title, dated, (), tuple(passages))
 
 
 def _make_document(

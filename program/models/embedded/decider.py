@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from program.errors import IntegrityError
 from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
-from program.models.embedded.encoder import Embedder, keep_last
+from program.models.embedded.encoder import Embedder
 from program.models.embedded.features import Case, Vector, read_case
-from program.models.embedded.heads import EVIDENCE_SETS, READ_SETS, TEXT_SETS, Head, fit_decision
+from program.models.embedded.heads import EVIDENCE_SETS, READ_SETS, TEXT_SETS, Head, fit_decision, fit_statement
 from program.models.embedded.reader import READER, Reader
 from program.models.requests import DecisionClient
+from program.storage import keep_last
 
 HEADS_KEPT = 512
 SETS_KEPT = 16
@@ -110,17 +111,22 @@ class LocalDecider(DecisionClient):
             keep_last(self._heads, heads, HEADS_KEPT)
 
     @cached_property
+    def _prior(self) -> Head:
+        return Head.from_arrays(self.reader.prior)
+
+    @cached_property
     def _read_by(self) -> str:
         return f"{self.embedder.digest} {self.reader.digest}"
 
     def _answer(
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
     ) -> dict[str, Any]:
-        before, options = answer_untaught(question, asked, blocks, self.embedder, shown.space.words)
+        before, options = answer_untaught(question, asked, blocks, self.embedder, shown.space.words, self._prior)
         if head := self._head_of(question, shown):
             probabilities = head.probabilities({**blocks, "options": options}, len(question.options))
         else:  # labels of one option only move the answer as its prior would
             labels = [label for _, label in shown.labelled(question)]
+            labels = labels if len(set(labels)) == 1 else []
             shares = np.exp(before - before.max()) * [1 + labels.count(n) for n in range(len(before))]
             probabilities = shares / shares.sum()
         rounded = [round(float(p), DIGITS) for p in probabilities]
@@ -149,11 +155,13 @@ class LocalDecider(DecisionClient):
     def _fit_head(self, question: Question, shown: DemonstrationSet) -> Head:
         rows = shown.compute_blocks(self.embedder, self.reader)
         places, labels = zip(*shown.labelled(question), strict=True)
+        groups = [shown.cases[n].asked for n in places]
+        if question.alone and all(shown.cases[n].quoted for n in places):
+            return fit_statement([rows[n] for n in places], labels, groups, self._prior)
         cases = []
         for n in places:
-            _, options = answer_untaught(question, shown.cases[n], rows[n], self.embedder, shown.space.words)
-            cases.append({**rows[n], "options": options})
-        groups = [shown.cases[n].asked for n in places]
+            given = question, shown.cases[n], rows[n], self.embedder, shown.space.words, self._prior
+            cases.append({**rows[n], "options": answer_untaught(*given)[1]})
         read = any(case.evidence for case in shown.cases)
         sets = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
         return fit_decision(cases, labels, groups, sets)

@@ -15,8 +15,6 @@ import orjson
 
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.features import (
-    BY_ITSELF,
-    IN_ITS_TEXT,
     VERSION,
     Case,
     FeatureSpace,
@@ -25,6 +23,7 @@ from program.models.embedded.features import (
     read_case,
     word_set,
 )
+from program.models.embedded.heads import Head
 from program.models.embedded.reader import Reader
 
 TRUE = frozenset({"true", "yes", "1", "1.0"})
@@ -170,15 +169,14 @@ def _digest(*parts: bytes) -> bytes:
 
 
 def answer_untaught(
-    question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity
+    question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity, prior: Head
 ) -> tuple[Vector, Vector]:
-    """Return the logits of someone who saw no demonstration, one an option.
+    """Return the logits of someone who saw no demonstration, one an option, and what a head may use beside them.
 
-    Behind them comes what a head may use beside them.
-
-
-    They are told from the question put, its options, and the inputs, and are soft.
+    They come from the question put, its options, and the inputs, and are soft; `prior` knows what a quotation states.
     """
+    if question.alone and case.quoted:
+        return np.array([0.0, prior.calibrated_logits(blocks)[0]], np.float32), np.zeros(0, np.float32)
     if question.put["type"] == "noul":
         return _answer_noul(question, case, blocks, embedder, rarity)
     criteria = question.put.get("criteria") or {}
@@ -204,8 +202,7 @@ def _answer_noul(
     beside = others or [near]
     own = _compare_base(case, blocks, question.base, rarity)
     if case.evidence and question.alone:
-        logit = float(blocks["statement"][[IN_ITS_TEXT, BY_ITSELF]].mean() if case.quoted else blocks["answers"].max())
-        logit /= WARY
+        logit = float(blocks["answers"].max()) / WARY
     elif question.peers and own[0]:
         logit = 4.0 * (near - max(beside)) + 4.0 * own[2] + 0.5
     else:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import os
 import threading
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from program.errors import ModelError
-from program.storage import DiskCache, digest_file
+from program.storage import Remembered, digest_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,15 +45,11 @@ class Embedder:
     def __init__(self, name: str = MINILM) -> None:
         self.name = name
         self._lock = threading.Lock()
-        self._vectors: OrderedDict[str, Floats] = OrderedDict()
-        self._file: DiskCache | None = None
+        self._vectors: Remembered[str, Floats] = Remembered(VECTORS_KEPT, np.ndarray.tobytes, _read_vector)
 
     def remember_in(self, folder: Path) -> None:
         """Keep vectors in a file there, too, for other processes."""
-        path = folder / f"embedded-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
-        with self._lock:
-            if self._file is None or self._file.path != path:
-                self._file = DiskCache(path)
+        self._vectors.use_file(folder, "embedded", self.digest)
 
     @property
     def digest(self) -> str:
@@ -71,37 +66,22 @@ class Embedder:
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Return shape (len(texts), dimension), float32, each row of length 1."""
-        with self._lock:
-            known = {text: self._vectors[text] for text in texts if text in self._vectors}
-            new = [text for text in dict.fromkeys(texts) if text not in known]
-            kept = self._file.get(new) if self._file and new else {}
-            fresh = {text: np.frombuffer(vector, np.float32) for text, vector in kept.items()}
-            if unknown := [text for text in new if text not in fresh]:
-                computed = dict(zip(unknown, self._embed(unknown), strict=True))
-                if self._file:
-                    self._file.put({text: vector.tobytes() for text, vector in computed.items()})
-                fresh |= computed
-            known |= fresh
-            keep_last(self._vectors, fresh, VECTORS_KEPT)
-        return np.stack([known[text] for text in texts]) if texts else np.zeros((0, self.dimension), np.float32)
+        found = self._vectors.get(texts, self._embed)
+        return np.stack(found) if found else np.zeros((0, self.dimension), np.float32)
 
     def put(self, texts: Sequence[str], vectors: Floats) -> None:
         """Remember vectors computed earlier, so that they are not computed again."""
-        with self._lock:
-            keep_last(self._vectors, dict(zip(texts, vectors, strict=True)), VECTORS_KEPT)
+        self._vectors.put(dict(zip(texts, vectors, strict=True)))
 
     def _embed(self, texts: list[str]) -> Floats:
+        with self._lock:
+            vectors = _load_model(self.name).encode(texts)
         # The last bits of a padded batch's vectors depend on its size; rounding makes most texts' vectors their own.
-        return np.asarray(np.round(_load_model(self.name).encode(texts), 5), np.float32)
+        return np.asarray(np.round(vectors, 5), np.float32)
 
 
-def keep_last(kept: OrderedDict[Given, Found], new: Mapping[Given, Found], most: int) -> None:
-    """Put new entries last, and drop the first ones past `most`."""
-    for key, value in new.items():
-        kept[key] = value
-        kept.move_to_end(key)
-    while len(kept) > most:
-        kept.popitem(last=False)
+def _read_vector(kept: bytes) -> Floats:
+    return np.frombuffer(kept, np.float32)
 
 
 @lru_cache(maxsize=4)

@@ -22,10 +22,9 @@ from program.models.text import split_pieces, split_sentences
 Vector = NDArray[np.float32]
 BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
-SHAPE, READING, STATEMENT, CHAIN = 13, 24, 12, 7  # numbers in each, the last among those of reading
+SHAPE, READING, STATEMENT, CHAIN = 13, 24, 10, 7  # numbers in each, the last among those of reading
 GRAM_BUCKETS = 1024
 TEXTS_KEPT, SHAPES_KEPT = 1024, 20_000  # of the last texts
-IN_ITS_TEXT, BY_ITSELF = 0, 5  # places in `statement`: the best answer in a piece, read in its text and by itself
 MOST_CHAINED = 8  # texts: pairs grow with the square
 SUREST = 20.0  # logits past it are taken as it
 VERSION = repr((BLOCKS, SHAPE, READING, STATEMENT, GRAM_BUCKETS)).encode()
@@ -67,11 +66,14 @@ class Case:
         return None
 
     @cached_property
-    def read(self) -> tuple[EvidenceText, ...]:
-        """The evidence, and last the quoted piece under its text's title, if there is one."""
+    def cells(self) -> tuple[EvidenceText, ...]:
+        """The cells of the text that the quoted piece is from, if it is a cell, each as a text of its own."""
         if self.quoted is None:
-            return self.evidence
-        return (*self.evidence, EvidenceText(self.evidence[self.quoted[0]].title, self.texts[1]))
+            return ()
+        n, at = self.quoted
+        title, text, _ = self.evidence[n]
+        pieces = split_pieces(text)
+        return tuple(EvidenceText(title, piece.text) for piece in pieces if piece.row) if pieces[at].row else ()
 
 
 def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
@@ -162,22 +164,29 @@ class FeatureSpace:
         Among them are the `similarities` to the evidence and the `answers` that are read in it. What is new is embedded
         in one go, and read in one go.
         """
-        wanted = [text for c in cases for text in (c.asked, *c.texts, *(one.embedded for one in c.read))]
+        # Of a piece that may be quoted nothing is embedded: what its text is about says as much.
+        wanted = [
+            text
+            for c in cases
+            for text in (c.asked, *(() if c.quoted else c.texts), *(one.embedded for one in c.evidence))
+        ]
         vectors = dict(zip(wanted, embedder.encode(wanted), strict=True))
-        readings = iter(reader.read_pairs([(c.asked, one[:2]) for c in cases for one in c.read]))
-        return [self._blocks_of(c, vectors, [next(readings) for _ in c.read]) for c in cases]
+        texts = [(c.asked, one[:2]) for c in cases for one in (*c.evidence, *c.cells)]
+        readings = iter(reader.read_pairs(texts))
+        return [self._blocks_of(c, vectors, [next(readings) for _ in (*c.evidence, *c.cells)]) for c in cases]
 
     def _blocks_of(self, case: Case, vectors: Mapping[str, Vector], read: Sequence[Reading]) -> dict[str, Vector]:
         count = len(case.evidence)
-        sims = np.array([vectors[one.embedded] @ vectors[case.asked] for one in case.read], np.float32)
+        sims = np.array([vectors[one.embedded] @ vectors[case.asked] for one in case.evidence], np.float32)
+        texts = (case.asked,) if case.quoted else case.texts or ("",)
         blocks: dict[str, Any] = {
-            "meaning": np.mean([vectors[text] for text in case.texts or ("",)], axis=0),
+            "meaning": np.mean([vectors[text] for text in texts], axis=0),
             "grams": gram_vector(case.asked, self.grams),
             "shape": question_shape(case.asked),
-            "reading": self._judge_evidence(case, read[:count], sims[:count]) if count else [0.0] * READING,
+            "reading": self._judge_evidence(case, read[:count], sims) if count else [0.0] * READING,
             "statement": self._judge_statement(case, *case.quoted, read, sims) if case.quoted else [0.0] * STATEMENT,
-            "bases": self._compare_bases(case, sims[:count]),
-            "similarities": sims[:count],
+            "bases": self._compare_bases(case, sims),
+            "similarities": sims,
             "answers": [_clip(one.answers) for one in read[:count]],
         }
         return {name: np.asarray(block, np.float32) for name, block in blocks.items()}
@@ -228,21 +237,34 @@ class FeatureSpace:
         return best
 
     def _judge_statement(self, case: Case, n: int, at: int, read: Sequence[Reading], sims: Vector) -> list[float]:
-        """Return how well the quoted piece answers, first the score of the best answer in it."""
-        text, whole, sentence, alone = case.evidence[n].text, read[n], case.read[-1], read[-1]
-        asked = word_set(case.asked)
-        scores = score_pieces(whole, text)
+        """Return how well the quoted piece answers, in ten numbers.
+
+        They are the score of the best answer in it; its lead over the text's best; one over its rank in the text;
+        whether the text answers; its similarity to the question; the share of the question's words in the piece, and in
+        title and piece; whether it is a cell. In a table the reader takes rows and columns for one another, so a cell
+        is read behind its key by itself, as a text among the table's cells. Its last two numbers are the score of the
+        best answer in the whole text, and whether that answers; they are 0 of other pieces.
+        """
+        title, text, _ = case.evidence[n]
+        piece, asked = split_pieces(text)[at], word_set(case.asked)
+        whole = score_pieces(read[n], text)
+        lead, answers = whole[at] - read[n].margin, read[n].answers
+        scores, own, beside = whole, whole[at], (0.0, 0.0, 0.0)
+        if case.cells:
+            cells = read[len(case.evidence) :]
+            alone = cells[sum(bool(other.row) for other in split_pieces(text)[:at])]
+            scores, own = tuple(cell.margin for cell in cells), alone.margin
+            beside = 1.0, _clip(read[n].margin), _clip(answers)
+            lead, answers = own - max(scores), alone.answers
         return [
-            _clip(scores[at]),
-            _clip(scores[at] - whole.margin),
-            1 / (1 + sum(score > scores[at] for score in scores)),
-            *map(_clip, (whole.answers, alone.answers, alone.margin)),
-            float(sims[-1]),
+            _clip(own),
+            _clip(lead),
+            1 / (1 + sum(one > own for one in scores)),
+            _clip(answers),
             float(sims[n]),
-            self.words.share_of(asked, word_set(sentence.text)),
-            self.words.share_of(asked, word_set(sentence.embedded)),
-            math.log1p(len(sentence.text)),
-            split_pieces(text)[at].start / len(text),
+            self.words.share_of(asked, word_set(piece.text)),
+            self.words.share_of(asked, word_set(f"{title}\n{piece.text}")),
+            *beside,
         ]
 
     def _compare_bases(self, case: Case, sims: Vector) -> Vector:

@@ -6,7 +6,7 @@ The blocks and the strength of a regression are those of least log loss out of f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ EVIDENCE_SETS = (
 MANY_SET = "meaning grams"
 MANY_CLASSES, MANY_CASES = 10, 600  # past which fitting is slow
 FEW_CASES = 8  # with fewer there are no folds
+PULL = 0.2  # strength, over the number of questions, with which what was fitted elsewhere holds a statement's weights
 STEPS, LEVEL = 500, 1e-4  # of a fit at most; the slope at which it ends
 FLAT = 1e-5  # a spread, or a length beside the longest, in which all rows are taken to be alike
 
@@ -52,12 +53,21 @@ class Head:
 
     def probabilities(self, blocks: Blocks, options: int) -> Logits:
         """Return shape (options,), summing to 1, with a small share for unseen options."""
-        x = np.clip((np.concatenate([blocks[BLOCKS[i]] for i in self.blocks]) - self.mean) * self.scale, -1, 1)
-        logits = self.calibration[0] * (x.astype(np.float64) @ self.weights + self.bias) + self.calibration[1:]
+        logits = self.calibrated_logits(blocks)
         floor = 0.5 / (int(self.n[0]) + 2)
         shares = np.full(options, floor)
         shares[self.classes] = np.maximum(softmax(logits[None, :])[0], floor)
         return np.asarray(shares / shares.sum())
+
+    def calibrated_logits(self, blocks: Blocks) -> Logits:
+        """Return shape (columns,)."""
+        logits = self.standardise(blocks).astype(np.float64) @ self.weights + self.bias
+        return np.asarray(self.calibration[0] * logits + self.calibration[1:])
+
+    def standardise(self, blocks: Blocks) -> Vector:
+        """Return the features that the weights are for, none past 1; shape (width,)."""
+        raw = np.concatenate([blocks[BLOCKS[i]] for i in self.blocks])
+        return np.asarray(np.clip((raw - self.mean) * self.scale, -1, 1))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> Head:
@@ -107,6 +117,65 @@ def fit_decision(
         classes=classes,
         n=np.array([len(y)], np.int32),
     )
+
+
+def fit_statement(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequence[str], prior: Head) -> Head:
+    """Fit how probably a piece of a passage states what is asked; `groups` are the questions.
+
+    The pieces of a question compete in one softmax with "none of them" (a conditional logit, McFadden 1974; of several
+    right ones the sum counts), which fits their order and not only each by itself. Weights are drawn to the prior's,
+    the less the more questions there are. Where they do not beat it on questions left out, the prior is returned.
+    """
+    from sklearn.model_selection import GroupKFold
+
+    x, y = np.stack([prior.standardise(case) for case in cases]).astype(np.float64), np.asarray(labels, bool)
+    _, asked = np.unique(np.asarray(groups), return_inverse=True)
+    count = int(asked.max()) + 1
+    start = np.append(prior.weights[:, 0], prior.bias).astype(np.float64)
+    if count < FEW_CASES:
+        return prior
+    found = np.zeros(len(y))
+    for inside, outside in GroupKFold(min(5, count)).split(x, y, asked):
+        fitted = _fit_competing(x[inside], y[inside], asked[inside], start)
+        found[outside] = x[outside] @ fitted[:-1] + fitted[-1]
+    if _compete(found, y, asked)[0] >= _compete(x @ start[:-1] + start[-1], y, asked)[0]:
+        return prior
+    weights = _fit_competing(x, y, asked, start)
+    return replace(
+        prior,
+        weights=weights[:-1, None].astype(np.float32),
+        bias=weights[-1:].astype(np.float32),
+        calibration=calibrate_logits(found[:, None], y.astype(int)).astype(np.float32),
+        n=np.array([len(y)], np.int32),
+    )
+
+
+def _fit_competing(x: Array, y: Array, asked: Array, start: Array) -> Array:
+    """Return weights and, last, the bias, near those of the start."""
+    from scipy.optimize import minimize
+
+    pull = PULL / len(np.unique(asked))
+
+    def loss_at(given: Array) -> tuple[float, Array]:
+        loss, slope = _compete(x @ given[:-1] + given[-1], y, asked)
+        off = np.append(given[:-1] - start[:-1], 0.0)
+        return loss + pull * float(off @ off), np.append(slope @ x, slope.sum()) + 2 * pull * off
+
+    return np.asarray(minimize(loss_at, start, jac=True, method="L-BFGS-B").x)
+
+
+def _compete(logits: Array, y: Array, asked: Array) -> tuple[float, Array]:
+    """Return the mean log loss of each question's right pieces, or of none, and its slope in each logit."""
+    names, asked = np.unique(asked, return_inverse=True)
+    top = np.zeros(len(names))
+    np.maximum.at(top, asked, logits)
+    powers = np.exp(logits - top[asked])
+    every = np.bincount(asked, powers) + np.exp(-top)
+    right = np.bincount(asked, powers * y)
+    has = np.bincount(asked, y) > 0
+    loss = np.log(every) - np.where(has, np.log(np.where(has, np.maximum(right, 1e-300), 1.0)), -top)
+    slope = powers / every[asked] - np.where(y, powers / np.where(right > 0, right, 1.0)[asked], 0.0)
+    return float(loss.mean()), slope / len(names)
 
 
 def _standardise(cases: Sequence[Blocks], names: Names) -> tuple[Vector, Vector, Vector]:

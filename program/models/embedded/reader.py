@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -15,8 +12,8 @@ import numpy as np
 import orjson
 
 from program.errors import ModelError
-from program.models.embedded.encoder import encodable, keep_last, map_threaded, minilm_folder
-from program.storage import DiskCache, digest_file
+from program.models.embedded.encoder import encodable, map_threaded, minilm_folder
+from program.storage import Remembered, digest_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,9 +93,9 @@ class Reader:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, TitledText], Reading] = OrderedDict()
-        self._file: DiskCache | None = None
+        self._kept: Remembered[tuple[str, TitledText], Reading] = Remembered(
+            READINGS_KEPT, Reading.to_bytes, Reading.from_bytes, lambda pair: "\0".join((pair[0], *pair[1]))
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Reader:
         return self
@@ -118,12 +115,20 @@ class Reader:
             raise ModelError(f"{self.folder / FILE} is not the file that {CARD} tells of.", MEND, path=str(self.folder))
         return f"sha256:{found}"
 
+    @cached_property
+    def prior(self) -> dict[str, NDArray[Any]]:
+        """How probably a piece of a passage states what is asked, by what this reader reads: the arrays of a head.
+
+        It is fitted on held-out files and stands in the card; a reader without one has the packaged reader's.
+        """
+        cards = (orjson.loads((folder / CARD).read_bytes()) for folder in (self.folder, FOLDER))
+        arrays = next(card["statement"] for card in cards if "statement" in card)
+        kinds = {"blocks": np.uint8, "classes": np.int32, "n": np.int32}
+        return {name: np.array(array, kinds.get(name, np.float32)) for name, array in arrays.items()}
+
     def remember_in(self, folder: Path) -> None:
         """Keep readings in a file there, too, for other processes."""
-        path = folder / f"read-{hashlib.sha256(self.digest.encode()).hexdigest()[:12]}.sqlite"
-        with self._lock:
-            if self._file is None or self._file.path != path:
-                self._file = DiskCache(path)
+        self._kept.use_file(folder, "read", self.digest)
 
     def read(self, question: str, passages: Sequence[TitledText]) -> list[Reading]:
         """Return what each passage, a title and a text, says to the question."""
@@ -131,20 +136,7 @@ class Reader:
 
     def read_pairs(self, pairs: Sequence[tuple[str, TitledText]]) -> list[Reading]:
         """Return a reading for each question and passage."""
-        with self._lock:
-            known = {pair: self._kept[pair] for pair in pairs if pair in self._kept}
-        if new := [pair for pair in dict.fromkeys(pairs) if pair not in known]:
-            keys = ["\0".join((question, *passage)) for question, passage in new]
-            kept = self._file.get(keys) if self._file else {}
-            found = {pair: Reading.from_bytes(kept[key]) for pair, key in zip(new, keys, strict=True) if key in kept}
-            left = [(pair, key) for pair, key in zip(new, keys, strict=True) if key not in kept]
-            read = _load(self.folder, self.digest).read([pair for pair, _ in left]) if left else []
-            if self._file and left:
-                self._file.put({key: one.to_bytes() for (_, key), one in zip(left, read, strict=True)})
-            known |= found | {pair: one for (pair, _), one in zip(left, read, strict=True)}
-        with self._lock:
-            keep_last(self._kept, {pair: known[pair] for pair in pairs}, READINGS_KEPT)
-        return [known[pair] for pair in pairs]
+        return self._kept.get(pairs, lambda new: _load(self.folder, self.digest).read(new))
 
 
 def join_head(question: Sequence[int], title: Sequence[int]) -> list[int]:

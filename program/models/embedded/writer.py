@@ -14,15 +14,10 @@ import dspy
 from program.errors import ModelError
 from program.models.embedded.direct import find_reply, solve_arithmetic
 from program.models.embedded.reader import READER, Reader, Reading
-from program.models.text import split_pieces
+from program.passage import TITLE_STEP
 from program.signatures import Excerpt
 
-SENTENCES = 3  # of an answer, when the prompt does not say
-LEAST = -4.0  # of the score of a sentence that is quoted though none speaks for it
 MOST_OPTIONS = 4  # of a question back
-TITLE_STEP = " > "  # between a passage's title and its section's
-_UNQUOTED = re.compile(r"\[\d{1,3}\]|\[\[ ## \w+ ## \]\]")  # what looks like a citation or like a prompt's mark
-_ENDS = frozenset(".!?:…")
 MOST_PARTS = 4  # of a question; the last holds all that follows
 FEWEST_WORDS = 3  # of a part
 _BE_OR_DO = "(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|shall|should|may|might|must)(?:n['’]t)?"
@@ -39,12 +34,12 @@ _CUT = re.compile(
 
 
 def local_writer(reader: Reader) -> dspy.LM:
-    """Return a language model that quotes what the reader finds.
+    """Return a language model that fills signatures from what the reader finds.
 
-    It answers Decompose, FollowUp, Missing, Clarify, Generate and AnswerDirectly. It splits, selects, quotes and
-    computes, so the same request always gives the same reply and no fact is in an answer that is not in a passage; a
-    direct question that is neither a greeting nor a sum gets an empty answer. English only. It takes a signature's
-    fields and no prompt: its `adapter` has to be in use (`use_adapter`).
+    It answers Decompose, FollowUp, Missing, Clarify and AnswerDirectly. It splits, selects and computes, so the same
+    request always gives the same reply. Its text from passages (Generate) is empty, in place of which the loop quotes;
+    so is that to a direct question which is neither a greeting nor a sum. English only. It takes a signature's fields
+    and no prompt: its `adapter` has to be in use (`use_adapter`).
     """
     adapter = QuotingAdapter(reader)
     lm = dspy.LM(READER, engine=adapter, cache=False)
@@ -96,13 +91,9 @@ def fill_outputs(signature: Any, inputs: Mapping[str, Any], reader: Reader) -> d
             return {"missing": missing, "next_query": query}
         case ("clarifying_question",):
             return {"clarifying_question": _ask_back(reader, question, passages)}
-        case ("answer",) if "passages" in inputs:
-            asked = dict.fromkeys([*map(str, inputs.get("sub_queries") or ()), question])
-            least = 0.0 if inputs.get("strict") else LEAST
-            most = int(inputs.get("sentences") or SENTENCES)
-            return {"answer": _quote_pieces(reader, list(asked), passages, most, least)}
         case ("answer",):
-            return {"answer": find_reply(question) or solve_arithmetic(question)}
+            direct = "" if "passages" in inputs else find_reply(question) or solve_arithmetic(question)
+            return {"answer": direct}
     raise ModelError(
         f"The local writer cannot fill {', '.join(wanted) or 'a signature without outputs'}.",
         "Name a language model in [models] write for this signature.",
@@ -112,33 +103,6 @@ def fill_outputs(signature: Any, inputs: Mapping[str, Any], reader: Reader) -> d
 def _read(reader: Reader, question: str, passages: Sequence[Excerpt]) -> list[tuple[Reading, Excerpt]]:
     readings = reader.read(question, [(one.title, one.text) for one in passages])
     return list(zip(readings, passages, strict=True))
-
-
-def _quote_pieces(reader: Reader, asked: Sequence[str], passages: Sequence[Excerpt], most: int, least: float) -> str:
-    """Return the pieces that answer best, each with its passage's number.
-
-    A piece's score is the margin of its best span plus its passage's answer logit. First comes the best piece for each
-    question, then the second best for each, `most` at most, with scores above 0. When there are none, the best piece
-    comes if its score is `least` at least.
-    """
-    ranked: list[tuple[int, float, int, str]] = []
-    for question in asked:
-        scored = [
-            (-reading.best_within(piece.start, piece.end)[0] - reading.answers, passage.n, piece.text)
-            for reading, passage in _read(reader, question, passages)
-            for piece in split_pieces(passage.text)
-            if not _UNQUOTED.search(piece.text)
-        ]
-        ranked += [(rank, *one) for rank, one in enumerate(sorted(scored))]
-    ranked.sort()
-    chosen = [one for one in ranked if one[1] < 0]
-    if not chosen and ranked and (best := min(ranked, key=lambda one: one[1]))[1] <= -least:
-        chosen = [best]
-    said: dict[str, str] = {}
-    for _, _, n, text in chosen:
-        closed = text if text.rstrip("\"'”’)")[-1:] in _ENDS else f"{text}."
-        said.setdefault(text.casefold(), f"{closed} [{n}]")
-    return " ".join(list(said.values())[:most])
 
 
 def _follow_up(reader: Reader, question: str, draft: str, passages: Sequence[Excerpt]) -> str:
@@ -175,7 +139,7 @@ def _ask_back(reader: Reader, question: str, passages: Sequence[Excerpt]) -> str
         return f"Which do you mean: {', '.join(options[:-1])} or {options[-1]}?"
     options = _tell_apart([passage.title for _, passage in read[:2]])
     if len(options) > 1:
-        return f"What exactly do you mean: {options[0]} or {options[1]}?"
+        return f"Which do you mean: {options[0]} or {options[1]}?"
     return "Could you say more exactly what you mean?"
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError, LMError
-from pydantic import BaseModel, create_model
+from pydantic import create_model
 
+from program.models.language import layout as layouts
+from program.models.language import parsing
 from program.models.language.fence import find_addresses, remove_links
-from program.models.language.layout import AS_IT_IS, PromptLayout, format_instruction, format_messages, read_reply
-from program.models.language.parsing import UnreadableReply, read_outputs, read_text, record_of, whole_sentences
+from program.models.language.layout import AS_IT_IS, PromptLayout, is_text
+from program.models.language.parsing import UnreadableReply, is_record, record_of
 from program.models.language.spending import current_spending
 from program.signatures import Excerpt
 
@@ -51,14 +53,14 @@ class FencedAdapter(dspy.ChatAdapter):
                 continue
             except LMError as error:
                 other = self._stand_in(lm, error)
-                replies = _adapter_of(other)(other, {}, signature, demos, inputs)
-            return [strip_links(reply, inputs) for reply in replies]
-        return [_safe_defaults(lm.model, signature, inputs)]
+                replies = other.adapter(other, {}, signature, demos, inputs)
+            return _strip_links(replies, inputs)
+        return _safe_defaults(lm.model, signature, inputs)
 
     async def acall(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """Return the fields of the reply, awaited. Raises `LMError` when nobody answers."""
+        """Return the same fields, awaited."""
         for wanted in _with_reminder(signature):
             try:
                 replies = await super().acall(lm, self._settings(signature, lm_kwargs), wanted, demos, inputs)
@@ -66,10 +68,10 @@ class FencedAdapter(dspy.ChatAdapter):
                 continue
             except LMError as error:
                 other = self._stand_in(lm, error)
-                with dspy.context(send_stream=None):  # words of the first may be told, and some replies have markers
-                    replies = await _adapter_of(other).acall(other, {}, signature, demos, inputs)
-            return [strip_links(reply, inputs) for reply in replies]
-        return [_safe_defaults(lm.model, signature, inputs)]
+                with dspy.context(send_stream=None):  # words of the first may have been shown, and some have marks
+                    replies = await other.adapter.acall(other, {}, signature, demos, inputs)
+            return _strip_links(replies, inputs)
+        return _safe_defaults(lm.model, signature, inputs)
 
     def lay_out(self, layout: PromptLayout) -> FencedAdapter:
         """Return the adapter with another layout of its prompts."""
@@ -79,41 +81,40 @@ class FencedAdapter(dspy.ChatAdapter):
 
     def format_system_message(self, signature: Any) -> str:
         """Return the static part of a prompt."""
-        return format_instruction(signature, self.layout, _reply_form(signature))
+        return layouts.format_instruction(signature, self.layout, _reply_form(signature))
 
     def format(self, signature: Any, demos: list[Any], inputs: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the messages, as they are laid out."""
         reply_of = partial(self.format_assistant_message_content, signature)
-        return format_messages(signature, demos, inputs, self.layout, _reply_form(signature), reply_of)
+        return layouts.format_messages(signature, demos, inputs, self.layout, _reply_form(signature), reply_of)
 
     def format_assistant_message_content(
         self, signature: Any, outputs: dict[str, Any], missing_field_message: Any = None
     ) -> str:
         """Return the reply of a demonstration in the form asked for."""
         values = {name: outputs.get(name, missing_field_message) for name in signature.output_fields}
-        if _is_one_text(signature):
+        if is_text(signature):
             return str(next(iter(values.values())))
         return json.dumps(values, ensure_ascii=False, default=lambda one: one.model_dump(mode="json"))
 
     def parse(self, signature: Any, completion: str) -> dict[str, Any]:
         """Return the fields of a reply. Raises `AdapterParseError` for a doubtful one."""
         try:
-            told = _whole_reply(read_reply(completion, self.layout), signature)
-            outputs = _outputs(signature)
-            if _is_one_text(signature):
-                return {name: read_text(told, name) for name in outputs}
-            return read_outputs(told, outputs)
+            reply, outputs = _whole_reply(layouts.read_reply(completion, self.layout), signature), _outputs(signature)
+            if is_text(signature):
+                return {name: parsing.read_text(reply, name) for name in outputs}
+            return parsing.read_outputs(reply, outputs)
         except UnreadableReply as error:
-            told = completion[:LONGEST_ANSWER]
-            raise AdapterParseError("FencedAdapter", signature, lm_response=told, message=str(error)) from None
+            cut = completion[:LONGEST_ANSWER]
+            raise AdapterParseError("FencedAdapter", signature, lm_response=cut, message=str(error)) from None
 
     def _settings(self, signature: Any, lm_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         settings = {"temperature": 0.0, **lm_kwargs}
-        if self.structured and not _is_one_text(signature):
+        if self.structured and not is_text(signature):
             settings["response_format"] = _response_format(signature)
         return settings
 
-    def _stand_in(self, lm: Any, error: LMError) -> dspy.LM:
+    def _stand_in(self, lm: Any, error: LMError) -> Any:
         if self.fallback is None:
             raise error
         current_spending().hand_over(error.message, lm.model, self.fallback, "wrote")
@@ -144,12 +145,12 @@ def use_adapter(lm: Any, layout: PromptLayout = AS_IT_IS) -> Iterator[None]:
         yield
 
 
-def strip_links(reply: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reply's fields without links; an answer keeps its passages' own."""
+def _strip_links(replies: Sequence[Mapping[str, Any]], inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the fields of replies without links; an answer keeps its passages' own."""
     values = [item for value in inputs.values() for item in (value if isinstance(value, list) else [value])]
     texts = [item.text for item in values if isinstance(item, Excerpt)]
-    known = find_addresses(texts)
-    return {name: _without_links(value, known if name == "answer" else set(), texts) for name, value in reply.items()}
+    known = {"answer": find_addresses(texts)}
+    return [{n: _without_links(value, known.get(n, set()), texts) for n, value in one.items()} for one in replies]
 
 
 def _without_links(value: Any, known: set[str], stated: Sequence[str]) -> Any:
@@ -161,33 +162,27 @@ def _without_links(value: Any, known: set[str], stated: Sequence[str]) -> Any:
     return text if len(text) <= LONGEST_ANSWER else text[:LONGEST_ANSWER].rpartition(". ")[0] + "."
 
 
-def _adapter_of(lm: Any) -> dspy.Adapter:
-    return getattr(lm, "adapter", None) or dspy.ChatAdapter()
-
-
 def _with_reminder(signature: Any) -> Iterator[Any]:
     """Yield the signature as it is, then with a word on the form, which is made only when it is wanted."""
     yield signature
     yield signature.with_instructions(f"{signature.instructions}\n\n{REMINDER}")
 
 
-def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return nothing for each field; for a list of look-ups the question as it is."""
     current_spending().note(f"no readable reply from {model}: {DEFAULTED}")
-    question = str(inputs.get("question", ""))
-    return {
-        name: "" if kind is str else None if _is_model(kind) else [] if record_of(kind) else [question]
-        for name, kind in _outputs(signature).items()
-    }
+    looked_up = [str(inputs.get("question", ""))]
+    kinds = _outputs(signature).items()
+    return [{n: "" if k is str else None if is_record(k) else [] if record_of(k) else looked_up for n, k in kinds}]
 
 
 def _whole_reply(completion: str, signature: Any) -> str:
     if not current_spending().cut:
         return completion
-    if not _is_one_text(signature):
+    if not is_text(signature):
         raise UnreadableReply("it was cut off")
     current_spending().note("a text was cut off: its last sentence was left out")
-    return whole_sentences(completion)
+    return parsing.whole_sentences(completion)
 
 
 def _outputs(signature: Any) -> dict[str, Any]:
@@ -196,27 +191,19 @@ def _outputs(signature: Any) -> dict[str, Any]:
     return dict(sorted(outputs.items(), key=lambda item: _holds_records(item[1])))
 
 
-def _is_one_text(signature: Any) -> bool:
-    return list(_outputs(signature).values()) == [str]
-
-
 def _reply_form(signature: Any) -> str:
     outputs = _outputs(signature)
-    if _is_one_text(signature):
+    if is_text(signature):
         (name,) = outputs
         return f"Reply with the {name.replace('_', ' ')} alone: no heading, no fence, no remark about it."
-    told = {name: _description(field, name) for name, field in signature.output_fields.items()}
-    form = json.dumps({name: _example(kind, told[name]) for name, kind in outputs.items()}, ensure_ascii=False)
-    lines = [f"Reply with one JSON object and nothing else. Form: {form}"]
-    return "\n".join(lines + [f"`{name}`: {told[name]}" for name, kind in outputs.items() if _holds_records(kind)])
+    meanings = {name: _description(field, name) for name, field in signature.output_fields.items()}
+    form = json.dumps({name: _example(kind, meanings[name]) for name, kind in outputs.items()}, ensure_ascii=False)
+    lines = [f"`{name}`: {meanings[name]}" for name, kind in outputs.items() if _holds_records(kind)]
+    return "\n".join([f"Reply with one JSON object and nothing else. Form: {form}", *lines])
 
 
 def _holds_records(annotation: Any) -> bool:
-    return _is_model(annotation) or record_of(annotation) is not None
-
-
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return is_record(annotation) or record_of(annotation) is not None
 
 
 def _description(field: Any, name: str) -> str:
@@ -230,7 +217,7 @@ def _example(annotation: Any, description: str) -> Any:
         return description
     if record := record_of(annotation):
         return [_example(record, description)]
-    if not _is_model(annotation):
+    if not is_record(annotation):
         return ["..."]
     values: dict[str, Any] = {"integer": 1, "number": 0.5, "array": [1]}
     fields = annotation.model_json_schema()["properties"]

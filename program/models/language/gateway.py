@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -106,12 +106,13 @@ class Endpoint:
 
     async def ask(self, call: transport.Call) -> lm15.Response:
         """Return the reply to one attempt in the question's time; raises as `stream`."""
-        async with aclosing(self.stream(call, whole=True)) as replies:
-            reply = await anext(replies)
+        reply: str | lm15.Response = ""
+        async for piece in self.stream(call, streams=False):
+            reply = piece
         assert not isinstance(reply, str)
         return reply
 
-    async def stream(self, call: transport.Call, whole: bool = False) -> AsyncGenerator[str | lm15.Response]:
+    async def stream(self, call: transport.Call, streams: bool = True) -> AsyncGenerator[str | lm15.Response]:
         """Yield the pieces of the reply to one attempt, then all of it, once it is in the books.
 
         Raises `CallInterrupted`, with the seconds to wait, where a repetition may mend it and there is time, else
@@ -120,9 +121,8 @@ class Endpoint:
         spent = current_spending()
         call = limit_reply(call, spent)
         try:
-            send = transport.request_reply if whole else transport.stream_reply
             async with asyncio.timeout(spent.patience), self._admit(call) as paid:
-                async for piece in send(call, self._request_seconds()):
+                async for piece in transport.send_call(call, self._request_seconds(), streams):
                     if isinstance(piece, str):
                         yield piece
                     else:
@@ -130,9 +130,8 @@ class Endpoint:
         except TimeoutError:
             raise transport.late_failure(call) from None
         except transport.CallInterrupted as failure:
-            failures = self.breaker.failures
-            backoff = min(FIRST_WAIT * 2 ** min(failures, 9), LONGEST_WAIT) + random.uniform(0, FIRST_WAIT)
-            failure.retry_after = max(failure.retry_after or 0.0, backoff)
+            backoff = min(FIRST_WAIT * 2 ** min(self.breaker.failures, 9), LONGEST_WAIT)
+            failure.retry_after = max(failure.retry_after or 0.0, backoff + random.uniform(0, FIRST_WAIT))
             if spent.seconds_left <= failure.retry_after:
                 raise transport.CallFailed(failure.message, status=failure.status) from None
             raise
@@ -149,28 +148,27 @@ class Endpoint:
                 raise transport.late_failure(call)
             if not self.breaker.allows_request():
                 raise transport.CallFailed(f"{self.model} is left alone for a while")
-            usage: lm15.Usage | None = None
-            with spent.count_under_way():
-                try:
-                    yield paid
-                    assert paid.reply is not None
-                    usage = paid.reply.usage
-                    self.breaker.note_result(False)
-                except transport.CallFailed as failure:
-                    usage = failure.usage
-                    speaks = isinstance(failure, transport.CallInterrupted) and failure.status != transport.BUSY
-                    self.breaker.note_result(True if speaks else None)
-                    raise
-                except BaseException:  # called off under way, its prompt charged
-                    usage = transport.estimate_usage(call)
-                    self.breaker.note_result(None)
-                    raise
-                finally:
-                    if usage is not None:
-                        tokens = usage.input_tokens or 0, usage.output_tokens or 0
-                        cached, kept = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
-                        paid.usd, paid.sent = self.price(*tokens, cached, kept), True
-                        spent.book_request(*tokens, paid.usd)
+            spent.under_way += 1
+            usage, failed = None, None
+            try:
+                yield paid
+                assert paid.reply is not None
+                usage, failed = paid.reply.usage, False
+            except transport.CallFailed as failure:
+                speaks = isinstance(failure, transport.CallInterrupted) and failure.status != transport.BUSY
+                usage, failed = failure.usage, True if speaks else None
+                raise
+            except BaseException:  # called off under way, its prompt charged
+                usage = transport.estimate_usage(call)
+                raise
+            finally:
+                self.breaker.note_result(failed)
+                if usage is not None:
+                    tokens = usage.input_tokens or 0, usage.output_tokens or 0
+                    paid.usd = self.price(*tokens, usage.cache_read_tokens or 0, usage.cache_write_tokens or 0)
+                    paid.sent = True
+                    spent.book_request(*tokens, paid.usd)
+                spent.under_way -= 1
 
     def _request_seconds(self) -> float:
         seconds = self.terms.call_seconds + (0.0 if self.warm else WARM_UP)

@@ -119,7 +119,7 @@ def format_instruction(signature: Any, layout: PromptLayout, reply_form: str) ->
     rule = DATA_RULE if whole else _RULES[layout.marks]
     if layout.form == QUOTE:
         reply_form = "Reply with two lines: Quote: the sentence that states it. Answer: your answer in one sentence."
-    elif _is_text(signature) and layout.instruction == "line":
+    elif is_text(signature) and layout.instruction == "line":
         reply_form = ""
     return "\n\n".join(part for part in ([task, rule, reply_form] if whole else [rule, task, reply_form]) if part)
 
@@ -135,7 +135,8 @@ def vary_layout(layout: PromptLayout, choices: Mapping[str, Sequence[Any]]) -> l
     return [PromptLayout(**{**now, name: v}) for name, values in choices.items() for v in values if v != now[name]]
 
 
-def _is_text(signature: Any) -> bool:
+def is_text(signature: Any) -> bool:
+    """Tell whether one text is all that a signature asks for."""
     return [field.annotation for field in signature.output_fields.values()] == [str]
 
 
@@ -149,7 +150,7 @@ def _format_inputs(signature: Any, inputs: Mapping[str, Any], layout: PromptLayo
     if layout.marks == FENCED:
         return "\n\n".join(fence_input(name, inputs[name]) for name in names)
     told = [_format_lines(name, inputs[name], layout.marks) for name in names]
-    cue = f"{next(iter(signature.output_fields)).replace('_', ' ').capitalize()}:" if _is_text(signature) else ""
+    cue = f"{next(iter(signature.output_fields)).replace('_', ' ').capitalize()}:" if is_text(signature) else ""
     return "\n\n".join(part for part in (*told, "" if layout.form == QUOTE else cue) if part)
 
 

@@ -49,10 +49,14 @@ def read_outputs(reply: str, outputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def is_record(annotation: Any) -> bool:
+    """Tell whether an annotation is that of one record."""
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
 def record_of(annotation: Any) -> type[BaseModel] | None:
     """Return what the items of a list of records are, None for another annotation."""
-    items = get_args(annotation)
-    return items[0] if items and isinstance(items[0], type) and issubclass(items[0], BaseModel) else None
+    return next((item for item in get_args(annotation)[:1] if is_record(item)), None)
 
 
 def whole_sentences(text: str) -> str:

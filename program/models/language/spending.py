@@ -68,17 +68,6 @@ class ModelSpending:
             self.tokens_out += tokens_out
             self.usd += usd
 
-    @contextmanager
-    def count_under_way(self) -> Iterator[None]:
-        """Count a request as under way until it is booked."""
-        with self._lock:
-            self.under_way += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.under_way -= 1
-
     async def settle(self, seconds: float) -> None:
         """Wait, so long at most, until no request is under way."""
         until = time.monotonic() + seconds
@@ -93,7 +82,7 @@ class ModelSpending:
 
     def hand_over(self, why: str, failed: str, other: Any, did: str) -> None:
         """Note that `other` steps in for a failed model; an embedded one `did` it."""
-        does = "was asked" if hasattr(other, "endpoint") else did
+        does = did if other.model.startswith("local/") else "was asked"
         note = f"{why}: {other.model} {does}"
         self.note(note)
         with self._lock:

@@ -1,13 +1,14 @@
 """One request to a model through LiteLLM, and what came of it: a reply, or a failure one can act on.
 
 LiteLLM turns a request for decisions into TypeSafe's and a local server's `/v1/systemone` and OpenAI's `/v1/decisions`.
+DSPy's `AsyncLiteLLMEngine` does not do here: it drops `Retry-After`, loses a paid reply whose count of tokens is below
+zero, and ends a stream at a field that it does not know.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import Any
 from dspy.lm15 import Message, ProviderError, Response, ServerError, TextPart, Usage
 
 from program.models.language import provider
+from program.models.requests import options_of
 
 LONGEST_STREAM = 8_000  # characters, as of the longest answer; the rest counts as cut off
 EXTRA_TOKENS = 10_000  # in, beyond the prompt's bytes: what a provider may add to it
@@ -27,6 +29,7 @@ BUSY = 429
 BUSY_SECONDS = 1.0  # to leave a busy provider alone that does not say how long
 _REFUSALS = (BUSY, 502, 503, 529)
 _FINAL = (400, 401, 403, 404, 405, 413, 415, 422)  # asking again gets the same
+_UNASKED = ("AuthenticationError", "BadRequestError", "NotFoundError", "PermissionDeniedError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,56 +59,47 @@ class CallInterrupted(CallFailed, ServerError):
     """A failure that a repetition may mend: DSPy's language model repeats it after `retry_after` seconds."""
 
 
-async def request_reply(call: Call, seconds: float) -> AsyncIterator[Response]:
-    """Yield the whole reply, in so many seconds. Raises `CallFailed`."""
+async def send_call(call: Call, seconds: float, streams: bool) -> AsyncIterator[str | Response]:
+    """Yield the pieces of a reply as they come, one where it does not stream, then the whole reply.
+
+    `seconds` bounds the time to the first piece and between two. Raises `CallFailed`, perhaps amid the pieces.
+    """
+    text, source, finish = "", None, None
+    counts: Mapping[str, Any] = {}
     litellm = provider.prepare_litellm(call.model)
     decides = provider.is_decision_model(call.model)
     try:
         async with asyncio.timeout(seconds):
-            raw = await (litellm.asystemone if decides else litellm.acompletion)(**_arguments(call))
-    except Exception as error:
-        raise failure_of(call, error) from None
-    if decides:
-        yield _read_decisions(call, raw)
-        return
-    body = raw.model_dump()
-    choice = next(iter(body.get("choices") or ()), None) or {}
-    yield _finished(call, _reply_text(choice), body.get("usage"), choice.get("finish_reason") == "length")
-
-
-async def stream_reply(call: Call, seconds: float) -> AsyncIterator[str | Response]:
-    """Yield the pieces of the reply as they come, the whole last.
-
-    `seconds` bounds the time to the first piece and between two. Raises `CallFailed`, perhaps amid the pieces.
-    """
-    text = ""
-    usage: dict[str, Any] = {}
-    finish = source = None
-    litellm = provider.prepare_litellm(call.model)
-    try:
-        async with asyncio.timeout(seconds):
-            wanted = {"stream": True, "stream_options": {"include_usage": True}}
-            source = await litellm.acompletion(**_arguments(call), **wanted)
-        iterator = aiter(source)
-        while len(text) <= LONGEST_STREAM:
+            source = await (litellm.asystemone if decides else litellm.acompletion)(**_arguments(call, streams))
+        chunks = aiter(source) if streams and not decides else _alone(source)
+        while len(text) <= LONGEST_STREAM or not streams:
             async with asyncio.timeout(seconds):
-                chunk = await anext(iterator, None)
+                chunk = await anext(chunks, None)
             if chunk is None:
                 break
             body = chunk.model_dump()
-            usage = body.get("usage") or usage
+            counts = body.get("usage") or counts
             for choice in body.get("choices") or ():
                 finish = choice.get("finish_reason") or finish
-                if piece := provider.to_text((choice.get("delta") or {}).get("content")):
+                if piece := _read_text(choice.get("delta") or choice.get("message") or {}):
                     text += piece
                     yield piece
     except Exception as error:
         raise failure_of(call, error, text) from None
     finally:
-        if source is not None:
+        if streams and source is not None and not decides:
             with suppress(Exception):
                 await source.aclose()
-    yield _finished(call, text, usage, finish == "length" or len(text) > LONGEST_STREAM)
+    if decides:
+        yield _read_decisions(call, source)
+        return
+    cut = finish == "length" or (streams and len(text) > LONGEST_STREAM)
+    usage = _read_usage(call, counts, text)
+    if not text and cut:
+        raise CallFailed(f"{call.model} used its reply's tokens up before the first word", usage=usage, cut=True)
+    if not text:
+        raise CallInterrupted(f"{call.model} sent an empty reply", usage=usage)
+    yield to_response(call.model, text, usage, not cut)
 
 
 def to_response(model: str, text: str, usage: Usage, whole: bool = True) -> Response:
@@ -135,72 +129,74 @@ def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
         wait = _retry_seconds(headers.get("retry-after"), BUSY_SECONDS if status == BUSY else 0.0)
         kind = CallFailed if stated in _FINAL else CallInterrupted
         return kind(f"{call.model} answered {status}", usage=Usage(0, 0), status=status, retry_after=wait)
-    if any(isinstance(cause, ConnectionRefusedError) or "ConnectError" in type(cause).__name__ for cause in causes):
+    names = [type(cause).__name__ for cause in causes]
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes) or any("ConnectError" in n for n in names):
         return CallInterrupted(f"{call.model} cannot be reached")
-    name = type(error).__name__
-    if name in {"AuthenticationError", "BadRequestError", "NotFoundError", "PermissionDeniedError"}:
-        return CallFailed(f"{call.model} cannot be asked ({name})")
-    late = isinstance(error, TimeoutError) or any("Timeout" in type(cause).__name__ for cause in causes)
+    if names[0] in _UNASKED:
+        return CallFailed(f"{call.model} cannot be asked ({names[0]})")
+    late = isinstance(error, TimeoutError) or any("Timeout" in name for name in names)
     what = f"{call.model} did not answer in time" if late else f"{call.model} sent an unreadable reply"
     return CallInterrupted(what, usage=estimate_usage(call, text))
 
 
-def _finished(call: Call, text: str, counts: Mapping[str, Any] | None, cut: bool) -> Response:
-    usage = _read_usage(call, counts or {}, text)
-    if text:
-        return to_response(call.model, text, usage, not cut)
-    if cut:
-        raise CallFailed(f"{call.model} used its reply's tokens up before the first word", usage=usage, cut=True)
-    raise CallInterrupted(f"{call.model} sent an empty reply", usage=usage)
+async def _alone(reply: Any) -> AsyncIterator[Any]:
+    yield reply
+
+
+def _arguments(call: Call, streams: bool) -> dict[str, Any]:
+    """Return LiteLLM's arguments for a request."""
+    given = provider.connection_arguments(call.model, call.api_base)
+    if provider.is_decision_model(call.model):
+        state, questions = _read_questions(call)
+        return {**given, "state": state, "questions": questions}
+    given = {**call.settings, **given, "messages": list(call.messages)}
+    if provider.needs_cache_marks(call.model):  # the instructions are the same for every question
+        given["cache_control_injection_points"] = [{"location": "message", "role": "system"}]
+    return {**given, "stream": True, "stream_options": {"include_usage": True}} if streams else given
+
+
+def _read_text(message: Mapping[str, Any]) -> str:
+    """Return the text of a message or of a piece of one, or the arguments of its tool calls."""
+    calls = message.get("tool_calls") or ()
+    return provider.to_text(message.get("content")) or "".join(
+        provider.to_text((call.get("function") or {}).get("arguments")) for call in calls
+    )
+
+
+def _read_questions(call: Call) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the state and the questions in a request for decisions."""
+    state, questions = json.loads(call.messages[-1]["content"])
+    return state, questions
 
 
 def _read_decisions(call: Call, raw: Any) -> Response:
-    """Return the answers of a decision model as JSON."""
-    used, (_, questions) = raw.usage, read_questions(call)
+    """Return the answers of a decision model as JSON. Raises `CallInterrupted` for what is no distribution."""
+    used, answers = raw.usage, raw.model_dump()["answers"]
     counts = {"prompt_tokens": used.input_tokens, "completion_tokens": used.output_tokens} if used else {}
-    counts |= {"cache_read_input_tokens": used.cached_tokens} if used else {}
-    usage, answers = _read_usage(call, counts, ""), raw.model_dump()["answers"]
+    usage = _read_usage(call, {**counts, "cache_read_input_tokens": used.cached_tokens} if used else {}, "")
     try:
-        told = {name: _read_answer(question, answers[name]) for name, question in questions.items()}
+        read = {name: _read_answer(question, answers[name]) for name, question in _read_questions(call)[1].items()}
     except (KeyError, TypeError, ValueError):
         raise CallInterrupted(f"{call.model} sent an unreadable reply", usage=usage) from None
-    return to_response(call.model, json.dumps(told), usage)
+    return to_response(call.model, json.dumps(read), usage)
 
 
 def _read_answer(question: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
     """Return an answer in DSPy's form. Raises what an answer in another form brings up."""
     if question["type"] == "noul":
         return {"noul": _read_probability(answer["noul"])}
-    options = question["criteria"] if question["type"] == "choice" else map(str, range(len(question["criteria"])))
-    shares = {option: _read_probability(answer["probabilities"][option]) for option in options}
+    shares = {option: _read_probability(answer["probabilities"][option]) for option in options_of(question)}
     total = sum(shares.values())
     if len(answer["probabilities"]) > len(shares) or abs(total - 1.0) > MOST_AMISS:
         raise ValueError("no distribution over the options")
-    return {
-        "probabilities": {option: share / total for option, share in shares.items()},
-        "confidence": _read_probability(answer["confidence"]),
-    }
+    confidence = _read_probability(answer["confidence"])
+    return {"probabilities": {option: share / total for option, share in shares.items()}, "confidence": confidence}
 
 
 def _read_probability(value: Any) -> float:
-    if not math.isfinite(value) or not 0.0 <= value <= 1.0:
+    if not 0.0 <= value <= 1.0:  # nor is NaN
         raise ValueError("no probability")
     return float(value)
-
-
-def read_questions(call: Call) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the state and the questions in a request for decisions."""
-    state, questions = json.loads(call.messages[-1]["content"])
-    return state, questions
-
-
-def _reply_text(choice: Mapping[str, Any]) -> str:
-    """Return the text of a choice, or the arguments of its tool calls."""
-    message = choice.get("message") or {}
-    calls = message.get("tool_calls") or ()
-    return provider.to_text(message.get("content")) or "".join(
-        provider.to_text((call.get("function") or {}).get("arguments")) for call in calls
-    )
 
 
 def _list_causes(error: BaseException | None) -> list[BaseException]:
@@ -233,23 +229,10 @@ def _read_usage(call: Call, counts: Mapping[str, Any], text: str) -> Usage:
         return _possible_count(details.get(name), tokens_in) or _possible_count(counts.get(other), tokens_in) or 0
 
     cached = count("cached_tokens", "cache_read_input_tokens")
-    kept = count("cache_creation_tokens", "cache_creation_input_tokens")
-    kept = min(kept, tokens_in - cached)
+    kept = min(count("cache_creation_tokens", "cache_creation_input_tokens"), tokens_in - cached)
     return Usage(tokens_in, tokens_out, cache_read_tokens=cached, cache_write_tokens=kept)
 
 
-def _possible_count(said: Any, most: int) -> int | None:
-    found = 0 if said is None else said
-    return found if isinstance(found, int) and 0 <= found <= most else None
-
-
-def _arguments(call: Call) -> dict[str, Any]:
-    """Return LiteLLM's arguments for a request."""
-    given = provider.connection_arguments(call.model, call.api_base)
-    if provider.is_decision_model(call.model):
-        state, questions = read_questions(call)
-        return {**given, "state": state, "questions": questions}
-    given = {**call.settings, **given, "messages": list(call.messages)}
-    if provider.needs_cache_marks(call.model):  # the instructions are the same for every question
-        given["cache_control_injection_points"] = [{"location": "message", "role": "system"}]
-    return given
+def _possible_count(stated: Any, most: int) -> int | None:
+    count = 0 if stated is None else stated
+    return count if isinstance(count, int) and 0 <= count <= most else None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from program.knowledge.ingest.blocks import fence_code
 from program.knowledge.ingest.sections import parse_file
-from program.models.text import split_pieces
+from program.models.text import split_pieces, states_claim
 
 EXAMPLES = int(os.environ.get("RAGC_TEXT_EXAMPLES", "2000"))
 SPECIAL = r"<&>*_`[]#|~\\"
@@ -357,6 +357,36 @@ SHOWN = [
 @pytest.mark.parametrize(("name", "content", "text"), SHOWN, ids=range(len(SHOWN)))
 def test_a_passage_is_what_a_browser_shows(name, content, text):
     assert "\n\n".join(passage.text for passage in passages_of(name, content)) == text
+
+
+ROW = "Plan: Home Plus; Monthly: GBP 4.50; Yearly: GBP 45"
+QUOTED = [
+    (ROW, ["Home Plus, Monthly: GBP 4.50", "Home Plus, Yearly: GBP 45"]),
+    (f"{ROW}\nPlan: Pro; Monthly: GBP 19", ["Home Plus, Monthly: GBP 4.50", "Home Plus, Yearly: GBP 45", "Pro, Monthly: GBP 19"]),
+    ("Home Plus; Yearly: GBP 45; Doors: 5", ["Home Plus, Yearly: GBP 45", "Home Plus, Doors: 5"]),  # a corner without a header
+    ("Holder: R. Shah; Key: pump", ["R. Shah, Key: pump"]),
+    ("Part: Bolt\nPart: Nut", ["Part: Bolt", "Part: Nut"]),
+    ("Bolt; 10; 5\nNut; 3; 2", ["Bolt; 10; 5", "Nut; 3; 2"]),  # without a header
+    ("Monday: 8 to 18; Friday: 8 to 13.", ["Monday: 8 to 18; Friday: 8 to 13."]),
+    ("Monday: 8 to 18; Friday: 8 to 13; Sunday: shut.", ["Monday: 8 to 18; Friday: 8 to 13", "Monday: 8 to 18; Sunday: shut."]),
+    ("- Monday: 8 to 18; Friday: 8 to 13", ["Monday: 8 to 18; Friday: 8 to 13"]),
+    (f"We bill so:\n\n{ROW}", ["We bill so:", "Plan: Home Plus; Monthly: GBP 4.50", "Plan: Home Plus; Yearly: GBP 45"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "shown"), QUOTED, ids=range(len(QUOTED)))
+def test_a_row_is_quoted_as_its_key_and_one_cell_and_prose_as_it_stands(text, shown):
+    assert [piece.shown for piece in split_pieces(text)] == shown
+
+
+def test_the_key_of_a_row_is_in_the_place_of_one_piece_and_a_row_states_what_is_quoted_of_it():
+    pieces = split_pieces(ROW)
+    assert [ROW[piece.start : piece.end] for piece in pieces] == [
+        "Plan: Home Plus; Monthly: GBP 4.50",
+        "Yearly: GBP 45",
+    ]
+    assert all(states_claim([ROW], f"{piece.shown}.", 1.0) for piece in pieces)
+    assert not states_claim([ROW], "Home Plus, Yearly: GBP 46.", 1.0)
 
 
 WHOLE = """We are closed on 24. December and 1. January.|Add approx. 5 kg of salt.|Ask Dr. Smith at St. Mary Rd. 5 in Leith.

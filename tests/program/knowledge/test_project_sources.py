@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sqlite3
 import sys
 
 import pytest
@@ -146,3 +147,25 @@ def test_an_index_that_cannot_be_written_is_used_and_the_log_says_so(own_shop, m
     with caplog.at_level(logging.WARNING, logger="program"):
         assert "1.7 litres" in texts(own_shop)
     assert "may have changed since it was indexed" in caplog.text
+
+
+def test_a_database_is_read_again_when_it_changes_and_its_rows_answer_without_a_key(own_shop):
+    def write(script):
+        with sqlite3.connect(own_shop / "desk.db") as connection:
+            connection.executescript(script)
+
+    write("CREATE TABLE boats (name TEXT, keeper TEXT); INSERT INTO boats VALUES ('Otter', 'Paul Nowak');")
+    add_toml(own_shop, '[knowledge.desk]\nkind = "tables"\nurl = "sqlite:///desk.db"\nabout = "boats and keepers"')
+    rag = open_program(own_shop)
+    assert "Otter, keeper: Paul Nowak [1]." in rag("Who is the keeper of the boat Otter?").text and rag.tables == {}
+    write("UPDATE boats SET keeper = 'Inga Holm';")
+    assert "Inga Holm" in open_program(own_shop)("Who is the keeper of the boat Otter?").text
+    (own_shop / "desk.db").unlink()
+    with pytest.raises(KnowledgeError, match="There is no database file"):
+        open_program(own_shop)
+
+
+@pytest.mark.parametrize("place", ["", 'path = "x"\nurl = "sqlite:///y.db"'])
+def test_tables_take_one_place(own_shop, place):
+    with pytest.raises(SettingsError, match="either `path` or `url`"):
+        add_toml(own_shop, f'[knowledge.desk]\nkind = "tables"\n{place}')

@@ -146,11 +146,10 @@ class Shelf:
         return False
 
     def candidates(self, query, sources, depth, filters=NO_FILTERS, failed=None):
-        find = Find(query, tuple(sources), depth, filters.not_before, filters.sql)
+        find = Find(query, tuple(sources), depth, filters.sql)
         self.finds.append(find)
         pool = self.pool(find) if callable(self.pool) else self.pool
-        fresh = [p for p in pool if not find.not_before or (p.as_of and p.as_of >= find.not_before)]
-        return [p for p in fresh if p.source in find.sources]
+        return [p for p in pool if p.source in find.sources]
 
     async def acandidates(self, *arguments, failed=None):
         return await asyncio.to_thread(self.candidates, *arguments)
@@ -185,7 +184,7 @@ class Scripted:
             library or self.shelf, clients, budget or Budget(10, 120), observers, "scripted@v1", "", links
         )
         self.rag = AgenticRAG(cards, runtime)
-        self.rag.policy.turn(**knobs)
+        self.rag.policy.turn(**{"rivalry": 0, **knobs})
 
     def __call__(self, question="How big is it?"):
         return self.rag(question)

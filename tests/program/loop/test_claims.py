@@ -34,11 +34,11 @@ def writing(answer, **knobs):
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_a_text_that_no_passage_states_is_written_once_more_and_then_gives_way_to_a_quotation(text):
+def test_a_text_that_no_passage_states_is_written_once_more_and_gives_way_to_a_quotation_as_nothing_does_at_once(text):
     program = writing(text)
     answer = program(QUESTION)
     assert (answer.text, answer.outcome) == (QUOTED, Outcome.ANSWERED)
-    assert [inputs["strict"] for inputs in program.models.inputs("answer")] == ["False", "True"]
+    assert [inputs["strict"] for inputs in program.models.inputs("answer")] == ["False", "True"][: 1 + bool(text)]
 
 
 @pytest.mark.parametrize(("above", "text"), [(0.9, QUOTED), (0.95, GOOD), (1.0, GOOD)])
@@ -53,10 +53,11 @@ def test_where_nothing_can_be_quoted_it_abstains_and_says_so(text):
     answer = writing(text, sentences=1, rewrites=0)
     answer.models.replies["states"] = 0.1
     found = answer(QUESTION)
-    assert found.outcome is Outcome.ABSTAIN and "no passage states what was written" in found.text
+    refusal = "I could not find this in the knowledge I have. Did you mean “Kettles”? [1]"
+    assert (found.outcome, found.text) == (Outcome.ABSTAIN, refusal)
 
 
-@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+@pytest.mark.parametrize("text", filter(None, BAD.values()))
 def test_a_second_text_that_is_stated_is_delivered(text):
     assert writing(turns(text, GOOD))(QUESTION).text == GOOD
 

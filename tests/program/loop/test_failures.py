@@ -109,7 +109,7 @@ def test_a_source_that_hangs_is_left_out_in_time_and_the_others_answer(ask):
 def test_a_model_that_fails_at_every_step_is_told_with_its_reason(ask):
     answer, _ = ask(program("finds", route=RuntimeError("gone"), answer=RuntimeError("out of memory")))
     assert answer.outcome is Outcome.FAILED and IGNORANT not in answer.text
-    assert answer.text.startswith("The step generator.answer failed: out of memory. Ask again")
+    assert answer.text.startswith("I could not answer this: out of memory. Ask again")
     assert [note.partition(":")[0] for note in answer.degraded] == ["failed", "failed"]
 
 

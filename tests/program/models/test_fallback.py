@@ -107,3 +107,5 @@ def test_a_cap_on_money_needs_the_fallbacks_price_too(second, tmp_path):
     terms = ProviderSettings(fallback=SECOND, model={"openai/stand-in": {"usd_in": 0.0}})
     with pytest.raises(BudgetError, match=SECOND):
         require_price(ModelSettings(write="openai/stand-in"), terms, "a cap", "do without")
+    alone = terms.model_copy(update={"fallback": ""})
+    require_price(ModelSettings(write="openai/stand-in"), alone, "a cap", "do without")

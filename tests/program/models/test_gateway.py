@@ -54,12 +54,6 @@ async def collect(events):
     return [event async for event in events]
 
 
-def test_a_reply_comes_with_the_servers_own_count_of_tokens():
-    with serve(Script(replies=(("Hello", "Good day."),))) as provider, track_spending() as spent:
-        assert opened(provider)("Hello.") == ["Good day."]
-    assert (spent.calls, spent.tokens_in, spent.tokens_out) == (1, provider.tokens_in, provider.tokens_out)
-
-
 def test_a_refused_request_is_repeated_after_the_time_asked_for_and_only_the_last_is_charged():
     with serve(Script({"rate_limited": 0.6}, retry_after=0.7, seed=1)) as provider, track_spending() as spent:
         began = time.monotonic()
@@ -77,10 +71,16 @@ def test_what_would_be_repeated_past_the_questions_time_fails_at_once():
     assert provider.calls == 1 and time.monotonic() - began < 20
 
 
-def test_what_a_repetition_would_not_mend_is_asked_once():
-    with serve() as provider, track_spending() as spent, pytest.raises(LMError, match="404"):
-        ProviderLM(endpoint(MODEL, provider.url + "/elsewhere"))("Hello.")
-    assert spent.calls == 1
+@pytest.mark.parametrize(
+    ("script", "place", "why"),
+    [(Script(), "/elsewhere", "404"), (Script({"thought": 1.0}), "", "before the first word")],
+)
+def test_what_a_repetition_would_not_mend_is_asked_once_and_opens_no_circuit(script, place, why):
+    with serve(script) as provider, track_spending() as spent:
+        lm = ProviderLM(endpoint(MODEL, provider.url + place))
+        with pytest.raises(LMError, match=why):
+            lm("Hello.")
+    assert spent.calls == 1 and lm.endpoint.breaker.failures == 0
 
 
 def test_waiting_for_a_place_is_no_failure_of_the_provider():
@@ -141,32 +141,19 @@ def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing():
         assert (asyncio.run(asyncio.wait_for(leave(), 20)).calls, provider.calls) == (0, 2)
 
 
-def test_a_reply_whose_tokens_are_used_up_without_a_word_is_asked_for_once_and_opens_no_circuit():
-    with serve(Script({"thought": 1.0})) as provider, track_spending() as spent:
-        lm = opened(provider)
-        with pytest.raises(LMError, match="before the first word"):
-            lm("Hello.")
-    assert spent.calls == provider.calls == 1 and lm.endpoint.breaker.failures == 0
-
-
+@pytest.mark.parametrize("faults", [{}, {"wild_usage": 1.0}])
 @pytest.mark.parametrize("streamed", [False, True])
-def test_counts_that_cannot_be_are_not_booked(streamed):
-    with serve(Script({"wild_usage": 1.0})) as provider, track_spending() as spent:
+def test_a_reply_comes_with_the_servers_count_of_tokens_and_one_that_cannot_be_is_not_booked(streamed, faults):
+    with serve(Script(faults, replies=(("", "One two three."),))) as provider, track_spending() as spent:
         lm = opened(provider, "openai/gpt-4o")
         if streamed:
-            asyncio.run(collect(events_of(lm)))
+            first, *pieces, last = asyncio.run(collect(events_of(lm)))
+            assert first.type == "start" and [piece.delta.text for piece in pieces] == ["One ", "two ", "three."]
+            assert (last.usage.input_tokens, last.usage.output_tokens) == (spent.tokens_in, spent.tokens_out)
         else:
-            lm("Hello.")
-        assert (spent.tokens_in, spent.tokens_out) == (provider.tokens_in, provider.tokens_out) > (0, 0)
-        assert 0 < spent.usd < 0.01
-
-
-def test_a_stream_comes_in_pieces_and_ends_with_the_count():
-    with serve(Script(replies=(("", "One two three."),))) as provider, track_spending() as spent:
-        first, *pieces, last = asyncio.run(collect(events_of(opened(provider))))
-    assert first.type == "start" and [piece.delta.text for piece in pieces] == ["One ", "two ", "three."]
-    assert (last.usage.input_tokens, last.usage.output_tokens) == (provider.tokens_in, provider.tokens_out)
-    assert (spent.tokens_in, spent.tokens_out) == (provider.tokens_in, provider.tokens_out)
+            assert lm("Hello.") == ["One two three."]
+    assert (spent.calls, spent.tokens_in, spent.tokens_out) == (1, provider.tokens_in, provider.tokens_out)
+    assert spent.tokens_out and 0 < spent.usd < 0.01
 
 
 def test_a_stream_cut_in_the_middle_is_not_begun_again():
@@ -241,25 +228,21 @@ def test_a_server_named_in_a_file_gets_only_the_key_meant_for_it(monkeypatch):
     assert key_variable("http://a-b.example:80/v1") != key_variable("http://a.b.example:80/v1")
 
 
-def test_the_instructions_are_marked_for_claude_and_the_question_is_not():
-    model, bodies = "anthropic/claude-sonnet-4-5", []
+def test_the_instructions_are_marked_for_claude_alone_and_the_question_is_not():
+    bodies = []
 
     def respond(body):
         bodies.append(body)
         return 200, {}, "application/json", json.dumps(REPLY).encode()
 
     with responding(respond) as server, track_spending() as spent:
-        assert opened(server, model)(messages=MESSAGES) == ["Good day."]
+        assert opened(server, "anthropic/claude-sonnet-4-5")(messages=MESSAGES) == ["Good day."]
     assert (spent.tokens_in, spent.tokens_out) == (10, 3)
     assert bodies[-1]["system"][0]["cache_control"] == {"type": "ephemeral"}
     assert "cache_control" not in json.dumps(bodies[-1]["messages"])
-
-
-def test_nothing_is_marked_for_a_server_that_would_not_know_the_mark():
-    bodies = []
     with serve(Script(), lambda body: bodies.append(body) or "Good day.") as provider:
         opened(provider)(messages=MESSAGES)
-    assert bodies[0]["messages"] == MESSAGES
+    assert bodies[-1]["messages"] == MESSAGES
 
 
 def test_never_more_requests_are_in_flight_than_allowed():

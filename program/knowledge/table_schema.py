@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -16,20 +15,15 @@ DISTINCT_KEPT, LONGEST_VALUE, TABLES_READ = 500, 120, 100
 SAMPLES = 6  # values of a column that a description of it shows
 _YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
-_NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
-
-
-@lru_cache(maxsize=5_000)
-def _split_name(name: str) -> tuple[str, ...]:
-    return tuple(p.lower() for p in _NAME_PART.findall(name)) or (name.lower(),)
+_IDENTIFIER = re.compile(r"(?:^|_)(?:id|key|number|ref)$|(?:I[dD]|Key|Number|Ref)$")
 
 
 @dataclass(frozen=True)
 class Column:
     """One column of a table or view.
 
-    `values` are the distinct values of a text column with at most 500; `low` and `high` the extremes of a number or
-    date column (dates as ISO text); `shapes` are regular expressions that every value of an identifier column fits.
+    `values` are the distinct values of a text column with at most 500, none of identifiers; `low` and `high` the
+    extremes of a number or date column (dates as ISO text).
     """
 
     table: str
@@ -39,12 +33,8 @@ class Column:
     values: tuple[str, ...] = ()
     low: Any = None
     high: Any = None
-    shapes: tuple[str, ...] = ()
-
-    @cached_property
-    def words(self) -> tuple[str, ...]:
-        """The words of its name, lower case: `unit_price_gbp` is unit, price, gbp."""
-        return _split_name(self.name)
+    identifies: bool = False
+    """Whether its values are identifiers, by their shape or by its name."""
 
     def describe(self) -> str:
         """Return its name and kind, with its range, its values or the first of them."""
@@ -53,21 +43,6 @@ class Column:
             more = ", ..." if len(self.values) > SAMPLES else ""
             shown = f": {', '.join(self.values[:SAMPLES])}{more}"
         return f"{self.name} {self.kind}{shown}"
-
-    @property
-    def number(self) -> bool:
-        """True for a quantity that can be added up: a number that is no key."""
-        return self.kind in ("integer", "real") and not self.key and not self.year
-
-    @property
-    def key(self) -> bool:
-        """True for an identifier by its name or the shape of its values."""
-        return bool(self.shapes) or (self.words[-1] in ("id", "key", "number", "ref") and self.kind != "date")
-
-    @property
-    def year(self) -> bool:
-        """True for a number column that holds years."""
-        return self.kind == "integer" and "year" in self.words and 1000 <= (self.low or 0) <= (self.high or 0) < 2200
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +56,13 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """One table or view, and the tables it points at."""
+    """One table or view, its primary key, and the tables it points at."""
 
     name: str
     columns: tuple[Column, ...]
     foreign_keys: tuple[ForeignKey, ...] = ()
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The words of its name, lower case."""
-        return _split_name(self.name)
+    primary_key: tuple[str, ...] = ()
+    view: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +84,12 @@ class Schema:
         """Return the table of that name."""
         return next(table for table in self.tables if table.name == name)
 
-    def reachable_columns(self, table: TableSchema) -> Iterator[Column]:
-        """Yield the columns of a table, then those but the keys of tables it points at."""
-        yield from table.columns
-        for key in table.foreign_keys:
-            yield from (c for c in self.table(key.to_table).columns if c.name != key.to_column)
-
 
 def read_schema(connection: sa.Connection) -> Schema:
     """Read the schema of a database from its catalogue and a few aggregates a column."""
     inspector = sa.inspect(connection)
-    names = sorted([*inspector.get_table_names(), *inspector.get_view_names()])[:TABLES_READ]
+    views = inspector.get_view_names()
+    names = sorted([*inspector.get_table_names(), *views])[:TABLES_READ]
     tables = []
     for name in names:
         described = inspector.get_columns(name)
@@ -134,7 +101,8 @@ def read_schema(connection: sa.Connection) -> Schema:
             if len(key["constrained_columns"]) == len(key["referred_columns"]) == 1
             if key["referred_table"] in names and key["referred_table"] != name
         )
-        tables.append(TableSchema(name, columns, keys))
+        primary = tuple(inspector.get_pk_constraint(name)["constrained_columns"]) if name not in views else ()
+        tables.append(TableSchema(name, columns, keys, primary, name in views))
     dialect = {"postgresql": "postgres", "mssql": "tsql"}.get(connection.dialect.name, connection.dialect.name)
     return Schema(tuple(_with_implied_keys(table, tables) for table in tables), dialect)
 
@@ -149,9 +117,9 @@ def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> Tab
         for other in tables
         for theirs in other.columns
         if other.name != table.name and mine.name == theirs.name and mine.kind == theirs.kind
-        if theirs.unique and theirs.key and not mine.unique
+        if theirs.unique and theirs.identifies and not mine.unique
     )
-    return TableSchema(table.name, table.columns, keys)
+    return replace(table, foreign_keys=keys)
 
 
 def _read_column(connection: sa.Connection, table: str, name: str, type_: Any, rows: int) -> Column:
@@ -168,7 +136,7 @@ def _read_column(connection: sa.Connection, table: str, name: str, type_: Any, r
         else "text"
     )  # fmt: skip
     values: tuple[str, ...] = ()
-    shapes: tuple[str, ...] = ()
+    shaped = False
     if kind == "text" and not isinstance(type_, sa.LargeBinary):
         kept = sa.select(column).distinct().select_from(source).where(column.is_not(None)).limit(DISTINCT_KEPT + 1)
         sample = sorted(map(str, connection.execute(kept).scalars()))
@@ -177,8 +145,8 @@ def _read_column(connection: sa.Connection, table: str, name: str, type_: Any, r
         elif sample and len(sample) <= 2 and {v.lower() for v in sample} <= _YES_NO:
             kind, values = "boolean", tuple(sample)
         else:
-            shapes = _find_shapes(sample) if unique or len(sample) > 20 else ()
-            if len(sample) <= DISTINCT_KEPT and not shapes:
+            shaped = (unique or len(sample) > 20) and _have_shape(sample)
+            if len(sample) <= DISTINCT_KEPT and not shaped:
                 values = tuple(v for v in sample if 0 < len(v) <= LONGEST_VALUE)
     low = high = None
     if kind in ("integer", "real", "date"):
@@ -187,7 +155,8 @@ def _read_column(connection: sa.Connection, table: str, name: str, type_: Any, r
         # SQLite keeps whatever it is given, so a column may not hold what it was declared to.
         if any(not _fits_kind(kind, v) for v in (low, high) if v is not None):
             kind, low, high = "text", None, None
-    return Column(table, name, kind, unique, values, low, high, shapes)
+    named = kind != "date" and _IDENTIFIER.search(name) is not None
+    return Column(table, name, kind, unique, values, low, high, shaped or named)
 
 
 def _fits_kind(kind: Kind, value: Any) -> bool:
@@ -199,9 +168,8 @@ def _fits_kind(kind: Kind, value: Any) -> bool:
         return False
 
 
-def _find_shapes(sample: Sequence[str]) -> tuple[str, ...]:
-    """Return at most three patterns such as `TG-\\d+` that fit every value, or none."""
+def _have_shape(sample: Sequence[str]) -> bool:
+    """Tell whether at most three patterns such as `TG-\\d+` fit all values."""
     if any(not re.search(r"\d", v) or re.search(r"\s", v) or len(v) < 3 for v in sample):
-        return ()
-    found = {re.sub(r"\d+", "0", v) for v in sample}
-    return tuple(sorted(re.escape(f).replace("0", r"\d+") for f in found)) if len(found) <= 3 else ()
+        return False
+    return len({re.sub(r"\d+", "0", v) for v in sample}) <= 3

@@ -1,0 +1,61 @@
+"""The prior of a reader: how probably a piece of a found passage states what is asked, before any label of a project.
+
+1. Each question of a held-out file searches the file's passages by the cosine of sentence vectors.
+2. Every piece of the FOUND best is a case; it is right where it holds one of the question's answers.
+3. The pieces of a question compete in one softmax with "none of them", over what the reader made of their passages.
+4. The logits, of questions left out, are calibrated. What comes out stands in the reader's card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optimize.reader.examples import ReadingExample
+from program.models.embedded.encoder import Embedder
+from program.models.embedded.features import BLOCKS, Case, EvidenceText, FeatureSpace
+from program.models.embedded.heads import FAR, Head, fit_statement
+from program.models.embedded.reader import Reader
+from program.models.text import split_pieces
+
+FOUND = 8  # passages of a question
+MOST = 300  # questions of a file
+
+
+def fit_prior(reader: Reader, files: Sequence[Sequence[ReadingExample]], embedder: Embedder) -> dict[str, Any]:
+    """Return the arrays of a head as lists, by name."""
+    rows: list[dict[str, Any]] = []
+    labels: list[int] = []
+    groups: list[str] = []
+    for n, examples in enumerate(files):
+        passages = [EvidenceText(*one) for one in dict.fromkeys((one.title, one.text) for one in examples)]
+        vectors = embedder.encode([one.embedded for one in passages])
+        for one in examples[:: max(1, len(examples) // MOST)]:
+            near = np.argsort(-(vectors @ embedder.encode([one.question])[0]), kind="stable")[:FOUND]
+            cases = [
+                Case(one.question, (passages[i],), (one.question, piece.text))
+                for i in near
+                for piece in split_pieces(passages[i].text)
+            ]
+            rows += [
+                {"statement": blocks["statement"]}
+                for blocks in FeatureSpace.from_cases([]).compute_blocks(cases, embedder, reader)
+            ]
+            labels += [int(any(answer in case.texts[1] for answer in one.answers)) for case in cases]
+            groups += [f"{n} {one.question}"] * len(cases)
+    x = np.stack([row["statement"] for row in rows])
+    columns = np.zeros(1, np.float32)
+    flat = Head(
+        blocks=np.array([BLOCKS.index("statement")], np.uint8),
+        mean=x.mean(0),
+        scale=(1 / (FAR * np.maximum(x.std(0), 1e-6))).astype(np.float32),
+        weights=np.zeros((x.shape[1], 1), np.float32),
+        bias=columns,
+        calibration=np.array([1, 0], np.float32),
+        classes=np.array([0, 1], np.int32),
+        n=np.array([len(rows)], np.int32),
+    )
+    found = fit_statement(rows, labels, groups, flat)
+    return {name: np.round(array.astype(float), 5).tolist() for name, array in vars(found).items()}

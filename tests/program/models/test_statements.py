@@ -1,0 +1,99 @@
+"""How probably a piece of a passage states what is asked, before and after labels."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import check_grad
+
+from program.models.embedded.decider import LocalDecider
+from program.models.embedded.encoder import shared_embedder
+from program.models.embedded.features import STATEMENT
+from program.models.embedded.heads import Head, _compete, fit_statement
+from program.models.embedded.reader import shared_reader
+from program.models.text import split_pieces
+
+PUT = {"states": {"type": "noul", "instructions": "The sentence states something that the question asks for."}}
+CENTRES = """Turnaround by centre.
+
+Centre: Ghent; Working days: 5; Charge out of guarantee: GBP 38
+Centre: Halifax; Working days: 9; Charge out of guarantee: CAD 120
+Centre: Osaka; Working days: 7; Charge out of guarantee: JPY 6100"""
+PLANS = """Plan: Home Free; Monthly: GBP 0; Yearly: GBP 0
+Plan: Home Plus; Monthly: GBP 4.50; Yearly: GBP 45
+Plan: Pro; Monthly: GBP 12; Yearly: GBP 120"""
+HOURS = "The library has 40 desks. It opens at 9:30 on weekdays. Dogs are not admitted. A locker costs 2 euros a day."
+
+
+@pytest.fixture(scope="module")
+def decider():
+    return LocalDecider(shared_embedder(), shared_reader())
+
+
+@pytest.mark.parametrize(
+    ("title", "text", "question", "holds"),
+    [
+        ("Repair centres", CENTRES, "What does Halifax charge for a repair out of guarantee?", "CAD 120"),
+        ("Repair centres", CENTRES, "How many working days does Osaka take?", "7"),
+        ("Plans and prices", PLANS, "How much does Home Plus cost a year?", "GBP 45"),
+        ("Plans and prices", PLANS, "What is the price of Pro per month?", "GBP 12"),
+        ("Library", HOURS, "When does the library open?", "9:30"),
+        ("Library", HOURS, "How much is a locker?", "2 euros"),
+    ],
+)
+def test_without_labels_the_piece_that_answers_is_the_most_probable(decider, title, text, question, holds):
+    pieces = split_pieces(text)
+    passage = {"n": 1, "base": "", "title": title, "text": text}
+    inputs = [{"question": question, "passage": passage, "sentence": piece.text} for piece in pieces]
+    state = {"input_fields": "`question` `passage` `sentence`", "inputs": inputs[0]}
+    chances = [answer["states"]["noul"] for answer in decider.batch(state, PUT, inputs)]
+    assert holds in pieces[int(np.argmax(chances))].text
+
+
+def _pieces(rng, questions, weights):
+    """Return cases of 12 pieces a question, of which the first by these weights is right."""
+    cases, labels, groups = [], [], []
+    for n in range(questions):
+        x = rng.normal(size=(12, STATEMENT)).astype(np.float32)
+        cases += [{"statement": row} for row in x]
+        labels += (np.arange(12) == np.argmax(x @ weights)).astype(int).tolist()
+        groups += [f"question {n}"] * 12
+    return cases, labels, groups
+
+
+def _prior(reader):
+    return Head.from_arrays(reader.prior)
+
+
+def _share_right(head, cases, labels):
+    chances = np.array([head.probabilities(case, 2)[1] for case in cases]).reshape(-1, 12)
+    return float((chances.argmax(1) == np.array(labels).reshape(-1, 12).argmax(1)).mean())
+
+
+def test_labels_that_disagree_with_the_prior_change_the_order(decider):
+    prior, rng = _prior(decider.reader), np.random.default_rng(1)
+    weights = -prior.weights[:, 0]
+    head = fit_statement(*_pieces(rng, 120, weights), prior)
+    cases, labels, _ = _pieces(rng, 120, weights)
+    assert _share_right(head, cases, labels) > 2 * _share_right(prior, cases, labels)
+
+
+def test_labels_of_few_questions_and_labels_by_chance_leave_the_prior(decider):
+    prior, rng = _prior(decider.reader), np.random.default_rng(2)
+    few = _pieces(rng, 5, -prior.weights[:, 0])
+    assert fit_statement(*few, prior) is prior
+    cases, labels, groups = _pieces(rng, 30, prior.weights[:, 0])
+    found = fit_statement(cases, labels, groups, prior)
+    assert _share_right(found, cases, labels) >= _share_right(prior, cases, labels) - 0.1
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 8))
+def test_the_slope_of_the_loss_is_that_of_its_definition(seed, questions, pieces):
+    rng = np.random.default_rng(seed)
+    asked = np.repeat(np.arange(questions), pieces)
+    y = rng.random(len(asked)) < 0.3
+    off = check_grad(
+        lambda s: _compete(s, y, asked)[0], lambda s: _compete(s, y, asked)[1], rng.normal(0, 3, len(asked))
+    )
+    assert off < 1e-5
