@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from optimize.compiler.runs.runner import AnyArm
+from optimize.compiler.runs.runner import AnyArm, Decided
 from optimize.compiler.runs.workers import Workers, no_workers
 from optimize.evaluation.grades import judge_answer, score_routing, score_support, score_utility
 from optimize.evaluation.stats import ALPHA, one_sided_limits
@@ -113,7 +113,7 @@ class Scoring:
         self._known: dict[tuple[tuple[str, float], ...], Floats] = {}
         self._grade = grade
         self._fork = fork
-        self._workers = fork(self._score_share)
+        self._workers = fork(lambda task: getattr(self, task[0])(*task[1:]))
 
     def __call__(self, setting: Setting, places: Sequence[int] | None = None) -> Scores:
         """Return the scores of the questions at those places, or of all; NaN elsewhere unless known before."""
@@ -123,19 +123,24 @@ class Scoring:
 
     def score_ahead(self, settings: Sequence[Setting], places: Sequence[int] | None = None) -> list[Scores]:
         """Have the workers score all that needs no call of a language model; return what is known then of each."""
-        every, count = range(len(self.questions)) if places is None else sorted(places), self._workers.count
+        wanted = range(len(self.questions)) if places is None else sorted(places)
         tasks = []
-        for setting in settings if count else ():
-            shares: list[list[int]] = [[] for _ in range(count)]
-            for n in every:
-                if np.isnan(self._scores_of(setting)[2, n]):
-                    shares[n * count // len(self.questions)].append(n)
-            tasks += [(number, (setting, share)) for number, share in enumerate(shares) if share]
-        for (_, (setting, share)), found in zip(tasks, self._workers.run(tasks), strict=True):
+        for setting in settings:
+            lacking = np.isnan(self._scores_of(setting)[2])
+            shares = self._split([n for n in wanted if lacking[n]])
+            tasks += [(number, ("_score_share", setting, share)) for number, share in shares]
+        for (_, (_, setting, share)), found in zip(tasks, self._workers.run(tasks), strict=True):
             if found is not None:
                 self._scores_of(setting)[:, share], broken = found
                 self.broken |= broken
         return [Scores(*self._scores_of(setting).copy()) for setting in settings]
+
+    def decide_all(self, setting: Setting) -> list[list[Decided]]:
+        """Return the decisions on the way to the answer of each question. Raises `BudgetStop` at a cap."""
+        shares = self._split(range(len(self.questions)))
+        found = self._workers.run([(number, ("_decide_share", setting, share)) for number, share in shares])
+        pairs = zip(shares, found, strict=True)
+        return [one for (_, share), own in pairs for one in own or self._decide_share(setting, share)]
 
     def over(self, arms: Sequence[AnyArm]) -> Scoring:
         """Return the same scoring over other arms."""
@@ -154,9 +159,15 @@ class Scoring:
                 for n, answer in zip(lacking, answers, strict=True):
                     known[:, n] = *self._grade_answer(self.questions[n], answer), answer.usage.calls, answer.usage.usd
 
-    def _score_share(self, task: tuple[Setting, list[int]]) -> tuple[Floats, dict[str, str]]:
+    def _split(self, places: Sequence[int]) -> list[tuple[int, list[int]]]:
+        """Return the number of each process that has some of the questions, and those."""
+        shares: dict[int, list[int]] = defaultdict(list)
+        for n in places:
+            shares[n * self._workers.count // len(self.questions)].append(n)
+        return list(shares.items())
+
+    def _score_share(self, setting: Setting, share: list[int]) -> tuple[Floats, dict[str, str]]:
         """Return the scores of a setting on a share of the questions; NaN where a language model is asked."""
-        setting, share = task
         self.broken, waiting = {}, [share]
         while waiting:
             places = waiting.pop()
@@ -166,6 +177,14 @@ class Scoring:
                 middle = len(places) // 2
                 waiting += [places[:middle], places[middle:]] if middle else []
         return self._scores_of(setting)[:, share], self.broken
+
+    def _decide_share(self, setting: Setting, share: list[int]) -> list[list[Decided]]:
+        """Return the decisions on the way to the answers of a share of the questions, which are in order."""
+        found = []
+        for at, arm in enumerate(self.arms):
+            self._turning[at].apply(setting)
+            found += arm.replay.decide_all([self.questions[n].question for n in share if self._arm_of[n] == at])
+        return found
 
     def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:
         """Return utility and routing, NaN when grading raises."""

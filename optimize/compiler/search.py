@@ -129,12 +129,12 @@ class Session:
 
         return [partial(ask, at) for at in range(len(asks))]
 
-    def read_ahead(self, ask: Asking, texts: Sequence[str]) -> None:
-        """Have several processes ask questions, so that what is read for them is in the caches when it is needed."""
+    def read_ahead(self, read: Callable[[Sequence[str]], None], texts: Sequence[str]) -> None:
+        """Have several processes read for questions, so that the caches hold what is needed later."""
         self.begin_stage("reading what is found for the questions")
         parts = [texts[n : n + READ_TOGETHER] for n in range(0, len(texts), READ_TOGETHER)]
         done = lambda n: self.advance(min(n * READ_TOGETHER, len(texts)), len(texts))  # noqa: E731
-        self.fork(ask).run(list(enumerate(parts)), done)
+        self.fork(read).run(list(enumerate(parts)), done)
         self.end_processes()
 
     def end_processes(self) -> None:

@@ -31,15 +31,17 @@ def alone(tmp_path_factory):
 
 
 def test_the_version_is_the_same_and_the_work_is_done_by_the_others(own_shop, alone, monkeypatch):
-    asked, answer_all, this = [], Replay.answer_all, os.getpid()
+    stages, answer_all, this = [""], Replay.answer_all, os.getpid()
+    asked = {}
 
     def note(replay, questions):
-        asked.extend(questions if os.getpid() == this else ())
+        if os.getpid() == this:
+            asked.setdefault(stages[-1], []).extend(questions)
         return answer_all(replay, questions)
 
     monkeypatch.setattr(Replay, "answer_all", note)
-    assert compiled_by(own_shop, 3)[0] == alone
-    assert not asked
+    assert compiled_by(own_shop, 3, watch=lambda live: stages.append(live.stage))[0] == alone
+    assert list(asked) == ["measuring how long answers take"]
     assert not multiprocessing.active_children()
 
 

@@ -47,7 +47,7 @@ from program.knowledge.project import Project
 from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT
+from program.loop.state import DRAFT, Find
 from program.models.catalog import is_local, list_names
 from program.models.language.layout import Layout
 from program.models.language.pace import Pace, note_pace, read_paces
@@ -122,8 +122,13 @@ class ProjectTask(Task):
             most=session.caps.calls,
             local=0.0 if list_asked(self.project) else task._estimate_seconds(session, trials),
         ).describe()
-        ahead = [question.question for question in (*task.searched, *task.parts["dev"])]
-        session.read_ahead(task.runner(session, task.base).answer_all, ahead)
+        runner, asked = task.runner(session, task.base), {one.question for one in (*task.searched, *task.parts["dev"])}
+
+        def read(texts: Sequence[str]) -> None:
+            runner.reply_all([Find(text, task.first.sources) for text in texts])
+            runner.answer_all([text for text in texts if text in asked])
+
+        session.read_ahead(read, [one.question for part in ("train", "dev") for one in task.parts[part]])
         session.begin_stage("making demonstrations")
         train = task.parts["train"]
         demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
