@@ -157,8 +157,8 @@ def staged(project: Project, name: str, trials: int | None) -> Iterator[Figure]:
     for step, parts in STEPS.items():
         done, seconds = clocked(lambda parts=parts: compile_project(project, trials=trials, stages=parts))
         measure = done.after.metrics()["utility"]
-        n, (low, high) = measure["n"], measure["ci"]
-        yield figure(f"stages, {name}, {step}: utility on test", measure["value"], "reported", n)
+        n, (low, high) = measure.n, measure.ci
+        yield figure(f"stages, {name}, {step}: utility on test", measure.value, "reported", n)
         yield figure(f"stages, {name}, {step}: lower end of its interval", low, "reported", n)
         yield figure(f"stages, {name}, {step}: upper end of its interval", high, "reported", n)
         searched = next((one for one in done.stages if one["name"] == (parts or (FIRST,))[-1]), None)
@@ -191,7 +191,7 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
                 return optimizer.compile(program, trainset=peer.examples(peer.shown))
 
         theirs, seconds = timed(fit)
-        scoring = Scoring(plan.arms, opened.score)
+        scoring = Scoring(plan.arms, opened.search_grader)
         grid = [{**read_setting(theirs), "grounder.responsive:responsive": n / 100} for n in range(2, 99)]
         scoring(grid[0])
         _, ours = timed(lambda score=scoring, rest=grid[1:]: [score(setting) for setting in rest])

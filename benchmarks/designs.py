@@ -24,7 +24,7 @@ from optimize.labelled.split import split_questions
 from program.answer import Answer
 from program.errors import RagcError
 from program.knowledge.project import Project
-from program.loop.policy import PRESETS
+from program.loop.policy import PRESETS, Tuning
 from program.loop.rag import AgenticRAG
 from program.serve.opening import load, open_program
 from program.serve.trace import UNRETRIEVED
@@ -80,7 +80,7 @@ def open_designs(project: Project) -> list[Design]:
 
 def turn_preset(of: AgenticRAG, name: str, title: str = "") -> Design:
     program = of.deepcopy()
-    defaults = {knob: getattr(program.policy, knob).default for knob in type(program.tuning()).__slots__}
+    defaults = {knob: getattr(program.policy, knob).default for knob in Tuning.__slots__}
     program.policy.turn(**{**defaults, **PRESETS[name]})
     return Design(title or name, program)
 

@@ -28,7 +28,7 @@ from dspy.utils.callback import BaseCallback
 from figures import ROOT, Figure, figure, run_benchmark
 
 from optimize.labelled.dataset import read_labelled
-from program.loop.metering import Progress, Token
+from program.loop.question_meter import Progress, Token
 from program.loop.rag import AgenticRAG
 from program.serve.opening import open_latest
 from tests.support.goods import ask_about, program_at

@@ -128,7 +128,7 @@ def measure_thresholds(folder: Path, quick: bool) -> Iterator[Figure]:
     with task.asking(Spending()):
         task.evaluate(task.base, task.parts["test"])  # what is fitted once is neither's time
         began = time.perf_counter()
-        scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.score)
+        scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.grade)
         space = task.list_parameters(task.base)
         found = fit_parameters(scoring, space, read_setting(task.base), lambda done, of: None)
         seconds = time.perf_counter() - began

@@ -23,12 +23,12 @@ from dspy.evaluate.metrics import normalize_text
 from figures import Figure, figure, find_datasets, run_benchmark
 
 from optimize.cli.project import TOML
-from optimize.evaluation.retrieval import BASE, open_beir, rank_questions, read_beir
+from optimize.evaluation.retrieval import BASE, open_beir, rank_questions, read_judged
 from optimize.reader.examples import ReadingExample, measure_reader, read_examples
 from program.knowledge.project import Project
 from program.models.embedded.encoder import THREADS
 from program.models.embedded.reader import Reader, Reading
-from program.models.text import split_pieces
+from program.text.pieces import split_pieces
 
 SCORES = ("answers", "margin", "sum")
 DEPTH = 8  # passages that search returns
@@ -71,7 +71,7 @@ def measure_search(folder: Path, quick: bool, reader: Reader) -> Iterator[Figure
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / "ragc.toml").write_text(TOML.format(name="reader"), encoding="utf-8")
         library = open_beir(Project.open(made), folder / "corpus.jsonl")
-        labelled = read_beir(folder)
+        labelled = read_judged(folder)
         ranked = rank_questions(library, labelled, k=DEPTH)
         passages = {passage.id: (passage.title, passage.text) for passage in library.passages()}
     shares = []

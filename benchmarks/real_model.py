@@ -37,10 +37,10 @@ from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT
 from program.models.language.layout import NUMBERED, PromptLayout
 from program.models.language.provider import key_variable
-from program.models.text import is_echo
 from program.passage import embedding_text
 from program.serve.opening import load, open_program
 from program.signatures import excerpts
+from program.text.facts import is_echo
 
 EXAMPLE = ROOT / "data" / "tallowgate"
 PATIENCE = 600.0  # seconds for a call, and for a question: a small model on a processor is slow, not gone
@@ -200,7 +200,7 @@ def show_row(row: Row, name: str, bars: bool = False) -> Iterator[Figure]:
 def count_echoes(row: Row) -> int:
     """Return how many answers repeat the prompt or the question."""
     texts = {passage.id: embedding_text(passage) for passage in row.program.runtime.library.passages()}
-    told = row.program.prompt_of(DRAFT)
+    told = row.program.view().prompt_of(DRAFT)
     return sum(
         one.outcome is Outcome.ANSWERED
         and is_echo(one.text, f"{told}\n{q.question}", [texts[id_] for id_ in one.retrieved if id_ in texts])

@@ -22,7 +22,6 @@ from optimize.compiler.candidates.layouts import Case, gather_cases
 from optimize.compiler.record import Record
 from optimize.compiler.runs.replay import Replay
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.facts import states
 from program.knowledge.project import Project
 from program.loop.decisions import is_undecided, read_chances
 from program.loop.evidence import rank_pool
@@ -30,9 +29,9 @@ from program.loop.rag import AgenticRAG
 from program.loop.state import Ask, Find
 from program.loop.steps import SQL
 from program.models.language.provider import key_variable
-from program.models.text import is_echo
 from program.passage import embedding_text
 from program.serve.opening import open_program
+from program.text.facts import is_echo, states
 
 FOUND = 8
 """Passages of each search that are looked at for the evidence."""
@@ -138,14 +137,14 @@ def find_share(replay: Replay, question: LabelledQuestion, queries: Sequence[str
     program, found = replay.program, set[str]()
     for query in queries:
         pool = replay.reply(Find(query, program.sources))
-        found |= {one.id for one in rank_pool(pool, program.tuning())[: max(1, FOUND // len(queries))]}
+        found |= {one.id for one in rank_pool(pool, program.view().tuning)[: max(1, FOUND // len(queries))]}
     return len(found & set(question.evidence)) / len(question.evidence)
 
 
 def measure_sql(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int) -> Iterator[Figure]:
     """Measure SELECTs: those that run, and those whose rows state every labelled fact."""
     replay, ran, right = Replay(rag, record), 0, 0
-    ((name, schema),) = rag.tables.items()
+    ((name, schema),) = rag.view().tables.items()
     chosen = sample([q for q in asked if q.sql], n)
     replies = replay.reply_all([Ask("retriever.sql", {"question": q.question, "tables": schema}) for q in chosen])
     for question, reply in zip(chosen, replies, strict=True):
@@ -163,11 +162,11 @@ def measure_asker(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuest
     replay = Replay(rag, record)
     chosen = sample([q for q in asked if q.outcome == "clarify"], n)
     pools = replay.reply_all([Find(q.question, rag.sources) for q in chosen])
-    shown = [rank_pool(pool or [], rag.tuning()) for pool in pools]
+    shown = [rank_pool(pool or [], rag.view().tuning) for pool in pools]
     inputs = [{"question": q.question, "passages": own} for q, own in zip(chosen, shown, strict=True)]
     replies = replay.reply_all([Ask("generator.clarify", one) for one in inputs])
     texts = [str(reply["clarifying_question"]).strip() if reply else "" for reply in replies]
-    told = [f"{rag.prompt_of('generator.clarify')}\n{q.question}" for q in chosen]
+    told = [f"{rag.view().prompt_of('generator.clarify')}\n{q.question}" for q in chosen]
     echoes = [
         is_echo(text, prompt, map(embedding_text, own)) for text, prompt, own in zip(texts, told, shown, strict=True)
     ]

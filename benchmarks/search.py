@@ -25,17 +25,17 @@ import numpy as np
 from figures import Figure, figure, find_datasets, run_benchmark
 
 from optimize.cli.project import TOML
-from optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_beir
+from optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_judged
 from program.knowledge.index.build import build_index
 from program.knowledge.index.fusion import STRATEGIES
 from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.store import Index
-from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Passage, SourceCard, embedding_text, keyword_text
+from program.settings import DocumentsSettings
 
 BARS = {
     "hotpotqa": {"R@5": 0.95, "all@8": 0.95},
@@ -55,7 +55,7 @@ def quality(folder: Path) -> Iterator[Figure]:
         (Path(made) / "ragc.toml").write_text(TOML.format(name="search"), encoding="utf-8")
         library = open_beir(Project.open(made), folder / "corpus.jsonl")
         for strategy in STRATEGIES:
-            measured = measure_rankings(rank_questions(library, read_beir(folder), strategy), strategy)
+            measured = measure_rankings(rank_questions(library, read_judged(folder), strategy), strategy)
             for key in ("R@5", "all@8", "nDCG@10"):
                 bar = BARS[folder.name].get(key) if strategy == "auto" else None
                 name = f"{folder.name} {key}, {strategy}"
@@ -180,7 +180,7 @@ def indexing(count: int, embedder: Embedder) -> list[Figure]:
         with tempfile.TemporaryDirectory() as made:
             rows = [json.dumps({"_id": str(n), "title": f"T{n}", "text": text}) for n, text in enumerate(texts)]
             (Path(made) / "c.jsonl").write_text("\n".join(rows), encoding="utf-8")
-            bases = [BaseSpec("c", path=Path(made) / "c.jsonl")]
+            bases = {"c": DocumentsSettings(path=str(Path(made) / "c.jsonl"))}
             fresh = Embedder()
             ours += timed(lambda b=bases, m=made, f=fresh: build_index(b, Path(m) / "index", f))
         shown = [embedding_text(Passage("", "", f"T{n}", text)) for n, text in enumerate(texts)]

@@ -180,8 +180,8 @@ def summarize(rows: Sequence[dict[str, Any]]) -> Iterator[Figure]:
     )
     found = mean_interval(gains.tolist())
     yield figure("mean difference in utility", found.value, "> 0", n)
-    yield figure("mean difference in utility, lower end of its interval", found.low, "reported", n)
-    yield figure("mean difference in utility, upper end of its interval", found.high, "reported", n)
+    yield figure("mean difference in utility, lower end of its interval", found.ci[0], "reported", n)
+    yield figure("mean difference in utility, upper end of its interval", found.ci[1], "reported", n)
     for key in ("set", "size"):
         for value in dict.fromkeys(row[key] for row in rows):
             own = [row["gain"] for row in rows if row[key] == value]

@@ -9,9 +9,9 @@ import dspy
 
 from optimize.evaluation.grades import judge_answer, score_utility
 from optimize.labelled.dataset import KEYS, LabelledQuestion
-from optimize.labelled.facts import states
 from program.answer import Outcome
 from program.settings import UtilitySettings
+from program.text.facts import states
 
 _WEIGHTS = UtilitySettings()
 _DID = {"answered": "answered", "clarify": "asked back", "abstain": "abstained", "failed": "failed"}

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, FiniteFloat, Tag, field_validator, model_validator
 
@@ -45,9 +45,11 @@ class TomlTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class _Base(TomlTable):
+class BaseSettings(TomlTable):
     """Part of every kind of knowledge base: hints for the router."""
 
+    kind: str
+    """One of KINDS, or the name of an entry point."""
     about: str = ""
     """The subjects the base covers."""
     asks: tuple[str, ...] = ()
@@ -55,17 +57,24 @@ class _Base(TomlTable):
     not_: Annotated[tuple[str, ...], Field(alias="not")] = ()
     """Subjects that look alike and belong elsewhere."""
 
+    @property
+    def hints(self) -> dict[str, Any]:
+        """The fields of the card of such a source, its name aside."""
+        return {"kind": self.kind, "about": self.about, "asks": self.asks, "not_": self.not_}
 
-class _Files(_Base):
-    """Part of every kind that is a folder of files."""
 
+class FileSettings(BaseSettings):
+    """Part of every kind that is indexed."""
+
+    path: str = ""
+    """The folder, or one file."""
     chunk_tokens: Annotated[int, Field(ge=20, le=8000)] = CHUNK_TOKENS
     """The length of a passage in tokens, about."""
     max_megabytes: Positive = MAX_MEGABYTES
     """The size past which a file is skipped."""
 
 
-class DocumentsSettings(_Files):
+class DocumentsSettings(FileSettings):
     """Files found by their text, or by the things they name."""
 
     kind: Literal["documents", "graph"] = "documents"
@@ -74,13 +83,11 @@ class DocumentsSettings(_Files):
     """The folder of files, or one file."""
 
 
-class TablesSettings(_Base):
+class TablesSettings(FileSettings):
     """Tables: each row is a passage; a language model that writes counts and adds up by SQL."""
 
     kind: Literal["tables"]
-    """Marks a base of tables."""
-    path: str = ""
-    """A folder of CSV files."""
+    """Marks a base of tables; those at `path` are CSV files."""
     url: str = ""
     """A database as an SQLAlchemy URL, in place of `path`."""
     max_rows: Count = MAX_ROWS
@@ -93,13 +100,11 @@ class TablesSettings(_Base):
         return self
 
 
-class WebSettings(_Files):
+class WebSettings(FileSettings):
     """Saved pages, or live search; without its provider's key there is no base."""
 
     kind: Literal["web"]
-    """Marks a base of web pages."""
-    path: str = ""
-    """The folder of saved pages."""
+    """Marks a base of web pages; those at `path` are saved ones."""
     provider: Literal["", "searxng", "tavily", "brave"] = ""
     """The live search provider, in place of `path`."""
     url: Annotated[str, Field(pattern=rf"^({ADDRESS})?$")] = ""
@@ -122,7 +127,7 @@ class WebSettings(_Files):
         return self
 
 
-class HttpSettings(_Base):
+class HttpSettings(BaseSettings):
     """A JSON API, read by JSON pointers (RFC 6901)."""
 
     kind: Literal["http"]
@@ -153,7 +158,7 @@ class HttpSettings(_Base):
     """Whether the API may be on a private network."""
 
 
-class PackageSettings(_Base):
+class PackageSettings(BaseSettings):
     """A kind that an installed package brings (entry points `ragc.sources`)."""
 
     kind: str
@@ -164,7 +169,7 @@ class PackageSettings(_Base):
     @field_validator("kind")
     @classmethod
     def _check_installed(cls, kind: str) -> str:
-        known = ["graph", *BUILT_IN, *(point.name for point in entry_points(group=SOURCES))]
+        known = [*KINDS, *(point.name for point in entry_points(group=SOURCES))]
         if kind not in known:
             near = difflib.get_close_matches(kind, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
@@ -172,16 +177,30 @@ class PackageSettings(_Base):
         return kind
 
 
-BUILT_IN = {"documents": DocumentsSettings, "tables": TablesSettings, "web": WebSettings, "http": HttpSettings}
+class _Kind(NamedTuple):
+    settings: type[BaseSettings]
+    strategy: str  # by which its sources are searched
+    method: str = ""  # how its passages are found; empty: it is not indexed
+
+
+KINDS = {
+    "documents": _Kind(DocumentsSettings, "vector", "dense"),
+    "graph": _Kind(DocumentsSettings, "graph", "dense"),
+    "tables": _Kind(TablesSettings, "tables", "dense"),
+    "web": _Kind(WebSettings, "web", "web"),
+    "http": _Kind(HttpSettings, "http"),
+}
+"""The kinds of knowledge base that need no further package."""
 
 
 def _kind_of(base: Any) -> str:
     kind = base.get("kind", "documents") if isinstance(base, Mapping) else getattr(base, "kind", "")
-    return kind if kind in BUILT_IN else "documents" if kind == "graph" else PACKAGE
+    return kind if kind in KINDS else PACKAGE
 
 
 KnowledgeSettings = Annotated[
     Annotated[DocumentsSettings, Tag("documents")]
+    | Annotated[DocumentsSettings, Tag("graph")]
     | Annotated[TablesSettings, Tag("tables")]
     | Annotated[WebSettings, Tag("web")]
     | Annotated[HttpSettings, Tag("http")]
@@ -219,6 +238,11 @@ class KeywordSettings(TomlTable):
     """The function words that are left out."""
     server_above: Annotated[int, Field(ge=0)] = 200_000
     """The number of passages past which the Qdrant server searches words, too."""
+
+    @property
+    def keep_stop_words(self) -> bool:
+        """Whether function words are searched."""
+        return self.stop_words == "none"
 
 
 class QdrantSettings(TomlTable):
@@ -296,21 +320,21 @@ class UtilitySettings(TomlTable):
     usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     """The cost of a US dollar spent."""
     padding: Annotated[float, Field(ge=0, le=1)] = 0.625
-    """The cost of an answer of which no sentence states a labelled fact; of half of them, half as much.
+    """The share of a right answer's worth that it loses to sentences without a labelled fact: all of it if all were so.
 
     At .625 five sentences of which one is right are worth half of that one alone.
     """
 
     @property
     def least_chance(self) -> float:
-        """The probability of being right from which an answer is worth more than a refusal."""
+        """The chance of being right from which an answer is worth more than none."""
         return min(max((self.missed - self.wrong) / (self.correct - self.wrong), 0.02), 0.98)
 
     @model_validator(mode="after")
     def _check_order(self) -> UtilitySettings:
         for name, value, what in (("wrong", self.wrong, "a wrong one"), ("missed", self.missed, "a needless refusal")):
-            if self.correct - self.padding <= value:
-                least = f"correct = {self.correct:g}, less padding = {self.padding:g}"
+            if self.correct * (1 - self.padding) <= value:
+                least = f"correct = {self.correct:g}, less its share padding = {self.padding:g}"
                 better = f"a correct answer ({least}) must be worth more than {what}"
                 raise ValueError(f"{better} ({name} = {value:g})")
         return self
@@ -391,6 +415,11 @@ class Settings(TomlTable):
             if not before and (keys := path.split("__"))[0] in cls.model_fields:
                 file = _set_key(file, keys, json.loads(text) if text.startswith(("[", "{")) else text)
         return file
+
+
+def default_settings() -> Settings:
+    """Return the settings of a project that sets nothing."""
+    return Settings(name="default", knowledge={})
 
 
 def _set_key(table: Any, path: Sequence[str], value: Any) -> Any:

@@ -61,7 +61,8 @@ def test_no_file_is_longer_than_four_hundred_and_fifty_lines():
 
 def test_no_folder_holds_more_than_twelve_things():
     folders = {path.parent for path, _ in modules().values()}
-    sizes = {str(folder): sum(one.name != "__pycache__" for one in folder.iterdir()) for folder in folders}
+    markers = {"__pycache__", "py.typed"}
+    sizes = {str(folder): sum(one.name not in markers for one in folder.iterdir()) for folder in folders}
     assert {folder: size for folder, size in sizes.items() if size > MOST_ENTRIES} == {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,10 +16,10 @@ from optimize.evaluation.comparison import (
     Margin,
     Row,
     compare_rows,
+    fields_of,
     read_scores,
 )
-from optimize.evaluation.evaluate import Evaluation, Grader
-from optimize.evaluation.grades import Grade
+from optimize.evaluation.evaluate import Grader, Grading, evaluate_side_by_side
 from optimize.evaluation.stats import correct_holm
 from optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
 from optimize.labelled.split import warn_of_overlap
@@ -37,23 +37,19 @@ SUBGROUPS = "Subgroups say where to look next and prove nothing: of twenty witho
 Folder = Path | str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ArmComparison:
-    """A version against the control."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmComparison(Comparison):
+    """A version against the control; p-values are corrected for the number of arms (Holm)."""
 
-    version: str  # the version, as `name@v8`, with its digest where two would read the same
-    comparison: Comparison  # the paired comparison; p-values are corrected for the number of arms (Holm)
+    a: str  # the control, as `name@v7`, with its digest where two would read the same
+    b: str  # the version
+    text: str  # the verdict in one line
+    by_tag_warning: str
 
     @property
     def breached(self) -> list[str]:
         """The margins of the guardrails that are breached."""
-        return [str(one.margin) for one in self.comparison.guardrails if one.state == "breached"]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the comparison's figures with its sentence."""
-        shape = self.comparison.as_dict()
-        warning = SUBGROUPS if self.comparison.by_tag else ""
-        return {**shape, "b": self.version, "text": self.comparison.text(), "by_tag_warning": warning}
+        return [str(one) for one in self.guardrails if one.state == "breached"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +65,10 @@ class OfflineTest:
     @property
     def exit_code(self) -> Literal[0, 1, 3]:
         """0: better; 1: none is, and one is worse or breaches a gate; 3: neither."""
-        verdicts = {arm.comparison.verdict for arm in self.arms if not (self.gate and arm.breached)}
+        verdicts = {arm.verdict for arm in self.arms if not (self.gate and arm.breached)}
         if "better" in verdicts:
             return 0
         return 3 if verdicts == {"no_detectable_difference"} else 1
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the shape of `ragc ab offline --json`, with `arms` for several."""
-        shapes = [{**arm.as_dict(), "a": self.control} for arm in self.arms]
-        if len(shapes) == 1:
-            return {**shapes[0], "warnings": list(self.warnings)}
-        return {"control": self.control, "metric": self.metric, "arms": shapes, "warnings": list(self.warnings)}
 
 
 def compare_offline(
@@ -115,8 +104,8 @@ def compare_offline(
         opened = find_project(refs[0], root, project)
         questions = read_labelled(data) if data else _read_scored_questions(refs[0], opened, root)
         programs = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
-        asked = [(Grader(one, opened.settings.utility), one) for one in programs]
-        rows = score_side_by_side(asked, questions, repeats, progress)
+        sides = [(Grader(one, opened.settings.utility), one) for one in programs]
+        rows = score_anew(sides, questions, repeats, progress)
     elif project is not None:
         mend = "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats."
         raise DataError("The sealed scores are compared, for which no project is opened.", mend)
@@ -126,9 +115,9 @@ def compare_offline(
         comparisons = [compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
     if margins:
         _require_measured(comparisons)
-    others = list(zip(names[1:], comparisons, strict=True))
-    corrected = correct_holm({name: one.test.p for name, one in others})
-    arms = tuple(ArmComparison(name, replace(one, test=replace(one.test, p=corrected[name]))) for name, one in others)
+    others = dict(zip(names[1:], comparisons, strict=True))
+    corrected = correct_holm({name: one.p for name, one in others.items()})
+    arms = tuple(_name_arm(names[0], name, one.correct(corrected[name])) for name, one in others.items())
     texts = [str(row["question"]) for row in rows[0] if row.get("question")]
     for name in {one.name for one in sealed}:
         note_test_use(artifacts_root(root), name, "ab offline", texts)
@@ -137,29 +126,32 @@ def compare_offline(
     return OfflineTest(names[0], metric, arms, tuple(dict.fromkeys(warnings)), bool(margins))
 
 
-def score_side_by_side(
-    programs: Sequence[tuple[Callable[[Any, Any], Grade], Callable[[str], Any]]],
+def _name_arm(a: str, b: str, found: Comparison) -> ArmComparison:
+    warning = SUBGROUPS if found.by_tag else ""
+    return ArmComparison(**fields_of(found), a=a, b=b, text=found.describe(), by_tag_warning=warning)
+
+
+def score_anew(
+    sides: Sequence[tuple[Grading, Callable[[str], Any]]],
     questions: Sequence[Question],
     repeats: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
-) -> list[list[dict[str, Any]]]:
-    """Ask every program every question, and return the graded rows of each.
+) -> list[list[Row]]:
+    """Return the graded rows of each program, every question asked `repeats` times.
 
-    A question goes to all programs before the next is asked, each first in its turn, so that a busy minute of the
-    machine hits all alike. Nothing comes from DSPy's cache: such an answer takes no time, and its repeats are equal.
+    The programs take turns. Nothing comes from DSPy's cache: such an answer takes no time, and its repeats are equal.
     """
-    rows: list[list[dict[str, Any]]] = [[] for _ in programs]
-    asked = [(repeat, question) for repeat in range(repeats) for question in questions]
+    arms = [(grade, lambda texts, ask=ask: [ask(text) for text in texts]) for grade, ask in sides]
+    rows: list[list[Row]] = [[] for _ in sides]
     with _disable_cache():
-        for _, ask in programs:
+        for _, ask in sides:
             ask(questions[0].question)  # what is loaded once is not the first question's time
-        for turn, (repeat, question) in enumerate(asked):
-            for n in ((turn + k) % len(programs) for k in range(len(programs))):
-                grade, ask = programs[n]
-                answer = ask(question.question)
-                graded = Evaluation((grade(question, answer),), (answer.usage.seconds,))
-                rows[n] += [{**row, REPEAT: repeat} for row in graded.rows()]
-            progress(turn + 1, len(asked))
+        for repeat in range(repeats):
+            advance = lambda done, of, before=repeat: progress(before * of + done, repeats * of)  # noqa: E731
+            for n, found in enumerate(evaluate_side_by_side(arms, questions, advance, order="alternating")):
+                if found.failed:
+                    raise DataError(f"An answer cannot be graded: {found.failed[0]}.", "Mend the metric or the labels.")
+                rows[n] += [{**fields_of(grade), REPEAT: repeat} for grade in found.grades]
     return rows
 
 
@@ -167,12 +159,12 @@ def score_side_by_side(
 def _disable_cache() -> Iterator[None]:
     import dspy
 
-    kept = dspy.cache
+    before = dspy.cache
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
     try:
         yield
     finally:
-        dspy.cache = kept
+        dspy.cache = before
 
 
 def _read_scored_questions(ref: str, project: Project, root: Folder) -> list[LabelledQuestion]:
@@ -194,14 +186,14 @@ def _name_versions(sealed: Sequence[Manifest]) -> list[str]:
 
 def _require_measured(comparisons: Sequence[Comparison]) -> None:
     for one in comparisons:
-        if lost := [guard.margin.metric for guard in one.guardrails if guard.state == "not_measured"]:
+        if lost := [guard.metric for guard in one.guardrails if guard.state == "not_measured"]:
             mend = f"Measured: {', '.join([one.metric, *one.others])}. Versions are asked anew with --data FILE."
             raise DataError(f"The guardrail {lost[0]!r} was not measured for both versions.", mend)
 
 
 def _warn_of_arms(arms: Sequence[ArmComparison]) -> Iterator[str]:
     for arm in arms:
-        if not arm.comparison.test.enough_topics:
-            yield f"{arm.version}: too few topics for any verdict; label questions of more topics."
+        if not arm.enough_topics:
+            yield f"{arm.b}: too few topics for any verdict; label questions of more topics."
         if arm.breached:
-            yield f"{arm.version} breaches a guardrail: {', '.join(arm.breached)}."
+            yield f"{arm.b} breaches a guardrail: {', '.join(arm.breached)}."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -37,7 +37,6 @@ def run_offline(
     project: show.Moved = None,
     program: show.Program = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Compare versions with A, question by question.
 
@@ -47,7 +46,7 @@ def run_offline(
     from optimize.evaluation.comparison import parse_margin
 
     margins = [parse_margin(text) for text in guard or ()]
-    with show.show_progress("asking", json) as advance:
+    with show.show_progress("asking") as advance:
         anew = None
         if program:
             from optimize.compiler.tasks.examples import import_task
@@ -69,14 +68,14 @@ def run_offline(
             progress=advance,
         )
     if html is not None:
-        _write_page(html, found.as_dict())
-    show.print_result(found.as_dict(), json, lambda: _print_arms(found), found.exit_code)
+        _write_page(html, found)
+    shape = {**asdict(found.arms[0]), "warnings": found.warnings} if len(found.arms) == 1 else found
+    show.print_result(shape, lambda: _print_arms(found), found.exit_code)
 
 
 def _print_arms(found: OfflineTest) -> None:
     for arm in found.arms:
-        line = arm.comparison.text()
-        show.print_comparison(arm.comparison, line if len(found.arms) == 1 else f"{arm.version}: {line}")
+        show.print_comparison(arm, arm.text if len(found.arms) == 1 else f"{arm.b}: {arm.text}")
     _print_warnings(found.warnings)
 
 
@@ -96,7 +95,6 @@ def run_start(
     ] = None,
     include: Annotated[float, Option(help="The share of users that take part.")] = 1.0,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Begin an experiment. Services take part with `program.Experiment.open(NAME)`."""
     from optimize.abtest.online import start_experiment
@@ -113,13 +111,12 @@ def run_start(
     )
     began = f"{design.id} began: " + ", ".join(f"{a.name} {a.version} ({a.weight:g})" for a in design.arms)
     after = f'In the service: Experiment.open("{design.id}"). Then: ragc ab report {design.id}'
-    show.print_result(design, json, lambda: typer.echo(f"{began}\n{after}"))
+    show.print_result(design, lambda: typer.echo(f"{began}\n{after}"))
 
 
 def run_status(
     name: Annotated[str, Argument(help="One experiment; all when left out.")] = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Look at experiments, and end those that must. Exit code 1 if one halted."""
     from optimize.abtest.online import look_at_experiment, look_at_experiments
@@ -136,25 +133,22 @@ def run_status(
         rows.append([design.id, state.status, units, named, design.created_at, state.reason])
     columns = ("experiment", "status", "units", "arms", "since", "reason")
     halted = any(one.state.status == "halted" for one in found)
-    show.print_result(shapes, json, lambda: show.print_table("experiments", columns, rows), int(halted))
+    show.print_result(shapes, lambda: show.print_table("experiments", columns, rows), int(halted))
 
 
 def run_stop(
     name: ExperimentName,
     reason: Annotated[str, Option(help="Why, for the record.")] = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Send everyone to the control, for good."""
     from optimize.abtest.online import stop_experiment
 
     state = stop_experiment(name, reason, artifacts)
-    show.print_result(state, json, lambda: typer.echo(f"{state.status}: {state.reason}"))
+    show.print_result(state, lambda: typer.echo(f"{state.status}: {state.reason}"))
 
 
-def run_report(
-    name: ExperimentName, logs: Logs = None, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS, json: show.Json = False
-) -> None:
+def run_report(name: ExperimentName, logs: Logs = None, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS) -> None:
     """Report on an experiment. It is ended if it must end; look as often as you like.
 
     Exit code 0: a challenger is better. 1: worse, or halted. 3: nothing can be said (yet).
@@ -162,10 +156,10 @@ def run_report(
     from optimize.abtest.online import EXIT_CODES, report_experiment
 
     found = report_experiment(name, artifacts, logs or ())
-    show.print_result(found.as_dict(), json, lambda: _print_report(found), EXIT_CODES[found.verdict])
+    show.print_result(found.as_dict(), lambda: _print_report(found), EXIT_CODES[found.verdict])
 
 
-def _write_page(path: Path, found: dict[str, Any]) -> None:
+def _write_page(path: Path, found: OfflineTest) -> None:
     from optimize.report.page import render_ab_page
 
     try:

@@ -30,14 +30,14 @@ Point = Annotated[str, Option(help="Operating point: quality, balanced or econom
 Strategy = Annotated[str, Option(help="auto, vector, keyword, hybrid or graph.")]
 
 
-def open_target(target: str, artifacts: Path, project: Path | None, point: str, quiet: bool) -> AgenticRAG:
+def open_target(target: str, artifacts: Path, project: Path | None, point: str) -> AgenticRAG:
     """Open a version, or a project at its current version or uncompiled."""
     from program.serve.opening import load, open_latest
 
     place = Path(target)
     is_folder = place.is_dir() and "@" not in target and not (place / "manifest.json").is_file()
     is_project = is_folder or (place / "ragc.toml").is_file()
-    with show.show_progress("indexing", quiet) as advance:
+    with show.show_progress("indexing") as advance:
         if is_project or (place.name == "ragc.toml" and place.is_file()):  # the file is refused, in words that fit
             if project is not None:
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
@@ -61,12 +61,11 @@ def run_ask(
     point: Point = "",
     project: show.Moved = None,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Answer one question, or one a line, with its citations."""
-    rag = open_target(target, artifacts, project, point, json)
+    rag = open_target(target, artifacts, project, point)
     if question is not None or sys.stdin.isatty():
-        if code := _answer_question(rag, question or "", trace, stream, json):
+        if code := _answer_question(rag, question or "", trace, stream):
             raise typer.Exit(code)
         return
     if isinstance(sys.stdin, TextIOWrapper):
@@ -76,19 +75,19 @@ def run_ask(
         for line in filter(str.strip, sys.stdin):
             check()
             try:
-                code = max(code, _answer_question(rag, line, trace, stream, json, flat=True))
+                code = max(code, _answer_question(rag, line, trace, stream, flat=True))
             except QuestionError as error:
                 code = max(code, error.exit_code)
-                show.print_error(error, json)
+                show.print_error(error)
     if code:
         raise typer.Exit(code)
 
 
-def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, json: bool, flat: bool = False) -> int:
+def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, flat: bool = False) -> int:
     """Print the answer, and return the exit code: that of a failure where there is none."""
     from program.loop.grounding import LINKS_REMOVED
 
-    if json:
+    if show.AS_JSON.get():
         answer = rag(question)
         show.print_json(answer.as_dict(), compact=flat)
         return FAILED * (answer.outcome == "failed")
@@ -110,8 +109,8 @@ def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, 
     spoke = [answer.version or "uncompiled", f"trace {answer.trace.id}"]
     status = [answer.outcome, f"confidence {answer.confidence:.2f}", calls, seconds, *spoke]
     typer.echo(f"  {' | '.join(status)}", err=True)
-    if told := "; ".join(answer.degraded):
-        typer.echo(f"  {told} (ragc doctor PROJECT says what is amiss)", err=True)
+    if lacks := "; ".join(answer.degraded):
+        typer.echo(f"  {lacks} (ragc doctor PROJECT says what is amiss)", err=True)
     if removed := next((note for note in answer.trace.path if note.startswith(LINKS_REMOVED)), ""):
         typer.echo(f"  {removed} ([answer] links in ragc.toml names the hosts whose addresses stay)", err=True)
     if trace:
@@ -123,7 +122,7 @@ def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, 
 
 async def _stream_answer(rag: AgenticRAG, question: str) -> Answer:
     """Print the draft as it comes; one that is withdrawn is marked so, and what takes its place begins a line."""
-    from program.loop.metering import Token, Withdrawn
+    from program.loop.question_meter import Token, Withdrawn
 
     async for event in rag.stream(question):
         if isinstance(event, Token):
@@ -147,7 +146,6 @@ def run_eval(
     replay: Annotated[Path | None, Option(help="Take them from this file, and ask no language model.")] = None,
     max_calls: Annotated[int | None, Option(min=0, help="Beside --record: stop after so many calls.")] = None,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Measure every metric, with intervals and plain RAG beside it."""
     if (record and replay) or (max_calls is not None and not record) or (program and (record or replay)):
@@ -159,10 +157,10 @@ def run_eval(
         from optimize.compiler.tasks.module import evaluate_version, open_version
 
         task = import_task(program, questions, metric, "--questions FILE")
-        with show.show_progress("asking", json) as advance:
+        with show.show_progress("asking") as advance:
             opened = open_version(target, *task, artifacts)
             found, looks = evaluate_version(opened, target, split, advance)
-        _print_evaluation(f"{target} on {split}", target, split, [found], looks, json)
+        _print_evaluation(f"{target} on {split}", target, split, [found], looks)
         return
     from optimize.compiler.runs.eval_recording import evaluate_by_record
     from optimize.evaluation.evaluate import evaluate
@@ -171,44 +169,39 @@ def run_eval(
     from optimize.registry.versions import note_test_use, read_ancestors
     from program.serve.opening import find_project
 
-    rag = open_target(target, artifacts, moved, point, json)
-    project = find_project(target, artifacts, moved)
+    rag = open_target(target, artifacts, moved, point)
+    project, version = find_project(target, artifacts, moved), rag.runtime.version
     if questions is not None:
-        asked, split = read_labelled(questions), questions.name
+        labelled, split = read_labelled(questions), questions.name
     else:
-        version = rag.runtime.version
         sealed = read_ancestors(target, artifacts) or read_ancestors(version, project.artifacts) if version else []
-        asked = _read_splits(project, split, find_previous_splits(sealed))
-    looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in asked])
-    with show.show_progress("asking", json) as advance:
+        labelled = _read_splits(project, split, find_previous_splits(sealed))
+    looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in labelled])
+    with show.show_progress("asking") as advance:
         programs = [rag, rag.plain()]
         if record or replay:
-            sides = evaluate_by_record(programs, asked, project, record, replay, max_calls, advance)
+            sides = evaluate_by_record(programs, labelled, project, record, replay, max_calls, advance)
         else:
-            sides = [evaluate(one, asked, project.settings.utility, advance) for one in programs]
-    named = rag.runtime.version or f"{project.name} (uncompiled)"
-    _print_evaluation(f"{named} on {split}", rag.runtime.version, split, sides, looks, json)
+            sides = [evaluate(one, labelled, project.settings.utility, advance) for one in programs]
+    _print_evaluation(f"{version or f'{project.name} (uncompiled)'} on {split}", version, split, sides, looks)
 
 
-def _print_evaluation(
-    title: str, version: str, split: str, sides: Sequence[Evaluation], looks: int, json: bool
-) -> None:
+def _print_evaluation(title: str, version: str, split: str, sides: Sequence[Evaluation], looks: int) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
     n, broken = len(sides[0].grades), [grade.answer for grade in sides[0].grades if grade.outcome == "failed"]
     shape = {"version": version, "split": split, "n": n, "looks": looks}
-    table = {}
     names = (("this program", "metrics", "by_tag"), ("plain RAG", "plain", "plain_by_tag"))
+    table = {name: side.metrics() for side, (name, *_) in zip(sides, names, strict=False)}
     for side, (name, metrics, by_tag) in zip(sides, names, strict=False):
-        table[name] = side.metrics()
         shape |= {metrics: table[name], by_tag: side.by_tag()}
 
     def tell() -> None:
         show.print_metrics(f"{title}: {show.count_noun(n, 'question')}", table, lead=0)
-        typer.echo(show.tell_looks(looks, "These questions, or some of them, were"))
+        typer.echo(show.describe_looks(looks, "These questions, or some of them, were"))
 
     if broken:
         typer.echo(f"{len(broken)} of {n} answers failed and count as not answered. The first: {broken[0]}", err=True)
-    show.print_result(shape, json, tell)
+    show.print_result(shape, tell)
 
 
 def run_search(
@@ -216,7 +209,6 @@ def run_search(
     question: Annotated[str, Argument(help="What to look for.")],
     k: Annotated[int, Option("-k", min=1, max=100, help="How many passages.")] = 8,
     strategy: Strategy = "auto",
-    json: show.Json = False,
 ) -> None:
     """Find the best passages for a question. The graph tells its way."""
     from program.knowledge.project import Project
@@ -225,12 +217,12 @@ def run_search(
 
     weight, graph = find_strategy(strategy)
     question = check_question(question)
-    with show.show_progress("indexing", json) as advance:
+    with show.show_progress("indexing") as advance:
         library = open_library(Project.open(project), progress=advance)
     missed: dict[str, str] = {}
     sources = [card.name for card in library.describe()]
     failed = lambda name, error: missed.update({name: str(error)})  # noqa: E731
-    with show.show_progress("searching", json):
+    with show.show_progress("searching"):
         found = library.search(question, sources, k, weight, graph=graph, failed=failed)
     for name, problem in missed.items():
         typer.echo(f"without {name}: {problem}", err=True)
@@ -241,7 +233,7 @@ def run_search(
     ]
     rows = [[p.id, p.title, f"{p.score:.3f}", p.method, p.reason if graph else ""] for p in found]
     columns = ["passage", "title", "score", "found by", "way"]
-    show.print_result(shapes, json, lambda: show.print_table(question, columns, rows))
+    show.print_result(shapes, lambda: show.print_table(question, columns, rows))
 
 
 def find_strategy(name: str) -> tuple[float, float]:
@@ -262,7 +254,6 @@ def run_eval_search(
     split: Annotated[str | None, Option(help="Of the project's questions; train,dev unless given.")] = None,
     strategy: Strategy = "auto",
     k: Annotated[str, Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
-    json: show.Json = False,
 ) -> None:
     """Measure recall, all gold found, and nDCG on a labelled set."""
     from optimize.evaluation import retrieval
@@ -275,9 +266,9 @@ def run_eval_search(
     if beir is not None and split is not None:
         raise SettingsError("--split is of the project's own questions.", "Leave it out beside --beir.")
     opened = Project.open(project)
-    with show.show_progress("indexing", json) as advance:
+    with show.show_progress("indexing") as advance:
         if beir is not None:
-            name, labelled = beir.name, retrieval.read_beir(beir)
+            name, labelled = beir.name, retrieval.read_judged(beir)
             library = retrieval.open_beir(opened, beir / "corpus.jsonl", advance)
         else:
             splits = split or "train,dev"
@@ -287,14 +278,14 @@ def run_eval_search(
                 note_test_use(opened.artifacts, opened.name, "eval-search", tested)
             library = open_library(opened, progress=advance)
             labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))
-    with show.show_progress("searching", json) as advance:
+    with show.show_progress("searching") as advance:
         deepest = max(*depths, *retrieval.DEPTHS)
         ranked = retrieval.rank_questions(library, labelled, strategy, deepest, advance)
     found = retrieval.measure_rankings(ranked, strategy, depths)
     figures = [(figure, value) for figure, value in found.items() if figure not in {"strategy", "n"}]
     rows = [[name, f"{x:.1f} ms" if name.endswith("_ms") else f"{100 * x:.1f} %"] for name, x in figures]
     title = f"{strategy} on {name}: {show.count_noun(found['n'], 'question')}"
-    show.print_result(found, json, lambda: show.print_table(title, ["figure", "value"], rows))
+    show.print_result(found, lambda: show.print_table(title, ["figure", "value"], rows))
 
 
 def _parse_depths(k: str) -> list[int]:

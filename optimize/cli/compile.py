@@ -44,7 +44,7 @@ def run_compile(
         Option(
             min=1,
             max=MOST_TRIALS,
-            help="Settings proposed, besides the 11 that every search begins with; resumed: in all. Unless given, as"
+            help="Settings proposed, besides the 9 that every search begins with; resumed: in all. Unless given, as"
             " many as train has questions: 20 to 60, or to 250 where no language model is asked.",
         ),
     ] = None,
@@ -62,7 +62,6 @@ def run_compile(
     name: Annotated[str, Option(help="Of a program of your own: the name of its versions.")] = "",
     optimizer: Annotated[str, Option(help="ragc, or DSPy's: gepa, mipro, bootstrap, reanchor.")] = "ragc",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Compile a project, or your own program, into a new version."""
     from optimize.compiler.compile import compile_program, compile_project
@@ -96,7 +95,7 @@ def run_compile(
 
     try:
         left = "stopped at once; calls on their way are lost."
-        with show.show_compile(json, lambda: f"{left} {go_on()}") as view:
+        with show.show_compile(lambda: f"{left} {go_on()}") as view:
 
             def watched(live: Live) -> None:
                 begun.add(live.study)
@@ -116,7 +115,7 @@ def run_compile(
             typer.echo(f"The alias {promote} {told_of}.")
 
     shape = _shape(done) | ({"promoted": done.improved} if promote else {})
-    show.print_result(shape, json, tell, 0 if done.improved else 3)
+    show.print_result(shape, tell, 0 if done.improved else 3)
 
 
 def run_seal(
@@ -127,7 +126,6 @@ def run_seal(
     name: Annotated[str, Option(help="The name of the program and its versions.")],
     parent: Annotated[str, Option(help="The version that it came from.")] = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Seal what another optimizer learned as a scored version."""
     from optimize.compiler.publish import seal_program
@@ -140,29 +138,28 @@ def run_seal(
     except Exception as error:  # DSPy raises what it likes
         what = f"{state} is no state of {program}: {type(error).__name__}: {error}."
         raise DataError(what, "Name the JSON that program.save(...) wrote.") from error
-    with show.show_progress("asking the test questions", json):
+    with show.show_progress("asking the test questions"):
         reference = seal_program(
             learned, name=name, data=data, metric=import_function(metric), parent=parent, artifacts=artifacts
         )
     how = f'load("{reference}", {program.partition(":")[2]})'
-    show.print_result({"version": reference}, json, lambda: typer.echo(f"{reference} is sealed. Load it: {how}"))
+    show.print_result({"version": reference}, lambda: typer.echo(f"{reference} is sealed. Load it: {how}"))
 
 
 def run_worker(
     project: Annotated[Path, Argument(help="The project folder.")],
     study: Annotated[str | None, Option(callback=_named, help="The study to join, if not the last.")] = None,
     wait: Annotated[float, Option(min=0, help="Seconds to wait for the compile to say what is searched.")] = 1800,
-    json: show.Json = False,
 ) -> None:
     """Help a study that a compile began. It may be on another machine."""
     from optimize.compiler.compile import join_study
     from program.knowledge.project import Project
 
-    with show.show_compile(json, lambda: "interrupted") as watch:
+    with show.show_compile(lambda: "interrupted") as watch:
         added = join_study(Project.open(project), study or "", watch=watch, wait=wait)
     none = "No trial added: the study has all it was asked for, or all that its caps leave a worker."
     show.print_result(
-        {"trials": added}, json, lambda: typer.echo(f"{show.count_noun(added, 'trial')} added" if added else none)
+        {"trials": added}, lambda: typer.echo(f"{show.count_noun(added, 'trial')} added" if added else none)
     )
 
 
@@ -217,7 +214,7 @@ def _print_compiled(done: Compiled, project: Project | None) -> None:
         lines.append(f"On train and dev: {', '.join(points)}")
     calls = f"{show.count_noun(done.calls, 'model call')}, ${done.usd:.2f}"
     tried = f"{done.optimizer}: {show.count_noun(done.trials, 'setting')} tried in {done.seconds:.0f} s, {calls}"
-    lines += [f"{tried}. {show.tell_looks(done.looks, 'This test split was')}", done.explain()]
+    lines += [f"{tried}. {show.describe_looks(done.looks, 'This test split was')}", done.explain()]
     typer.echo("\n".join([*lines, *(_tell_ways(done, project) if project else [])]))
     if done.stopped_by or any(done.asked[name][0] < done.asked[name][1] for name in ("train", "dev") if done.asked):
         why = f"The cap on {done.stopped_by} was reached" if done.stopped_by else "Within its caps"

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from optimize.cli.show import Json, ProjectFolder, count_noun, print_result, print_table, show_progress, tell_looks
+from optimize.cli.show import ProjectFolder, count_noun, describe_looks, print_result, print_table, show_progress
 from program.errors import DataError
 
 if TYPE_CHECKING:
-    from optimize.labelled.check import CheckReport, DataFinding, LabelCounts
+    from optimize.labelled.check import CheckReport, LabelCounts
+    from optimize.labelled.dataset import DataFinding
     from optimize.labelled.imports import ImportReport
 
 PRINTED = 50  # errors, and warnings, that are printed at most; `--json` has all
 
 
-def run_check(folder: ProjectFolder, json: Json = False) -> None:
+def run_check(folder: ProjectFolder) -> None:
     """Check that questions, knowledge and splits agree.
 
     Exit code 1 when they do not, 2 when a line cannot be read.
@@ -32,12 +33,12 @@ def run_check(folder: ProjectFolder, json: Json = False) -> None:
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
-    with show_progress("checking", json):
+    with show_progress("checking"):
         corpus, bases = read_corpus(project), project.settings.knowledge
         report = check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
     shape, labelled = {"passed": report.passed, **asdict(report)}, project.labelled.name
     failed = int(not report.passed and not unread)
-    print_result(shape, json, lambda: _print_check(report, labelled, len(unread)), failed)
+    print_result(shape, lambda: _print_check(report, labelled, len(unread)), failed)
     if unread:
         what = f"{count_noun(len(unread), 'line')} of {labelled} cannot be read."
         raise DataError(what, "Mend what is told, and check again.")
@@ -78,7 +79,7 @@ def _print_shortcuts(report: CheckReport) -> None:
         print_table("strongest shortcut, AUC (0.50: none)", ["label", *columns], rows)
 
 
-def run_stats(folder: ProjectFolder, json: Json = False) -> None:
+def run_stats(folder: ProjectFolder) -> None:
     """Count the questions by label, and the looks at the test split."""
     from optimize.labelled.check import count_labels
     from optimize.labelled.dataset import read_labelled
@@ -90,7 +91,7 @@ def run_stats(folder: ProjectFolder, json: Json = False) -> None:
     questions = read_labelled(project.labelled, project.folder)
     counts = count_labels(questions)
     looks = count_test_uses(project.artifacts, project.name, [q.question for q in split_questions(questions)["test"]])
-    print_result({**counts, "test_looks": looks}, json, lambda: _print_counts(counts, looks))
+    print_result({**counts, "test_looks": looks}, lambda: _print_counts(counts, looks))
 
 
 def _print_counts(counts: LabelCounts, looks: int) -> None:
@@ -101,14 +102,13 @@ def _print_counts(counts: LabelCounts, looks: int) -> None:
         for value, numbers in values.items()
     ]
     print_table("labelled questions", ["label", *columns], rows)
-    typer.echo(tell_looks(looks, "The test split was"))
+    typer.echo(describe_looks(looks, "The test split was"))
 
 
 def run_split(
     folder: ProjectFolder,
     seed: Annotated[int, Option(help="Another seed divides otherwise.")] = 0,
     again: Annotated[bool, Option("--again", help="Divide anew, whatever the `split` fields say.")] = False,
-    json: Json = False,
 ) -> None:
     """Divide the questions by whole topics. About 50/20/30 are written."""
     from optimize.labelled.dataset import read_labelled
@@ -124,9 +124,9 @@ def run_split(
         raise DataError(f"No question is left for {' and '.join(empty)}.", "Label questions of at least three topics.")
     changed = write_splits(project.labelled, {one.id: name for name, part in parts.items() for one in part})
     sizes = {name: len(part) for name, part in parts.items()}
-    shown = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    line = f"{shown}; {count_noun(changed, 'line')} changed in {project.labelled.name}"
-    print_result({"changed": changed, "splits": sizes}, json, lambda: typer.echo(line))
+    listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    line = f"{listed}; {count_noun(changed, 'line')} changed in {project.labelled.name}"
+    print_result({"changed": changed, "splits": sizes}, lambda: typer.echo(line))
 
 
 def run_import(
@@ -135,14 +135,13 @@ def run_import(
     format: Annotated[str, Option(help="beir, hotpotqa, 2wiki, musique, squad or csv; else told by the file.")] = "",
     base: Annotated[str, Option(help="The knowledge base to make; the format's name if not given.")] = "",
     limit: Annotated[int | None, Option(min=1, help="Take the first so many questions only.")] = None,
-    json: Json = False,
 ) -> None:
     """Bring in a public question set. The project is made if there is none."""
     from optimize.labelled.imports import import_set
 
-    with show_progress("importing", json):
+    with show_progress("importing"):
         report = import_set(folder, source, format, base, limit)
-    print_result(report, json, lambda: _print_imported(report, folder))
+    print_result(report, lambda: _print_imported(report, folder))
 
 
 def _print_imported(report: ImportReport, folder: Path) -> None:

@@ -28,9 +28,9 @@ def interruptible(
 
     def note(*_: object) -> None:
         nonlocal noted
-        told, noted = noted, True  # before anything is said: whoever reads it may press again at once
-        (again if told else first)()
-        if told or not patient:
+        pressed, noted = noted, True  # before anything is said: whoever reads it may press again at once
+        (again if pressed else first)()
+        if pressed or not patient:
             raise KeyboardInterrupt
 
     def check() -> None:

@@ -6,7 +6,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Container
+from functools import wraps
 from importlib.metadata import version
+from inspect import Parameter, signature
 from itertools import islice
 from typing import Annotated, Any, NoReturn
 
@@ -15,7 +17,7 @@ from typer.core import TyperCommand, TyperOption
 
 from optimize.cli import ab, ask, compile, data, project, reader, trace, versions
 from optimize.cli.interruption import INTERRUPTED
-from optimize.cli.show import print_error
+from optimize.cli.show import AS_JSON, print_error
 from program.errors import RagcError
 
 DEBUG = "--debug"
@@ -23,6 +25,9 @@ UNREAD = 141  # exit code when whoever read the output has left, as of what SIGP
 # Threads of torch that wait by spinning starve each other when the machine is busy: fourfold slower here.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # and numpy's matrices here are too small to share
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 
 class Verb(TyperCommand):
@@ -57,7 +62,22 @@ def _is_text(argument: str, options: Container[str]) -> bool:
 def add_verbs(app: typer.Typer, *runs: Callable[..., None]) -> None:
     """Add each function by its name: `run_eval_search` is `eval-search`."""
     for run in runs:
-        app.command(run.__name__.removeprefix("run_").replace("_", "-"), cls=Verb)(run)
+        app.command(run.__name__.removeprefix("run_").replace("_", "-"), cls=Verb)(_take_json(run))
+
+
+def _take_json(run: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb that takes `--json` besides its own options."""
+
+    @wraps(run)
+    def verb(json: bool, **options: Any) -> None:
+        AS_JSON.set(json)
+        run(**options)
+
+    own = signature(run, eval_str=True)
+    every = [*own.parameters.values(), Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)]
+    verb.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
+    verb.__annotations__ = {one.name: one.annotation for one in every}
+    return verb
 
 
 app = typer.Typer(
@@ -70,13 +90,13 @@ app = typer.Typer(
 )
 for verbs in (project.VERBS, ask.VERBS, compile.VERBS, versions.VERBS):
     add_verbs(app, *verbs)
-for group, grouped, told in (
+for group, grouped, about in (
     ("data", data.VERBS, "Validate, count and divide the labelled questions."),
     ("ab", ab.VERBS, "Put versions to the test against each other."),
     ("trace", trace.VERBS, "What happened: one question's steps, and the figures of all."),
     ("reader", reader.VERBS, "Train the local model that finds answers in passages."),
 ):
-    below = typer.Typer(help=told, no_args_is_help=True)
+    below = typer.Typer(help=about, no_args_is_help=True)
     add_verbs(below, *grouped)
     app.add_typer(below, name=group)
 
@@ -94,9 +114,9 @@ def _take_options(
     ] = False,
 ) -> None:
     """Take what stands before a verb: `--version` prints the version and ends."""
-    told: dict[str, logging.LogRecord] = {}
+    first: dict[str, logging.LogRecord] = {}
     log = logging.StreamHandler()  # a warning of the packages is printed on stderr, once a command
-    log.addFilter(lambda record: told.setdefault(record.getMessage(), record) is record)
+    log.addFilter(lambda record: first.setdefault(record.getMessage(), record) is record)
     for name in ("program", "optimize"):
         logging.getLogger(name).handlers = [log]
 
@@ -117,7 +137,7 @@ def main() -> NoReturn:
     except Exception as error:
         if debug:
             raise
-        print_error(_explain_error(error), "--json" in arguments)
+        print_error(_explain_error(error))
         sys.exit(error.exit_code if isinstance(error, RagcError) else 2 if isinstance(error, OSError) else 1)
     sys.exit(0)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from optimize.cli.show import Json, ProjectFolder, count_noun, print_result, print_table, show_progress
+from optimize.cli.show import ProjectFolder, count_noun, print_result, print_table, show_progress
 
 if TYPE_CHECKING:
     from program.knowledge.index.build import IndexReport
@@ -52,7 +52,7 @@ LABELLED = (
 )
 
 
-def run_init(folder: ProjectFolder, json: Json = False) -> None:
+def run_init(folder: ProjectFolder) -> None:
     """Make a project folder to fill in."""
     from program.errors import SettingsError
     from program.serve.reference import name_from
@@ -73,7 +73,7 @@ def run_init(folder: ProjectFolder, json: Json = False) -> None:
     made = f"Made {folder}: {', '.join(files)}"
     ask = f'ragc ask {shlex.quote(str(folder))} "your question"'
     after = f"Next: put documents into {folder / 'knowledge/docs'}, then: {ask}"
-    print_result({"project": str(folder), "files": list(files)}, json, lambda: typer.echo(f"{made}\n{after}"))
+    print_result({"project": str(folder), "files": list(files)}, lambda: typer.echo(f"{made}\n{after}"))
 
 
 def run_index(
@@ -82,7 +82,6 @@ def run_index(
     workers: Annotated[int, Option(min=0, help="Ray workers; 0: one a processor.")] = 0,
     list_: Annotated[bool, Option("--list", help="Only print the ids that `evidence` may name.")] = False,
     flaws: Annotated[bool, Option("--list-flaws", help="Only print what of the files was not read.")] = False,
-    json: Json = False,
 ) -> None:
     """Index what changed; safe to interrupt."""
     from optimize.labelled.rules import read_corpus
@@ -91,20 +90,20 @@ def run_index(
 
     project = Project.open(folder)
     if list_:
-        with show_progress("reading", json):
+        with show_progress("reading"):
             corpus = read_corpus(project)
         titles = {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")
         lines = "\n".join(f"{id_}\t{title}" for id_, title in titles.items())
-        print_result([{"id": id_, "title": title} for id_, title in titles.items()], json, lambda: typer.echo(lines))
+        print_result([{"id": id_, "title": title} for id_, title in titles.items()], lambda: typer.echo(lines))
         return
     if flaws:
         read = read_corpus(project).read
-        print_result(list(read.flaws), json, lambda: _print_flaws(read, None))
+        print_result(list(read.flaws), lambda: _print_flaws(read, None))
         return
-    with show_progress("indexing", json) as advance:
+    with show_progress("indexing") as advance:
         report = index_project(project, advance, engine=engine, workers=workers)
     read = read_corpus(project).read
-    print_result({**asdict(report), "flaws": list(read.flaws)}, json, lambda: _print_indexed(report, read))
+    print_result({**asdict(report), "flaws": list(read.flaws)}, lambda: _print_indexed(report, read))
 
 
 def _print_indexed(report: IndexReport, read: ReadReport) -> None:
@@ -127,16 +126,16 @@ def _print_flaws(read: ReadReport, most: int | None) -> None:
 
 
 def run_doctor(
-    folder: Annotated[Path | None, Argument(metavar="[PROJECT]", help="The project folder.")] = None, json: Json = False
+    folder: Annotated[Path | None, Argument(metavar="[PROJECT]", help="The project folder.")] = None,
 ) -> None:
     """Check what is installed, reachable and set. Each problem has its remedy."""
     from optimize.report.doctor import examine_setup
 
-    with show_progress("trying what is configured", json):
+    with show_progress("trying what is configured"):
         findings = examine_setup(folder)
     rows = [["ok" if f.good else "warning" if f.warning else "PROBLEM", f.what, f.mend] for f in findings]
     amiss = not all(finding.good or finding.warning for finding in findings)
-    print_result(findings, json, lambda: print_table("ragc doctor", ["", "what", "remedy"], rows), int(amiss))
+    print_result(findings, lambda: print_table("ragc doctor", ["", "what", "remedy"], rows), int(amiss))
 
 
 VERBS = (run_init, run_doctor, run_index)

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from optimize.cli.interruption import INTERRUPTED
-from optimize.cli.show import Json, print_result, print_table, show_progress
+from optimize.cli.show import print_result, print_table, show_progress
 from optimize.compiler import MOST_SEED
 
 DATA = "SQuAD's JSON, or JSONL with question, context, answers and maybe title; FILE:SHARE draws a share each epoch."
@@ -30,7 +30,6 @@ def run_train(
     seed: Annotated[int, Option(min=0, max=MOST_SEED, help="Another seed gives other weights.")] = 0,
     licence: Annotated[str, Option(help="The data's licence, for the card.")] = "",
     quiet: Annotated[bool, Option("--quiet", help="Show no progress.")] = False,
-    json: Json = False,
 ) -> None:
     """Train a reader, and write it with its card."""
     from optimize.reader.examples import DataFile, read_examples
@@ -38,17 +37,16 @@ def run_train(
 
     if keep and not start:
         raise typer.BadParameter("--keep is a share of the weights of --start. Give that too.")
-    silent = quiet or json
     training = Training(epochs, seed, learning_rate, batch, passages, keep, start, teacher)
     try:
-        with show_progress("training", silent, patient=True) as advance:
+        with show_progress("training", quiet, patient=True) as advance:
             files = [DataFile.read(word) for word in data]
             held_out = [DataFile(path, 1.0, read_examples(path)) for path in dev or ()]
             card = make_reader(files, held_out, out, training, licence, advance)
     except KeyboardInterrupt:
         typer.echo("stopped. Give the same command again to go on.", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    print_result(card, json, lambda: _print_card(card, out))
+    print_result(card, lambda: _print_card(card, out))
 
 
 def _print_card(card: Mapping[str, Any], out: Path) -> None:

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -35,11 +36,12 @@ STOPPING = "Stopping after this step. Press Ctrl-C again to leave at once."
 PART = re.compile(r"\S*\[[-+\d.,% inf]*\]\S*|\S+")  # what stays on one line: a word, or an interval
 FIGURE = re.compile(r"[-+$\[]*\d|-$|$")  # how the cells of a column of numbers begin
 DEFAULT_ARTIFACTS = Path("artifacts")
-Json = Annotated[bool, Option("--json", help="Print JSON on stdout.")]
 Artifacts = Annotated[Path, Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
 Program = Annotated[str, Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
 Moved = Annotated[Path | None, Option("--project", help="A version's project folder, when it moved since.")]
 ProjectFolder = Annotated[Path, Argument(metavar="PROJECT", help="The project folder.")]
+AS_JSON = ContextVar("AS_JSON", default=False)
+"""Whether the verb that runs was given `--json`: then it prints no progress."""
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
@@ -50,20 +52,20 @@ def print_json(value: Any, *, compact: bool = False) -> None:
     typer.echo(orjson.dumps(value, option=layout | orjson.OPT_NON_STR_KEYS).decode())
 
 
-def print_error(error: RagcError, json: bool) -> None:
+def print_error(error: RagcError) -> None:
     """Print an error on stderr: in two sentences, or as one line of JSON."""
     import orjson
 
-    line = orjson.dumps(error.as_dict(), default=str).decode() if json else f"error: {error}"
+    line = orjson.dumps(error.as_dict(), default=str).decode() if AS_JSON.get() else f"error: {error}"
     typer.echo(line, err=True)
 
 
-def print_result(value: Any, json: bool, tell: Callable[[], object], exit_code: int = 0) -> None:
+def print_result(value: Any, tell: Callable[[], object], exit_code: int = 0) -> None:
     """Print a result as JSON, or as `tell` prints it for people, then exit.
 
     Only an exit code other than 0 ends the verb.
     """
-    if json:
+    if AS_JSON.get():
         print_json(value)
     else:
         tell()
@@ -144,22 +146,21 @@ def print_metrics(title: str, sides: Mapping[str, Mapping[str, Any]], lead: int 
 def print_comparison(found: Comparison, line: str = "") -> None:
     """Print the verdict, in a line, and all that was compared besides."""
     from optimize.abtest.offline import SUBGROUPS
-    from optimize.evaluation.comparison import judge_difference
     from optimize.evaluation.stats import format_interval, format_number, format_p
 
-    typer.echo(line or found.text())
+    typer.echo(line or found.describe())
     others, guards = [], []
     for name, test in found.others.items():
-        is_b = judge_difference(name, test).replace("no_detectable_difference", "none detectable")
+        is_b = test.verdict.replace("no_detectable_difference", "none detectable")
         figures = [f"{test.difference:+.4g}", format_interval(test.ci), format_p(test.p).removeprefix("= "), test.n]
         others.append([name, *figures, is_b])
     print_table("other metrics", ("metric", "B - A", "95 % interval", "p (Holm)", "n", "difference"), others)
     for guard in found.guardrails:
-        limits = [format_number(value, "+.3g") for value in (guard.worse, guard.limit)]
-        guards.append([guard.margin, *limits, guard.state.replace("_", " ")])
+        limits = [format_number(value, "+.3g") for value in (guard.worse_by, guard.limit)]
+        guards.append([str(guard), *limits, guard.state.replace("_", " ")])
     print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
     if found.by_tag:
-        tags = [[tag, f"{i.value:+.3f}", format_interval((i.low, i.high)), i.n] for tag, i in found.by_tag.items()]
+        tags = [[tag, f"{i.difference:+.3f}", format_interval(i.ci), i.n] for tag, i in found.by_tag.items()]
         print_table(f"{found.metric} by tag", ("tag", "B - A", "95 % interval", "n"), tags)
         typer.echo(SUBGROUPS)
     flipped = [[one["id"], one["a"], one["b"], one.get("question", "")] for one in found.flipped]
@@ -171,17 +172,18 @@ def count_noun(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def tell_looks(looks: int, of: str) -> str:
+def describe_looks(looks: int, of: str) -> str:
     """Return how often the scores on something were seen."""
     return f"{of} looked at {count_noun(looks, 'time')}."
 
 
 @contextmanager
 def show_work(
-    label: str, quiet: bool, stopping: str = "", left: Callable[[], str] | None = None, patient: bool = False
+    label: str, quiet: bool = False, stopping: str = "", left: Callable[[], str] | None = None, patient: bool = False
 ) -> Iterator[Callable[..., None]]:
-    """Show on stderr how far work is: in a terminal a bar, else a line every EVERY seconds.
+    """Show on stderr how far work is.
 
+    In a terminal it is a bar, else a line every EVERY seconds, beside JSON nothing.
     Yields what is called with a label, how much is done and of how much, further figures as texts, and `once`, a line
     that a log has once. It is where Ctrl-C stops the work at the latest. `stopping` is shown at the first Ctrl-C; where
     `left` is given, the second one ends the process at once, with what it returns.
@@ -191,6 +193,7 @@ def show_work(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.text import Text
 
+    quiet = quiet or AS_JSON.get()
     console = Console(stderr=True)
     on_screen = console.is_terminal and not console.is_dumb_terminal and not quiet
     count = TextColumn("{task.fields[count]}")
@@ -219,8 +222,8 @@ def show_work(
     def go_on() -> None:
         while not over.wait(EVERY):
             seconds = int(task.elapsed or 0)
-            told = filter(None, [task.fields["count"], *below, f"{seconds // 60}:{seconds % 60:02}"])
-            say(f"{task.description}: {', '.join(told)}")
+            figures = filter(None, [task.fields["count"], *below, f"{seconds // 60}:{seconds % 60:02}"])
+            say(f"{task.description}: {', '.join(figures)}")
 
     def end() -> None:
         if left is not None:
@@ -253,12 +256,12 @@ def show_progress(label: str, quiet: bool = False, patient: bool = False) -> Ite
 
 
 @contextmanager
-def show_compile(quiet: bool, left: Callable[[], str]) -> Iterator[Watch]:
+def show_compile(left: Callable[[], str]) -> Iterator[Watch]:
     """Show a compile's stage, trial, best so far and calls on stderr.
 
     Ctrl-C stops the compile in order; a second one ends the process at once, with what `left` says.
     """
-    with show_work("starting", quiet, STOPPING_CALLS, left) as tell:
+    with show_work("starting", stopping=STOPPING_CALLS, left=left) as tell:
 
         def show(live: Live) -> None:
             known = {"best so far": live.best, "as it was": live.baseline}  # may be more than the best utility there is

@@ -8,19 +8,17 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from optimize.cli.show import Json, count_noun, print_result, print_table
+from optimize.cli.show import count_noun, print_result, print_table
 
 Where = Annotated[str, Argument(help="The project folder, or a file of traces.")]
 
 
-def run_show(
-    trace_id: Annotated[str, Argument(help="The trace's id, or its beginning.")], where: Where = ".", json: Json = False
-) -> None:
+def run_show(trace_id: Annotated[str, Argument(help="The trace's id, or its beginning.")], where: Where = ".") -> None:
     """Show the path of one question, with its steps. Each has scores and tokens."""
     from optimize.report.monitoring import find_trace, open_log
 
     entry = find_trace(open_log(where), trace_id)
-    print_result(entry, json, lambda: _print_trace(entry))
+    print_result(entry, lambda: _print_trace(entry))
 
 
 def _print_trace(entry: Mapping[str, Any]) -> None:
@@ -38,7 +36,6 @@ def _print_trace(entry: Mapping[str, Any]) -> None:
 def run_stats(
     where: Where = ".",
     review: Annotated[bool, Option("--review", help="List the answers that a person should look at.")] = False,
-    json: Json = False,
 ) -> None:
     """Show the monitoring figures of all traces. --review has what to look at."""
     from optimize.report.monitoring import open_log, read_queue, summarise_traces
@@ -51,7 +48,7 @@ def run_stats(
     else:
         title, columns = count_noun(found["n"], "question"), ["figure", "value"]
         rows = [[name, _format_figure(value)] for name, value in found.items()]
-    print_result(found, json, lambda: print_table(title, columns, rows))
+    print_result(found, lambda: print_table(title, columns, rows))
 
 
 def _format_figure(value: Any) -> str:

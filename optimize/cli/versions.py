@@ -34,7 +34,6 @@ Reason = Annotated[str, Option(help="Why, for the history.")]
 def run_ls(
     name: Annotated[str, Argument(help="One program; all when left out.")] = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """List the versions, oldest first. What cannot be read is named as broken."""
     from optimize.registry import versions as registry
@@ -46,14 +45,13 @@ def run_ls(
         rows.append([f"{v.name}@{v.version}".rstrip("@"), ", ".join(v.aliases), v.created_at, v.parent, scores])
     columns = ("version", "aliases", "created", "parent", "scores")
     tell = lambda: show.print_table("versions", columns, rows) if rows else _say_none(artifacts)  # noqa: E731
-    show.print_result([v.as_dict() for v in found], json, tell)
+    show.print_result(found, tell)
 
 
 def run_show(
     ref: Ref,
     all_: Annotated[bool, Option("--all", help="Every field of the manifest.")] = False,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Show what one version is, after checking every byte of it."""
     from optimize.registry.diff import flatten
@@ -63,7 +61,7 @@ def run_show(
     fields = {**found.fields, "digest": found.digest}
     rows = [(name, _shorten(value)) for name, value in sorted(flatten(fields).items())] if all_ else []
     tell = lambda: show.print_table(found.label, ("field", "value"), rows) if all_ else _print_version(found)  # noqa: E731
-    show.print_result(fields, json, tell)
+    show.print_result(fields, tell)
 
 
 def _shorten(value: Any) -> str:
@@ -74,6 +72,7 @@ def _shorten(value: Any) -> str:
 
 def _print_version(found: Manifest) -> None:
     """Print on one screen what a version is, what it scored, and what sets it apart."""
+    from optimize.evaluation.stats import Interval
     from optimize.labelled.dataset import SPLITS
     from optimize.registry import versions as registry
     from optimize.registry.diff import POINT, trace_origin
@@ -93,15 +92,16 @@ def _print_version(found: Manifest) -> None:
         "aliases": ", ".join(alias for one in listed if one.version == found.version for alias in one.aliases),
     }
     for name, table in tables.items():
-        told = [f"{key} {value}" for key, value in table.items() if value not in ("", None)]
-        fields[name] = ", ".join(one for one in told if " sha256:" not in one)
+        entries = [f"{key} {value}" for key, value in table.items() if value not in ("", None)]
+        fields[name] = ", ".join(entry for entry in entries if " sha256:" not in entry)
     show.print_record(f"{found.label}\n{'':{show.GAP}}{found.digest}", list(fields.items()))
-    sides = {"plain RAG": scores.get("plain"), "this version": scores}
-    known_sides = {
-        name: {key: side[key] for key in FIGURES if "ci" in side.get(key, ())} for name, side in sides.items() if side
+    sides = {
+        name: {key: Interval(**side[key]) for key in FIGURES if "ci" in side.get(key, ())}
+        for name, side in (("plain RAG", scores.get("plain")), ("this version", scores))
+        if side
     }
-    if any(known_sides.values()):
-        show.print_metrics("on test: percent or mean [95 % interval by topic]", known_sides)
+    if any(sides.values()):
+        show.print_metrics("on test: percent or mean [95 % interval by topic]", sides)
     if moved:
         rows = [[name, *map(_format_value, change.values())] for name, change in moved.items()]
         title = f"{show.count_noun(len(moved), 'setting')} of {POINT} moved"
@@ -121,7 +121,6 @@ def run_verify(
     project: show.Moved = None,
     program: show.Program = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Check that a version is as sealed, and loads. Exit code 4 if not."""
     from optimize.compiler.tasks.examples import import_function
@@ -132,14 +131,14 @@ def run_verify(
     if all_:
         checked = registry.verify_all(artifacts)
     else:
-        with show.show_progress("indexing", json) as advance:
+        with show.show_progress("indexing") as advance:
             make = import_function(program) if program else None
             checked = [registry.verify_by_loading(ref, artifacts, project, advance, make)]
     rows = [(c.reference, "; ".join(c.problems) or ", ".join(filter(None, ("sound", c.note)))) for c in checked]
     shapes = [{**asdict(c), "ok": c.sound} for c in checked]
-    show.print_result(shapes, json, lambda: show.print_table("verified", ("version", "state"), rows))
+    show.print_result(shapes, lambda: show.print_table("verified", ("version", "state"), rows))
     if mends := list(dict.fromkeys(c.mend for c in checked if not c.sound)):
-        show.print_error(IntegrityError("Not everything is sound.", " ".join(mends)), json)
+        show.print_error(IntegrityError("Not everything is sound.", " ".join(mends)))
         raise typer.Exit(IntegrityError.exit_code)
 
 
@@ -156,13 +155,12 @@ def run_promote(
     expect: Annotated[str | None, Option(help="Only if the alias points at this version now.")] = None,
     reason: Reason = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Point an alias at a version, and tell how it compares with the one before it."""
     from optimize.registry.aliases import promote_version
 
     options: dict[str, Any] = {"require": require, "min_gain": min_gain, "expect": expect, "reason": reason}
-    _print_move(promote_version(ref, to, **options, root=artifacts), json)
+    _print_move(promote_version(ref, to, **options, root=artifacts))
 
 
 def run_rollback(
@@ -170,12 +168,11 @@ def run_rollback(
     alias: Annotated[str, Option(help="The alias to set back.")] = "production",
     reason: Reason = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Point an alias back at the version it had before."""
     from optimize.registry.aliases import roll_back
 
-    _print_move(roll_back(name, alias, reason=reason, root=artifacts), json)
+    _print_move(roll_back(name, alias, reason=reason, root=artifacts))
 
 
 def run_diff(
@@ -183,19 +180,17 @@ def run_diff(
     b: Annotated[str, Argument(help="The version after.")],
     point: Annotated[str, Option(help="Whose thresholds and knobs: quality, balanced or economy.")] = "balanced",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Show what changed from A to B. Wording, settings and scores are compared."""
     from optimize.registry.diff import diff_versions
 
     found = diff_versions(a, b, point, artifacts)
-    show.print_result(found.as_dict(), json, lambda: _print_difference(found))
+    show.print_result(found, lambda: _print_difference(found))
 
 
 def run_log(
     name: Annotated[str, Argument(help="The program.")],
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Draw the lineage of versions, and list the moves of aliases."""
     from optimize.registry.aliases import read_history
@@ -203,8 +198,8 @@ def run_log(
 
     lineage = order_lineage([one for one in list_versions(name, artifacts) if one.version])
     moves = read_history(name, artifacts)
-    shape = {"lineage": [{"depth": depth, **one.as_dict()} for depth, one in lineage], "moves": moves}
-    show.print_result(shape, json, lambda: _print_log(name, lineage, moves))
+    shape = {"lineage": [{"depth": depth, **asdict(one)} for depth, one in lineage], "moves": moves}
+    show.print_result(shape, lambda: _print_log(name, lineage, moves))
 
 
 def _print_log(name: str, lineage: Sequence[tuple[int, Listed]], moves: Sequence[Mapping[str, Any]]) -> None:
@@ -227,7 +222,6 @@ def run_gc(
     dry_run: Annotated[bool, Option("--dry-run", help="Only tell what would go; the default.")] = False,
     force: Annotated[bool, Option("--force", help="Remove what goes.")] = False,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-    json: show.Json = False,
 ) -> None:
     """Remove old versions that nothing points at.
 
@@ -239,12 +233,10 @@ def run_gc(
     if dry_run and force:
         raise RagcError("Both --dry-run and --force were given.", "Give one of them.")
     fates = collect_garbage(keep, name, force=force, root=artifacts)
-    shapes = [{**asdict(f), "goes": f.goes, "removed": f.goes and force} for f in fates]
-    shapes = [{key: value for key, value in shape.items() if key != "broken" or value} for shape in shapes]
-    show.print_result(shapes, json, lambda: _print_fates(fates, force) if fates else _say_none(artifacts))
+    show.print_result(fates, lambda: _print_fates(fates, force) if fates else _say_none(artifacts))
     if broken := [f for f in fates if f.broken]:
         for fate in broken:
-            show.print_error(IntegrityError(f"{fate.name}@{fate.version} stays: {fate.broken}"), json)
+            show.print_error(IntegrityError(f"{fate.name}@{fate.version} stays: {fate.broken}"))
         raise typer.Exit(IntegrityError.exit_code)
 
 
@@ -258,13 +250,14 @@ def _print_fates(fates: Sequence[Retention], force: bool) -> None:
     typer.echo(f"{len(gone)} of {show.count_noun(len(fates), 'version')} {word}, {size:.2f} MB.{hint}")
 
 
-def _print_move(move: AliasMove, json: bool) -> None:
+def _print_move(move: AliasMove) -> None:
     line = f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}"
     if move.gate is not None:
-        line += f"\n{move.version} against {move.against}, on the test of both ({move.gate.text()})"
+        line += f"\n{move.version} against {move.against}, on the test of both ({move.gate.describe()})"
     elif move.against:
         line += f"\nnot compared with {move.against}"
-    show.print_result(move.as_dict(), json, lambda: typer.echo(line))
+    moved = {"name": move.name, "alias": move.alias, "from": move.previous, "to": move.version}
+    show.print_result({**moved, "gate": move.gate, "against": move.against}, lambda: typer.echo(line))
 
 
 def _say_none(artifacts: Path) -> None:
@@ -281,6 +274,8 @@ def _format_scores(metrics: Mapping[str, Any]) -> str:
 
 
 def _print_difference(found: Difference) -> None:
+    from optimize.registry.diff import SECTIONS
+
     typer.echo(f"{found.a} -> {found.b}")
     if found.same_program:
         typer.echo("the same program")
@@ -295,10 +290,10 @@ def _print_difference(found: Difference) -> None:
             if len(shown) > SHOWN:
                 typer.echo(f"  {mark} ... and {len(shown) - SHOWN} more")
     titles = {"settings": f"thresholds and knobs ({found.point})", "env": "packages"}
-    for title, changed in found.changes.items():
-        rows = [[name, *map(_format_value, change.values())] for name, change in changed.items()]
+    for section in ("settings", *SECTIONS):
+        rows = [[name, *map(_format_value, change.values())] for name, change in getattr(found, section).items()]
         if rows:
-            show.print_table(titles.get(title, title), ("name", "A", "B"), rows)
+            show.print_table(titles.get(section, section), ("name", "A", "B"), rows)
     if found.scores:
         show.print_comparison(found.scores)
     else:

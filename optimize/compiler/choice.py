@@ -212,8 +212,9 @@ class _Chooser:
     def _simplify_setting(self, setting: Setting) -> Setting:
         """Return the setting with those values of "as it is" that are worth about as much, tried in halves.
 
-        That is within one standard error of what the setting is worth (Breiman et al. 1984, "Classification and
-        Regression Trees", section 3.4.3): what gains less was fitted to these questions rather than to their kind.
+        They cost no more calls, and are worth what the setting is within one standard error (Breiman et al. 1984,
+        "Classification and Regression Trees", section 3.4.3): what gains less was fitted to these questions rather than
+        to their kind.
         """
         reached, start = dict(setting), self._as_it_is
         waiting = [sorted(name for name in reached if reached[name] != start.get(name, reached[name]))]
@@ -224,8 +225,9 @@ class _Chooser:
                 if not names:
                     break
                 tried = {**reached, **{name: start[name] for name in names}}
-                lost = best.credited - self._score_setting(tried).credited
-                if not survives(lost, self._validation.topics, ONE_ERROR):
+                scores = self._score_setting(tried)
+                lost = survives(best.credited - scores.credited, self._validation.topics, ONE_ERROR)
+                if not lost and scores.mean_calls <= best.mean_calls + EQUAL:
                     reached = tried
                 elif len(names) > 1:
                     waiting += [names[: len(names) // 2], names[len(names) // 2 :]]

@@ -256,7 +256,7 @@ def search_task(session: Session, task: Task, study: Study, stages: Collection[s
     final = task.base.deepcopy()
     plan.candidates.equip_program(final)
     dev = Arm(task.runner(session, final), task.parts["dev"])
-    validation = Validation(search.scoring, dev, search.price)
+    validation = Validation(search.scoring, dev, task.price)
     points = choose(session, search, validation, plan.firsts[0])
     points = points if task.has_points else points.only_balanced()
     apply_setting(final, points.points[BALANCED])
@@ -324,8 +324,9 @@ def make_arms(session: Session, task: Task) -> list[AnyArm]:
 
 def open_search(session: Session, study: Study, task: Task, plan: SearchPlan, worker: int = 0) -> Search:
     """Return the search of what a plan says."""
-    scoring, space = Scoring(plan.arms, task.score, session.fork), task.list_parameters(plan.arms[0].replay.program)
-    return Search(study, scoring, plan.firsts, task.price, task.seed, worker, space)
+    scoring = Scoring(plan.arms, task.search_grader, session.fork)
+    space = task.list_parameters(plan.arms[0].replay.program)
+    return Search(study, scoring, plan.firsts, task.seed, worker, space)
 
 
 def search_settings(session: Session, search: Search, stages: Collection[str] = STAGES) -> None:
@@ -373,13 +374,7 @@ def choose(session: Session, search: Search, validation: Validation, as_it_is: S
         session.live.done = done
         session.tell()
 
-    return choose_points(
-        validation,
-        stages=leaders,
-        finalists=finalists,
-        as_it_is=as_it_is,
-        progress=scored,
-    )
+    return choose_points(validation, stages=leaders, finalists=finalists, as_it_is=as_it_is, progress=scored)
 
 
 def test(session: Session, found: Found, study: Study) -> Tested:

@@ -21,7 +21,6 @@ from optimize.compiler.study import Note, Spending, Study
 from optimize.compiler.tasks.examples import Metric
 from optimize.compiler.tasks.module import open_folder, open_module_task
 from optimize.compiler.tasks.task import Contents, SearchPlan, Task
-from optimize.evaluation.comparison import judge_difference
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.grades import Grade
 from optimize.evaluation.outcome import BALANCED, Compiled
@@ -94,7 +93,7 @@ class Publisher:
             "env": {"python": platform.python_version(), **{name: _version_of(name) for name in PACKAGES}},
             "git": _describe_commit(self.project.folder),
         }
-        rows = b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in scores.rows())
+        rows = b"".join(orjson.dumps(grade, option=orjson.OPT_APPEND_NEWLINE) for grade in scores.grades)
         files = {**contents.files, SCORES: rows}
         if points.frontier:
             files[FRONTIER] = orjson.dumps(points.dump_frontier(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
@@ -186,7 +185,7 @@ def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer
         study=study.name,
         optimizer=optimizer,
         parent=task.origin or publisher.publish_uncompiled(task.contents(task.controls[-1]), before, tested.plain),
-        verdict=judge_difference("utility", gain),
+        verdict=gain.verdict,
         gain=gain,
         over_plain=compare_grades(tested.plain.grades, after.grades) if tested.plain else None,
         plain=tested.plain,
@@ -218,21 +217,14 @@ def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer
         task.contents(task.complete(session, found.final, points)),
         done.describe_origin(study.key, task.seed),
     )
-    reference = publisher.find_sealed(study.key) or publisher.publish(
-        contents, after, points.seal(), origin, tested.plain, page
-    )
+    sealed = contents, after, points.seal(), origin, tested.plain, page
+    reference = publisher.find_sealed(study.key) or publisher.publish(*sealed)
     study.note(Note.FINISHED, reference)
     return replace(done, reference=reference)
 
 
 def _describe_search(
-    session: Session,
-    done: Compiled,
-    study: Study,
-    task: Task,
-    plan: SearchPlan,
-    search: Search,
-    validation: Validation,
+    session: Session, done: Compiled, study: Study, task: Task, plan: SearchPlan, search: Search, validation: Validation
 ) -> Compiled:
     """Return a compile with what its search came to."""
     trials = len(search.trials())

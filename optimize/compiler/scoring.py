@@ -9,7 +9,6 @@ import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,14 +17,12 @@ from numpy.typing import NDArray
 
 from optimize.compiler.runs.runner import AnyArm, Decided
 from optimize.compiler.runs.workers import Workers, no_workers
-from optimize.evaluation.grades import judge_answer, score_routing, score_support, score_utility
+from optimize.evaluation.evaluate import Grading
 from optimize.evaluation.stats import ALPHA, one_sided_limits
-from optimize.labelled.dataset import MIN_UNITS, LabelledQuestion, Question
+from optimize.labelled.dataset import MIN_UNITS, Question
 from program.errors import BudgetStop
 from program.knowledge.index.build import Advance
-from program.knowledge.library import Library
 from program.loop.policy import Dimension, ProgramParameters, Setting, apply_setting
-from program.settings import UtilitySettings
 
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
@@ -77,7 +74,7 @@ class Scores(NamedTuple):
 
     @property
     def credited(self) -> Floats:
-        """Each question's utility, with the credit where it was routed right; its mean is `worth`."""
+        """Each question's utility, with credit for a right route; the mean is `worth`."""
         known = np.isfinite(self.routing)
         share = ROUTING_CREDIT * len(known) / max(known.sum(), 1)
         return np.asarray(self.utility + share * np.where(known, self.routing, 0.0))
@@ -102,7 +99,7 @@ class Scoring:
     def __init__(
         self,
         arms: Sequence[AnyArm],
-        grade: GradeAnswer,
+        grade: Grading,
         fork: Callable[[Callable[[Any], Any]], Workers[Any, Any]] = no_workers,
     ) -> None:
         self.arms = arms
@@ -189,41 +186,14 @@ class Scoring:
     def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:
         """Return utility and routing, NaN when grading raises."""
         try:
-            utility, routing, wrong = self._grade(question, answer)
+            grade = self._grade(question, answer)
         except Exception as error:
-            utility, routing, wrong = np.nan, np.nan, f"{type(error).__name__}: {error}"
-        if wrong:
-            self.broken[question.id] = wrong
-        return utility, routing
-
-
-GradeAnswer = Callable[[Any, Any], tuple[float, float, str]]
-"""What gives an answer's utility, routing (NaN where no label tells it), and why there was no answer, if so."""
-
-
-class UtilityGrader:
-    """Grades the answers of a project's program, each but once; `library` holds the texts it cites."""
-
-    def __init__(self, weights: UtilitySettings, library: Library) -> None:
-        self._weights = weights
-        self._library = library
-        self._known: dict[tuple[Any, ...], tuple[float, float, str]] = {}
-
-    def __call__(self, question: LabelledQuestion, answer: Any) -> tuple[float, float, str]:
-        """Return utility and routing."""
-        calls, usd = int(answer.usage.calls), answer.usage.usd
-        key = (question.id, answer.outcome, answer.text, answer.route, answer.sources, answer.citations, calls, usd)
-        if key not in self._known:
-            verdict = judge_answer(question, answer.outcome, answer.text)
-            held = score_support(answer, lambda passage: self._texts.get(passage, ""))
-            worth = score_utility(verdict, answer.outcome, calls, self._weights, held, usd)
-            routed = score_routing(question, answer)
-            self._known[key] = worth, np.nan if routed is None else routed, ""
-        return self._known[key]
-
-    @cached_property
-    def _texts(self) -> Mapping[str, str]:
-        return {p.id: p.text for p in self._library.passages()}
+            self.broken[question.id] = f"{type(error).__name__}: {error}"
+            return np.nan, np.nan
+        if grade.failed:
+            self.broken[question.id] = grade.failed
+        routed = grade.metrics.get("routing_accuracy")
+        return grade.utility, np.nan if routed is None else routed
 
 
 def setting_key(setting: Setting) -> tuple[tuple[str, float], ...]:

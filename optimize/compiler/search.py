@@ -29,13 +29,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState
 
 from optimize.compiler.record import Record
-from optimize.compiler.runs.replay import Replay
 from optimize.compiler.runs.workers import Workers
 from optimize.compiler.scoring import Scores, Scoring, setting_key
 from optimize.compiler.study import KEPT_EVERY, OBJECTIVES, Caps, Spending, Study
 from optimize.evaluation.evaluate import Asking
 from program.loop.policy import Dimension, Setting, find_dimensions
-from program.loop.rag import AgenticRAG
 
 SHARES = (0.15, 0.4, 1.0)  # parts of the questions after which a trial may be given up
 PRUNED_BELOW = 0.1  # p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up
@@ -172,10 +170,6 @@ class Session:
         self.live.calls = self.spending.calls
         self.watch(self.live)
 
-    def replay(self, program: AgenticRAG) -> Replay:
-        """Return the program's runs through the record and under the caps."""
-        return Replay(program, self.record, self.spending, vouches=False)
-
 
 class Search:
     """The trials of a study, proposed and scored by this process and by any other that joins.
@@ -189,14 +183,12 @@ class Search:
         study: Study,
         scoring: Scoring,
         firsts: Sequence[Setting],
-        price: float,
         seed: int,
         worker: int = 0,
         space: Sequence[Dimension] = (),
     ) -> None:
         self.study = study
         self.scoring = scoring
-        self.price = price
         self.space = list(space) or find_dimensions(scoring.arms[0].replay.program)
         self.firsts = [(FIRST, self.fit_ranges(setting)) for setting in firsts]
         self._searched = [dimension.name for dimension in self.space]

@@ -39,7 +39,7 @@ def fit_parameters(
     A decision with a value for which a cap on calls or money leaves no room stays as it is: most need no call. At a cap
     on time all others do.
     """
-    setting, gains, effective = dict(start), dict[str, float](), dict[str, None]()
+    setting, gains, effective, turns = dict(start), dict[str, float](), dict[str, None](), list[_Decision]()
     with suppress(BudgetStop):
         runs = scoring.decide_all(setting)
         decisions = [one for one in _list_decisions(space) if one.count_most(runs) == 1]
@@ -58,7 +58,7 @@ def fit_parameters(
                 effective |= dict.fromkeys(names)
                 setting |= moved
                 gains |= dict.fromkeys(names if moved else (), gain)
-    swept = sweep_knobs(scoring, space, setting, progress)
+    swept = sweep_knobs(scoring, space, setting, lambda done, of: progress(len(turns) + done, len(turns) + of))
     return Sweeps(swept.setting, {**gains, **swept.gains}, (*effective, *swept.effective))
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +18,8 @@ from program.errors import DataError
 from program.serve import manifest
 
 Row = Mapping[str, Any]  # A line of `scores.jsonl`
+_Scored = tuple[Row, Mapping[str, float]]  # a question's row and its numbers
 Pair = tuple[float, float, str]  # A's value of a metric, B's, and the topic of the question
-Direction = Literal["better", "worse", "no_detectable_difference"]
 State = Literal["holds", "breached", "not_shown", "not_measured"]
 SCORES = "scores.jsonl"
 PRIMARY = "utility"
@@ -34,87 +34,62 @@ class Margin:
     """How much worse a metric may get."""
 
     metric: str
-    worse_by: float  # the most by which it may be worse, in the metric's unit or as a share
+    margin: float  # the most by which it may be worse, in the metric's unit or as a share
     relative: bool = False
 
     def __str__(self) -> str:
-        return f"{self.metric}:{100 * self.worse_by:g}%" if self.relative else f"{self.metric}:{self.worse_by:g}"
+        return f"{self.metric}:{100 * self.margin:g}%" if self.relative else f"{self.metric}:{self.margin:g}"
 
 
 DEFAULT_MARGINS = (Margin("wrong", 0.02), Margin("model_calls", 0.25), Margin("seconds", 0.25, relative=True))
 """Two wrong answers more in a hundred, one model call more in four questions, a quarter slower."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guardrail:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guardrail(Margin):
     """A test of non-inferiority: that B is at most so much worse than A."""
 
-    margin: Margin
     state: State  # `holds` when `limit` is within the margin, `breached` when even the lower limit is beyond it
-    worse: float  # by how much B is worse, in the margin's unit; negative where it is better
-    limit: float  # the one-sided 95 % upper limit of `worse`
+    worse_by: float  # by how much B is worse, in the margin's unit; negative where it is better
+    limit: float  # the one-sided 95 % upper limit of `worse_by`
     n: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the shape of a guardrail in `ragc ab offline --json`."""
-        margin = {"metric": self.margin.metric, "margin": self.margin.worse_by, "relative": self.margin.relative}
-        worse, limit = (value if math.isfinite(value) else None for value in (self.worse, self.limit))
-        return {**margin, "state": self.state, "worse_by": worse, "limit": limit, "n": self.n}
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """B against A."""
+class TagDifference:
+    """B minus A on a metric over the questions of one tag: where to look next, no proof."""
+
+    difference: float
+    ci: tuple[float, float]
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(stats.PairedResult):
+    """B against A: the test of one metric, with what else was compared. Its JSON is that of `ragc ab offline`."""
 
     metric: str
-    test: stats.PairedResult
     others: Mapping[str, stats.PairedResult]
     """The tests of all other metrics, their p-values corrected together (Holm)."""
     flipped: Sequence[Mapping[str, str]]
     """The questions that went from one of WORDS to another, with both answers."""
     guardrails: Sequence[Guardrail] = ()
-    by_tag: Mapping[str, stats.Interval] = field(default_factory=dict)
-    """The metric's difference over the questions of each tag: where to look next, no proof."""
+    by_tag: Mapping[str, TagDifference] = field(default_factory=dict)
 
-    @property
-    def verdict(self) -> Direction:
-        """Whether B is better or worse on the metric."""
-        return judge_difference(self.metric, self.test)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the shape of `ragc ab offline --json`, infinite ends as None."""
-        return {
-            "verdict": self.verdict,
-            "metric": self.metric,
-            **_list_figures(self.test.difference, self.test.ci, self.test.n, p=self.test.p),
-            "topics": self.test.topics,
-            "mde": _drop_infinite(self.test.mde),
-            "others": {
-                name: {"verdict": judge_difference(name, t), **_list_figures(t.difference, t.ci, t.n, p=t.p)}
-                for name, t in self.others.items()
-            },
-            "flipped": [dict(f) for f in self.flipped],
-            "guardrails": [g.as_dict() for g in self.guardrails],
-            "by_tag": {tag: _list_figures(i.value, (i.low, i.high), i.n) for tag, i in self.by_tag.items()},
-        }
-
-    def text(self) -> str:
+    def describe(self) -> str:
         """Return the verdict in one line, with the difference that could be seen."""
-        test = self.test
-        estimate = stats.format_estimate(test.difference, test.ci, "+.3f")
-        figures = f"{self.metric} {estimate}, p {stats.format_p(test.p)}, {test.n} question{'s' * (test.n != 1)}"
-        figures += f", {test.topics} topic{'s' * (test.topics != 1)}" if test.topics else ""
+        estimate = stats.format_estimate(self.difference, self.ci, "+.3f")
+        figures = f"{self.metric} {estimate}, p {stats.format_p(self.p)}, {self.n} question{'s' * (self.n != 1)}"
+        figures += f", {self.topics} topic{'s' * (self.topics != 1)}" if self.topics else ""
         if self.verdict != "no_detectable_difference":
             return f"{self.verdict}: {figures}"
-        seen = f"could have seen {test.mde:.3f}" if test.enough_topics else f"fewer than {MIN_UNITS} topics"
+        seen = f"could have seen {self.mde:.3f}" if self.enough_topics else f"fewer than {MIN_UNITS} topics"
         return f"no detectable difference ({seen}): {figures}"
 
 
-def judge_difference(metric: str, test: stats.PairedResult) -> Direction:
-    """Judge whether B is better or worse on a metric, at p < .05."""
-    if test.p >= stats.ALPHA or test.difference == 0:
-        return "no_detectable_difference"
-    return "better" if (test.difference > 0) != (metric in LOWER_IS_BETTER) else "worse"
+def fields_of(found: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, each as it is."""
+    return {one.name: getattr(found, one.name) for one in fields(found)}
 
 
 def compare_rows(
@@ -126,26 +101,31 @@ def compare_rows(
     have it. Rows of one id that differ in `repeat` are averaged first. Raises `DataError` when the two hold
     different questions, an id twice, or no such metric.
     """
-    before, after = _merge_repeats(a, "A"), _merge_repeats(b, "B")
+    before, after = _average_repeats(a, "A"), _average_repeats(b, "B")
     if before.keys() != after.keys():
         only_a, only_b = len(before.keys() - after.keys()), len(after.keys() - before.keys())
         where = f"{len(before.keys() & after.keys())} in both, {only_a} only in A, {only_b} only in B"
         mend = "Score both on the same labelled file: ragc ab offline A B --data FILE."
         raise DataError(f"A and B were scored on different questions: {where}.", mend)
-    rows = [(before[id_], after[id_]) for id_ in sorted(before)]
-    names = sorted({name for row in (*a, *b) for name in _read_numbers(row)} - {REPEAT})
-    pairs = {name: found for name in names if (found := _pair_values(name, rows))}
+    scored = [(before[id_], after[id_]) for id_ in sorted(before)]
+    names = sorted({name for (_, numbers), _ in scored for name in numbers})
+    pairs = {name: found for name in names if (found := _pair_values(name, scored))}
     if metric not in pairs:
         known = ", ".join(pairs) or "none"
         raise DataError(f"The scores hold no metric {metric!r} for both.", f"Measured for both: {known}.")
     tests = {
-        name: stats.paired_test(*zip(*found, strict=True), within=_find_range(name)) for name, found in pairs.items()
+        name: stats.paired_test(*zip(*found, strict=True), within=_find_range(name), cost=name in LOWER_IS_BETTER)
+        for name, found in pairs.items()
     }
-    rest = {name: test for name, test in tests.items() if name not in {metric, "partial"}}
-    corrected = stats.correct_holm({name: test.p for name, test in rest.items()})
-    others = {name: replace(test, p=corrected[name]) for name, test in rest.items()}
-    guardrails = [check_guardrail(margin, pairs.get(margin.metric, ())) for margin in margins]
-    return Comparison(metric, tests[metric], others, _find_flipped(rows), guardrails, _compare_tags(metric, rows))
+    corrected = stats.correct_holm({name: test.p for name, test in tests.items() if name not in {metric, "partial"}})
+    return Comparison(
+        **fields_of(tests[metric]),
+        metric=metric,
+        others={name: tests[name].correct(p) for name, p in corrected.items()},
+        flipped=_find_flipped(scored),
+        guardrails=[check_guardrail(margin, pairs.get(margin.metric, ())) for margin in margins],
+        by_tag=_compare_tags(metric, scored),
+    )
 
 
 @manifest.refuse_unreadable("What one of the versions was scored")
@@ -179,54 +159,52 @@ def check_guardrail(margin: Margin, pairs: Sequence[Pair]) -> Guardrail:
     """
     pairs = [(x, y, topic) for x, y, topic in pairs if not margin.relative or (x > 0 and y > 0)]
     if not pairs:
-        return Guardrail(margin, "not_measured", math.nan, math.nan, 0)
+        return Guardrail(**fields_of(margin), state="not_measured", worse_by=math.nan, limit=math.nan, n=0)
     sign = 1.0 if margin.metric in LOWER_IS_BETTER else -1.0
     worse = [sign * (math.log(y / x) if margin.relative else y - x) for x, y, _ in pairs]
     low, high = stats.one_sided_limits(worse, [topic for _, _, topic in pairs])
     mean = math.fsum(worse) / len(worse)
     if margin.relative:
         low, mean, high = (math.expm1(value) for value in (low, mean, high))
-    state: State = "holds" if high <= margin.worse_by else "breached" if low > margin.worse_by else "not_shown"
-    return Guardrail(margin, state, mean, high, len(pairs))
+    state: State = "holds" if high <= margin.margin else "breached" if low > margin.margin else "not_shown"
+    return Guardrail(**fields_of(margin), state=state, worse_by=mean, limit=high, n=len(pairs))
 
 
-def _merge_repeats(rows: Sequence[Row], side: str) -> dict[str, Row]:
-    """Return the rows by question, the repeats of one averaged."""
+def _average_repeats(rows: Sequence[Row], side: str) -> dict[str, _Scored]:
+    """Return by question its first row, and the mean of every number that all repeats of it have."""
     grouped: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         grouped[str(row["id"])].append(row)
     if any(len({row.get(REPEAT) for row in same}) < len(same) for same in grouped.values()):
         raise DataError(f"{side} holds {len(rows)} scores for {len(grouped)} questions.", "Score each question once.")
-    return {id_: same[0] if len(same) == 1 else _average_rows(same) for id_, same in grouped.items()}
-
-
-def _average_rows(same: Sequence[Row]) -> Row:
-    """Return the first row with the mean of every number that all of them have."""
-    numbers = [_read_numbers(row) for row in same]
-    shared = set.intersection(*(set(found) for found in numbers)) - {REPEAT}
-    means = {name: sum(found[name] for found in numbers) / len(same) for name in shared}
-    return {**{k: v for k, v in same[0].items() if k not in {"metrics", REPEAT}}, **means}
+    found: dict[str, _Scored] = {}
+    for id_, same in grouped.items():
+        numbers = [_read_numbers(row) for row in same]
+        shared = set.intersection(*map(set, numbers))
+        found[id_] = same[0], {name: sum(one[name] for one in numbers) / len(same) for name in shared}
+    return found
 
 
 def _read_numbers(row: Row) -> dict[str, float]:
     """Return the metrics of a row by name; null ones are left out."""
-    every = {**{k: v for k, v in row.items() if k != "metrics"}, **(row.get("metrics") or {})}
-    return {k: float(v) for k, v in every.items() if isinstance(v, int | float)}
+    every = {**row, **(row.get("metrics") or {})}
+    return {k: float(v) for k, v in every.items() if isinstance(v, int | float) and k != REPEAT}
 
 
-def _pair_values(name: str, rows: Sequence[tuple[Row, Row]]) -> list[Pair]:
+def _pair_values(name: str, scored: Sequence[tuple[_Scored, _Scored]]) -> list[Pair]:
     """Return A's and B's values of a metric, and the topic, of each question where both have it."""
-    pairs = ((_read_numbers(a).get(name), _read_numbers(b).get(name), a.get("topic")) for a, b in rows)
-    return [(x, y, str(topic or "")) for x, y, topic in pairs if x is not None and y is not None]
+    both = ((row, a[name], b[name]) for (row, a), (_, b) in scored if name in a and name in b)
+    return [(a, b, str(row.get("topic") or "")) for row, a, b in both]
 
 
-def _compare_tags(metric: str, rows: Sequence[tuple[Row, Row]]) -> dict[str, stats.Interval]:
+def _compare_tags(metric: str, scored: Sequence[tuple[_Scored, _Scored]]) -> dict[str, TagDifference]:
     found = {}
-    for tag in sorted({str(tag) for before, _ in rows for tag in before.get("tags") or ()}):
-        pairs = _pair_values(metric, [(a, b) for a, b in rows if tag in (a.get("tags") or ())])
+    for tag in sorted({str(tag) for (row, _), _ in scored for tag in row.get("tags") or ()}):
+        pairs = _pair_values(metric, [(a, b) for a, b in scored if tag in (a[0].get("tags") or ())])
         if pairs:
             topics = [topic for _, _, topic in pairs]
-            found[tag] = stats.mean_interval([y - x for x, y, _ in pairs], topics, within=_find_range(metric))
+            mean = stats.mean_interval([y - x for x, y, _ in pairs], topics, within=_find_range(metric))
+            found[tag] = TagDifference(mean.value, mean.ci, mean.n)
     return found
 
 
@@ -236,26 +214,17 @@ def _find_range(metric: str) -> tuple[float, float]:
     return (-1.0, 1.0) if metric in PROPORTIONS else stats.ANY
 
 
-def _find_flipped(rows: Sequence[tuple[Row, Row]]) -> list[dict[str, str]]:
+def _find_flipped(scored: Sequence[tuple[_Scored, _Scored]]) -> list[dict[str, str]]:
     found = []
-    for a, b in rows:
-        if (before := _find_word(a)) != (after := _find_word(b)):
+    for (a, numbers), (b, others) in scored:
+        if (before := _find_word(numbers)) != (after := _find_word(others)):
             texts = {"question": a.get("question"), "answer_a": a.get("answer"), "answer_b": b.get("answer")}
-            told = {name: str(text) for name, text in texts.items() if text}
-            found.append({"id": str(a["id"]), "a": before, "b": after, **told})
+            given = {name: str(text) for name, text in texts.items() if text}
+            found.append({"id": str(a["id"]), "a": before, "b": after, **given})
     return found
 
 
-def _find_word(row: Row) -> str:
+def _find_word(numbers: Mapping[str, float]) -> str:
     """Return the most frequent of WORDS, of equals the worst, or nothing."""
-    shares = {word: float(row.get(word) or 0.0) for word in WORDS}
-    most = max(shares.values())
-    return next((word for word in reversed(WORDS) if shares[word] == most), "") if most else ""
-
-
-def _drop_infinite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _list_figures(difference: float, ci: tuple[float, float], n: int, **more: float) -> dict[str, Any]:
-    return {"difference": difference, "ci": [_drop_infinite(end) for end in ci], **more, "n": n}
+    most = max(numbers.get(word, 0.0) for word in WORDS)
+    return next((word for word in reversed(WORDS) if numbers.get(word, 0.0) == most), "") if most else ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from optimize.evaluation.grades import METRICS, PROPORTIONS, RANGES, Grade, grade_answer
+from optimize.evaluation.grades import DIGITS, METRICS, PROPORTIONS, RANGES, Grade, grade_answer, score_support
 from optimize.evaluation.stats import ANY, Interval, format_estimate, mean_interval
 from optimize.labelled.dataset import LabelledQuestion, Question
 from optimize.labelled.split import order_stratified
@@ -27,7 +27,6 @@ class Evaluation:
     """The graded answers of one program."""
 
     grades: tuple[Grade, ...]  # the graded answers, in the order of the questions
-    seconds: tuple[float, ...] = ()
     failed: tuple[str, ...] = field(default=())  # the questions whose grading failed, and why
 
     def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Interval | None:
@@ -37,22 +36,16 @@ class Evaluation:
         if not pairs:
             return None
         values, topics = zip(*pairs, strict=True)
-        return mean_interval(values, topics, proportion=metric in PROPORTIONS, within=RANGES.get(metric, ANY))
+        found = mean_interval(values, topics, proportion=metric in PROPORTIONS, within=RANGES.get(metric, ANY))
+        low, high = (round(end, DIGITS) for end in found.ci)
+        return Interval(round(found.value, DIGITS), (low, high), found.n)
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Interval]:
         """Return every metric's estimate, as `ragc eval --json` prints it."""
-        found = {name: m.as_dict() for name in ("utility", *METRICS) if (m := self.measure(name))}
-        for name, percentile in (("seconds_p50", 50), ("seconds_p95", 95)):
-            if self.seconds:
-                at = float(np.percentile(self.seconds, percentile))
-                found[name] = Interval(at, *ANY, len(self.seconds)).as_dict()
-        return found
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the lines of `scores.jsonl`, the seconds among the metrics."""
-        found = [g.as_row() for g in self.grades]
-        for row, seconds in zip(found, self.seconds, strict=False):
-            row["metrics"]["seconds"] = round(seconds, 6)
+        found = {name: m for name in ("utility", *METRICS) if (m := self.measure(name))}
+        seconds = [taken for g in self.grades if (taken := g.metrics.get("seconds")) is not None]
+        for name, percentile in (("seconds_p50", 50), ("seconds_p95", 95)) if seconds else ():
+            found[name] = Interval(round(float(np.percentile(seconds, percentile)), DIGITS), ANY, len(seconds))
         return found
 
     def by_tag(self) -> dict[str, dict[str, Any]]:
@@ -66,9 +59,9 @@ class Evaluation:
 
 
 def tabulate_metrics(
-    sides: Sequence[Mapping[str, Any]], lead: int = -1, digits: int = 2, timed: bool = True
+    sides: Sequence[Mapping[str, Interval]], lead: int = -1, digits: int = 2, timed: bool = True
 ) -> Iterator[tuple[str, list[str], int]]:
-    """Yield each metric that the leading side has, every side's estimate, and the leading side's questions.
+    """Yield each metric of the leading side, every side's estimate, and its questions.
 
     Unless `timed`, seconds are left out, as they are of answers of the record.
     An estimate is `91.2 [88.0, 94.1]` in percent for a share, else has `digits`: `1.25 [1.10, 1.40]`; a dash for none.
@@ -78,10 +71,10 @@ def tabulate_metrics(
             continue
         scale, form = (100, ".1f") if name in PROPORTIONS else (1, f".{digits}f")
         cells = []
-        for measure in (figures.get(name) for figures in sides):
-            ends = [end and scale * end for end in measure["ci"]] if measure else []
-            cells.append(format_estimate(scale * measure["value"], ends, form) if measure else "-")
-        yield name, cells, leading["n"]
+        for one in (figures.get(name) for figures in sides):
+            ends = [end and scale * end for end in one.ci] if one else []
+            cells.append(format_estimate(scale * one.value, ends, form) if one else "-")
+        yield name, cells, leading.n
 
 
 def evaluate(
@@ -92,7 +85,7 @@ def evaluate(
 ) -> Evaluation:
     """Ask every question and grade the answers."""
     weights = weights or UtilitySettings()
-    arm = Grader(program, weights), lambda asked: [program(question) for question in asked]
+    arm = Grader(program, weights), lambda texts: [program(text) for text in texts]
     return evaluate_side_by_side([arm], questions, progress, together=1)[0]
 
 
@@ -105,54 +98,65 @@ def evaluate_side_by_side(
     questions: Sequence[Question],
     progress: Advance = lambda done, of: None,
     together: int = TOGETHER,
+    order: Literal["stratified", "alternating"] = "stratified",
 ) -> list[Evaluation]:
     """Ask several programs the same questions; return one evaluation each.
 
-    Each arm is a grader and what answers `together` questions at a time. The questions are asked in an order that
-    speaks for all topics wherever a cap cuts it. A question whose grading raises is left out for all and named in
-    `failed`; when a cap is reached, so are those not answered by all. No model's reply is remembered from one program
-    for the next: each pays for its own. Raises `DataError` when there is no question.
+    Each arm is a grader and what answers `together` questions at a time. Stratified, the questions come in an order
+    that speaks for all topics wherever a cap cuts it; alternating, in their own one by one, each arm first in its turn,
+    so that a busy minute of the machine hits all alike. A question whose grading raises is left out for all and named
+    in `failed`; when a cap is reached, so are those not answered by all. No model's reply is remembered from one
+    program for the next: each pays for its own. Raises `DataError` when there is no question.
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
-    graded: dict[int, list[tuple[Grade, float]]] = {}
+    graded: dict[int, list[Grade]] = {}
     failed: dict[int, str] = {}
-    order = order_stratified(questions)
+    alternating = order == "alternating"
+    every = [*range(len(questions))] if alternating else order_stratified(questions)
+    step = 1 if alternating else together
     with suppress(BudgetStop):
-        for first in range(0, len(order), together):
-            places = order[first : first + together]
-            answered = [ask([questions[n].question for n in places]) for _, ask in arms]
-            for n, *answers in zip(places, *answered, strict=True):
-                question = questions[n]
+        for first in range(0, len(every), step):
+            places = every[first : first + step]
+            turn = first % len(arms) if alternating else 0
+            answers = {n: arms[n][1]([questions[at].question for at in places]) for n in _rotate(len(arms), turn)}
+            for place, at in enumerate(places):
                 try:
-                    graded[n] = [(g(question, a), a.usage.seconds) for (g, _), a in zip(arms, answers, strict=True)]
+                    graded[at] = [grade(questions[at], answers[n][place]) for n, (grade, _) in enumerate(arms)]
                 except Exception as error:
-                    failed[n] = f"{question.id} ({type(error).__name__}: {error})"
-            progress(first + len(places), len(order))
-    rows = [graded[n] for n in sorted(graded)]
-    broken = tuple(failed[n] for n in sorted(failed))
-    return [
-        Evaluation(tuple(row[arm][0] for row in rows), tuple(row[arm][1] for row in rows), broken)
-        for arm in range(len(arms))
-    ]
+                    failed[at] = f"{questions[at].id} ({type(error).__name__}: {error})"
+            progress(first + len(places), len(every))
+    grades = [graded[at] for at in sorted(graded)]
+    broken = tuple(failed[at] for at in sorted(failed))
+    return [Evaluation(tuple(row[n] for row in grades), broken) for n in range(len(arms))]
+
+
+def _rotate(count: int, first: int) -> list[int]:
+    return [(first + n) % count for n in range(count)]
 
 
 class Grader:
-    """A grader of one program's answers."""
+    """A grader of one program's answers; what is measured on a text, it measures once."""
 
     def __init__(self, program: AgenticRAG, weights: UtilitySettings, relevancy: bool = True) -> None:
         self._weights = weights
         passages = program.runtime.library.passages()
         self._texts, self._copies = {p.id: p.text for p in passages}, name_copies(passages)
         self._embedder = program.runtime.models.embedder
-        self._relevancy = relevancy
+        self._similarity = self._measure_similarity if relevancy else None
         self._cascade = program.runtime.models.doubts
+        self._supported: dict[tuple[Any, ...], float | None] = {}
 
     def __call__(self, question: LabelledQuestion, answer: Any) -> Grade:
         """Grade one answer."""
-        similarity = self._measure_similarity if self._relevancy else None
-        text_of = lambda id_: self._texts.get(id_, "")  # noqa: E731
-        return grade_answer(question, answer, self._weights, text_of, similarity, self._cascade, self._copies)
+        measures = self._measure_support, self._similarity, self._cascade, self._copies
+        return grade_answer(question, answer, self._weights, *measures)
+
+    def _measure_support(self, answer: Any) -> float | None:
+        key = (answer.text, answer.outcome, answer.citations, bool(answer.retrieved))
+        if key not in self._supported:
+            self._supported[key] = score_support(answer, lambda id_: self._texts.get(id_, ""))
+        return self._supported[key]
 
     def _measure_similarity(self, question: str, answer: str) -> float:
         """Return the cosine of question and answer, which stands for relevancy."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion
-from optimize.labelled.facts import states
 from program.answer import Answer, Outcome
 from program.loop.grounding import NOTE, UNSURE
-from program.models.text import split_claims, split_sentences
 from program.settings import UtilitySettings
+from program.text.facts import holds, states
+from program.text.pieces import split_claims, split_sentences
+from program.text.words import WORD
 
 METRICS = (
     *("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "strategy_accuracy", "source_f1"),
@@ -26,8 +26,9 @@ PROPORTIONS = frozenset(["partial", *METRICS]) - {"answer_relevancy", "sentences
 """Metrics in [0, 1], as their means are."""
 RANGES = {**dict.fromkeys(METRICS, (0.0, math.inf)), "answer_relevancy": (-1.0, 1.0)}
 """Between what the values of the others lie."""
+DIGITS = 6  # behind the point, of the figures that are printed and sealed
+CACHED = 65_536  # answers whose verdicts and sentences are remembered: a search meets most of them often
 _MARK = re.compile(rf"\s*(?:\[\d{{1,3}}\]|{re.escape(UNSURE)})")
-_CHECKABLE = re.compile(r"\d+(?:[.,:]\d+)*|\b[A-Z][\w-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,8 @@ class Grade:
     path: tuple[str, ...]
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     """Further metrics in their own units; None where no label tells."""
-
-    def as_row(self) -> dict[str, Any]:
-        """Return the line of `scores.jsonl`."""
-        rounded = {name: None if value is None else round(value, 6) for name, value in self.metrics.items()}
-        lists = {"tags": list(self.tags), "path": list(self.path)}
-        return {**asdict(self), **lists, "utility": round(self.utility, 6), "metrics": rounded}
+    failed: str = ""
+    """Why there is no answer, where the program itself raised."""
 
     def read_metric(self, metric: str) -> float | None:
         """Return a metric by name, the three words and utility among them."""
@@ -77,6 +74,7 @@ class Correctness:
         return not (self.correct or self.wrong)
 
 
+@lru_cache(maxsize=CACHED)
 def judge_answer(question: LabelledQuestion, outcome: str, text: str) -> Correctness:
     """Judge an answer correct, wrong or partial by the labels of its question.
 
@@ -92,48 +90,50 @@ def judge_answer(question: LabelledQuestion, outcome: str, text: str) -> Correct
     share = sum(stated) / len(stated) if stated else 1.0
     wrong = share == 0.0 or any(states(text, rival) for rival in question.not_facts)
     forms_of_all = [form for forms in question.alternatives for form in forms]
-    told = [states(sentence, forms_of_all) for sentence in split_answer(text)] if forms_of_all else []
-    return Correctness(share == 1.0 and not wrong, wrong, share, sum(told) / len(told) if told else None)
+    stating = [states(sentence, forms_of_all) for sentence in split_answer(text)] if forms_of_all else []
+    return Correctness(share == 1.0 and not wrong, wrong, share, sum(stating) / len(stating) if stating else None)
 
 
 def score_utility(
-    judged: Correctness, outcome: str, calls: int, weights: UtilitySettings, held: float | None = None, usd: float = 0.0
+    judged: Correctness,
+    outcome: str,
+    calls: int,
+    weights: UtilitySettings,
+    supported: float | None = None,
+    usd: float = 0.0,
 ) -> float:
     """Return what an answer is worth under the project's weights.
 
     Correct earns `correct`; wrong, or without one claim supported by what it cites, `wrong`; a partial answer its
-    share of the facts, a needless refusal `missed`. Each model call costs `call`, each US dollar `usd`; sentences that
-    state no fact cost their share of `padding`.
+    share of the facts, a needless refusal `missed`. What correct and partial answers earn loses the share `padding` of
+    the share of their sentences that state no fact. Each model call costs `call`, each US dollar `usd`.
     """
-    if judged.wrong or held == 0:
+    if judged.wrong or supported == 0:
         worth = weights.wrong
-    elif judged.correct:
-        worth = weights.correct
-    elif outcome == Outcome.ANSWERED:
-        worth = weights.correct * judged.fact_share
+    elif judged.correct or outcome == Outcome.ANSWERED:
+        padded = 0.0 if judged.precision is None else 1 - judged.precision
+        worth = weights.correct * (1.0 if judged.correct else judged.fact_share) * (1 - weights.padding * padded)
     else:
         worth = weights.missed
-    padded = 0.0 if judged.precision is None else 1 - judged.precision
-    return worth - weights.padding * padded - weights.call * calls - weights.usd * usd
+    return worth - weights.call * calls - weights.usd * usd
 
 
 def grade_answer(
     question: LabelledQuestion,
     answer: Answer,
     weights: UtilitySettings,
-    text_of: Callable[[str], str] | None = None,
+    support: Callable[[Answer], float | None] = lambda answer: None,
     similarity: Callable[[str, str], float] | None = None,
     cascade: bool = False,
     copies: Mapping[str, str] = MappingProxyType({}),
 ) -> Grade:
     """Grade an answer by the labels of its question.
 
-    `text_of` gives a passage's text by id, for `supported`; `similarity` is for relevancy; `cascade` says that a dearer
-    model might have been asked. `copies` names for a passage the first one with its text: to find it is as good. So is
-    any passage of a document or table that is itself labelled evidence.
+    `support` measures `supported`, `similarity` the relevancy; `cascade` says that a dearer model might have been
+    asked. `copies` names for a passage the first one with its text: to find it is as good. So is any passage of a
+    document or table that is itself labelled evidence.
     """
-    verdict = judge_answer(question, answer.outcome, answer.text)
-    support = score_support(answer, text_of) if text_of else None
+    verdict, supported = judge_answer(question, answer.outcome, answer.text), support(answer)
     usage, of = answer.usage, (question.evidence, answer.found, answer.retrieved)
 
     def name_evidence(id_: str) -> str:
@@ -155,12 +155,13 @@ def grade_answer(
         "context_precision": kept / max(len(retrieved), 1) if evidence else None,
         "fact_recall": verdict.fact_share if question.facts else None,
         "answer_precision": verdict.precision,
-        "supported": support,
+        "supported": supported,
         "answer_relevancy": compare(question.question, answer.text) if compare else None,
         "sentences": float(len(split_answer(answer.text))) if answer.outcome == Outcome.ANSWERED else None,
         "model_calls": float(usage.calls),
         "tokens": float(usage.tokens_in + usage.tokens_out),
         "usd": usage.usd,
+        "seconds": usage.seconds,
         "calls_saved": usage.second_avoided / always if cascade and always else None,
     }
     return Grade(
@@ -168,25 +169,25 @@ def grade_answer(
         topic=question.cluster,
         tags=tuple(question.tags),
         question=question.question,
-        outcome=answer.outcome.value,
+        outcome=str(answer.outcome),
         correct=int(verdict.correct),
         partial=int(verdict.partial),
         wrong=int(verdict.wrong),
-        utility=score_utility(verdict, answer.outcome, usage.calls, weights, support, usage.usd),
+        utility=round(score_utility(verdict, answer.outcome, usage.calls, weights, supported, usage.usd), DIGITS),
         answer=answer.text,
         path=answer.trace.path,
-        metrics=metrics,
+        metrics={name: None if value is None else round(value, DIGITS) for name, value in metrics.items()},
     )
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=CACHED)
 def split_answer(text: str) -> tuple[str, ...]:
     """Return an answer's sentences, list items and table rows.
 
     Citation marks and notes of other sources are left out.
     """
     lines = _MARK.sub("", NOTE.sub("", text)).splitlines()
-    return tuple(sentence for line in lines for sentence in split_sentences(line) if re.search(r"\w", sentence))
+    return tuple(sentence for line in lines for sentence in split_sentences(line) if WORD.search(sentence))
 
 
 def score_routing(question: LabelledQuestion, answer: Answer) -> float | None:
@@ -211,19 +212,13 @@ def score_support(answer: Answer, text_of: Callable[[str], str]) -> float | None
     if not answer.citations:
         return 0.0 if answer.retrieved else None
     texts = {c.n: (c.title, text_of(c.id)) for c in answer.citations}
-    held = []
+    supported = []
     for claim in split_claims(NOTE.sub("", answer.text)):
         cited = [texts[n] for n in claim.cites if n in texts]
         if all(text for _, text in cited):
             quoted = " ".join(f"{title} {text}" for title, text in cited)
-            held.append(bool(cited) and supports_claim(quoted, claim.bare))
-    return sum(held) / len(held) if held else None
-
-
-def supports_claim(text: str, claim: str) -> bool:
-    """Tell whether every number and name of a claim stands in the text."""
-    lower = text.lower()
-    return all(token.lower() in lower for token in _CHECKABLE.findall(claim))
+            supported.append(bool(cited) and holds(quoted, claim.bare))
+    return sum(supported) / len(supported) if supported else None
 
 
 def _score_f1(wanted: Sequence[str], chosen: Sequence[str]) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion
+from optimize.labelled.formats import read_beir
 from program.errors import DataError
-from program.knowledge.index.build import Advance, IndexSettings, build_index
+from program.knowledge.index.build import Advance, build_index
 from program.knowledge.index.fusion import STRATEGIES, name_copies
-from program.knowledge.ingest.folder import BaseSpec
-from program.knowledge.library import Library, open_bases
+from program.knowledge.library import Library
 from program.knowledge.project import Project
 from program.models.embedded.encoder import shared_embedder
+from program.settings import DocumentsSettings
 
 BASE = "corpus"
 DEPTHS = (2, 5, 8, 10)  # ranks of the stable figures: R@2, R@5, all@8 and nDCG@10
@@ -43,29 +42,16 @@ class Ranked:
     milliseconds: float
 
 
-def read_beir(folder: Path, split: str = "test") -> SearchSet:
-    """Read a set in BEIR's layout, without the questions that are not judged.
+def read_judged(folder: Path) -> SearchSet:
+    """Read the questions that the test of a set in BEIR's layout judges.
 
-    Raises `DataError` for a file that is absent or malformed, or when nothing is judged.
+    Raises `DataError` when there is none.
     """
-    corpus, queries, qrels = folder / "corpus.jsonl", folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
-    for path in (corpus, queries, qrels):
-        if not path.is_file():
-            raise DataError(f"{path} does not exist.", "BEIR's layout: corpus.jsonl, queries.jsonl, qrels/test.tsv.")
-    judged: dict[str, dict[str, float]] = {}
-    try:
-        with qrels.open(encoding="utf-8", newline="") as file:
-            for question, passage, grade in list(csv.reader(file, delimiter="\t"))[1:]:
-                if float(grade) > 0:
-                    judged.setdefault(question, {})[passage] = float(grade)
-        with queries.open(encoding="utf-8") as file:
-            rows = [json.loads(line) for line in file if line.strip()]
-        questions = {str(row["_id"]): str(row["text"]) for row in rows if str(row["_id"]) in judged}
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder} is not in BEIR's layout: {error}.", "Compare it with a set from BEIR.") from error
+    beir = read_beir(folder, "test")
+    questions = {id_: row["text"] for id_, row in beir.queries.items() if id_ in beir.judged}
     if not questions:
-        raise DataError(f"No question of {queries} is judged in {qrels}.", "Give each a line: question, passage, 1.")
-    return SearchSet(questions, judged, corpus)
+        raise DataError(f"No question of {folder} is judged in qrels.", "Give each a line: question, passage, 1.")
+    return SearchSet(questions, beir.judged, beir.corpus)
 
 
 def build_search_set(questions: Sequence[LabelledQuestion], passages: Iterable[str]) -> SearchSet:
@@ -87,10 +73,10 @@ def open_beir(project: Project, corpus: Path, progress: Advance | None = None) -
     Raises `KnowledgeError` when the corpus cannot be read.
     """
     place = project.private / "beir" / hashlib.sha256(str(corpus.resolve()).encode()).hexdigest()[:16]
-    bases = [BaseSpec(BASE, path=corpus)]
+    bases = {BASE: DocumentsSettings(path=str(corpus))}
     embedder = shared_embedder(project.settings.models.embed)
-    build_index(bases, place, embedder, progress, IndexSettings.from_project(project.settings))
-    return open_bases(project, bases, place, embedder)
+    build_index(bases, place, embedder, progress, project.settings)
+    return Library.open(bases, place, embedder, settings=project.settings)
 
 
 def rank_questions(

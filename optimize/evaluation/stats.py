@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -31,6 +31,7 @@ _SIZES = {6: 1.79, 7: 1.33, 8: 1.19, 9: 1.09}
 units on it is the t-test's."""
 
 Groups = Sequence[Hashable] | None
+Verdict = Literal["better", "worse", "no_detectable_difference"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,8 @@ class Interval:
     """A mean and its 95 % interval, which holds it; infinite ends mean that nothing can be said."""
 
     value: float
-    low: float
-    high: float
+    ci: tuple[float, float]
     n: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the shape of a metric in `ragc eval --json`."""
-        ends = [None if math.isinf(end) else round(end, 6) for end in (self.low, self.high)]
-        return {"value": round(self.value, 6), "ci": ends, "n": self.n}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +62,12 @@ class PairedResult:
     """The number of topics, and questions without one, that are taken as independent."""
     spread: float
     """The standard deviation between the units."""
+    verdict: Verdict = "no_detectable_difference"
+    """Whether B is better or worse than A, at p < ALPHA."""
+
+    def correct(self, p: float) -> Self:
+        """Return the result with a p-value that is corrected upwards."""
+        return replace(self, p=p, verdict=self.verdict if p < ALPHA else "no_detectable_difference")
 
 
 def format_p(p: float) -> str:
@@ -81,8 +82,8 @@ def format_number(value: float | None, form: str = "+.4g") -> str:
 
 def format_interval(ends: Sequence[float | None], form: str = "+.4g") -> str:
     """Return `[-0.02, +0.41]`, a dash for an unknown end and for an interval without an end."""
-    shown = [format_number(end, form) for end in ends]
-    return f"[{', '.join(shown)}]" if {*shown} - {"-"} else "-"
+    texts = [format_number(end, form) for end in ends]
+    return f"[{', '.join(texts)}]" if {*texts} - {"-"} else "-"
 
 
 def format_estimate(value: float, ends: Sequence[float | None], form: str = "+.4g") -> str:
@@ -104,22 +105,29 @@ def mean_interval(
     mean, n = float(data.mean().clip(data.min(), data.max())), len(data)  # a sum of equal numbers is rounded
     spread = _measure_spread(data, groups)
     if not spread.freedom:
-        return Interval(mean, *ANY, n)
+        return Interval(mean, ANY, n)
     least, most = (0.0, 1.0) if proportion else within
     if proportion and np.isin(data, (0.0, 1.0)).all():
         low, high = _clopper_pearson(mean, n, spread)
     else:
         reach = _t_quantile(1 - ALPHA / 2, spread.freedom) * spread.error if spread.error > 0 else 0.0
         low, high = max(mean - reach, min(least, data.min())), min(mean + reach, max(most, data.max()))
-    return Interval(mean, min(float(low), mean), max(float(high), mean), n)
+    return Interval(mean, (min(float(low), mean), max(float(high), mean)), n)
 
 
 def paired_test(
-    a: Sequence[float], b: Sequence[float], groups: Groups = None, *, seed: int = 0, within: tuple[float, float] = ANY
+    a: Sequence[float],
+    b: Sequence[float],
+    groups: Groups = None,
+    *,
+    seed: int = 0,
+    within: tuple[float, float] = ANY,
+    cost: bool = False,
 ) -> PairedResult:
     """Test B against A, value by value, with a cluster sign-flip test.
 
-    `within`, the range of a difference, bounds the interval alone. Raises `DataError` when the lengths differ or are 0.
+    `within`, the range of a difference, bounds the interval alone; of a `cost`, less is better. Raises `DataError`
+    when the lengths differ or are 0.
     """
     if len(a) != len(b):
         raise DataError(f"{len(a)} values cannot be paired with {len(b)}.", "Score both on the same questions.")
@@ -127,18 +135,20 @@ def paired_test(
     n = len(differences)
     interval = mean_interval(differences.tolist(), groups, within=within)
     spread = _measure_spread(differences, groups)
-    units = len(spread.sums)
-    return PairedResult(
+    units, p = len(spread.sums), _flip_signs(spread.sums, seed)
+    found = PairedResult(
         difference=interval.value,
-        ci=(interval.low, interval.high),
-        p=_flip_signs(spread.sums, seed),
+        ci=interval.ci,
+        p=p,
         n=n,
         topics=len({g for g in groups if g not in {None, ""}}) if groups is not None else 0,
         mde=_detectable_difference(spread.error, units, n),
         enough_topics=units >= MIN_UNITS,
         units=units,
         spread=spread.error * math.sqrt(units),
+        verdict="better" if (interval.value > 0) != cost else "worse",
     )
+    return found.correct(p if interval.value else 1.0)
 
 
 def one_sided_limits(values: Sequence[float], groups: Groups = None, alpha: float = ALPHA) -> tuple[float, float]:

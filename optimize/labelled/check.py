@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import get_args
 
-from optimize.labelled.dataset import MIN_UNITS, SPLITS, LabelledQuestion, Outcome, Unread
+from optimize.labelled.dataset import MIN_UNITS, SPLITS, DataFinding, LabelledQuestion, Outcome
 from optimize.labelled.leaks import Link, link_questions
 from optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, ProjectTables, read_corpus
 from optimize.labelled.shortcuts import Shortcut, find_shortcuts
@@ -26,17 +26,6 @@ MORE_TOPICS = (
 )
 SHOWN = 3  # findings that the error of the gate quotes
 NONE, TOTAL = "-", "total"  # a question without the label, and the column of all splits
-
-
-@dataclass(frozen=True, slots=True)
-class DataFinding:
-    """One thing wrong, and how to mend it."""
-
-    id: str  # the id of the question; empty where it is no single one's
-    line: int  # the line in the file, from 1; 0 where it is no single line's
-    what: str  # what is wrong
-    mend: str  # how to mend it
-    file: str = ""  # the document, `<base>/<file>`; empty for the labelled questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +59,7 @@ def check_questions(
     passages: Mapping[str, Passage],
     tables: ProjectTables | None = None,
     bases: Collection[str] = (),
-    unread: Sequence[Unread] = (),
+    unread: Sequence[DataFinding] = (),
     flaws: Sequence[Flaw] = (),
     parts: Parts | None = None,
 ) -> CheckReport:
@@ -85,7 +74,7 @@ def check_questions(
     for flaw in flaws:
         findings = report.errors if flaw.lost else report.warnings
         findings.append(DataFinding("", flaw.line, f"{flaw.what}.", flaw.mend, flaw.path))
-    report.errors.extend(DataFinding(one.id, one.line, one.error.what, one.error.mend) for one in unread)
+    report.errors.extend(unread)
     for question in questions:
         for rules, findings in ((ERRORS, report.errors), (WARNINGS, report.warnings)):
             findings.extend(

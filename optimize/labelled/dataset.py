@@ -102,12 +102,14 @@ KEYS = tuple(name for name in LabelledQuestion.model_fields if name != "line")
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
-    """A line that is no labelled question: its number, the id it gives or nothing, and what is wrong."""
+class DataFinding:
+    """One thing wrong, and how to mend it."""
 
-    line: int
-    id: str
-    error: DataError
+    id: str  # the id of the question; empty where it is no single one's
+    line: int  # the line in the file, from 1; 0 where it is no single line's
+    what: str  # what is wrong
+    mend: str  # how to mend it
+    file: str = ""  # the document, `<base>/<file>`; empty for the labelled questions
 
 
 def read_labelled(path: str | Path, project: Path | None = None) -> list[LabelledQuestion]:
@@ -118,17 +120,16 @@ def read_labelled(path: str | Path, project: Path | None = None) -> list[Labelle
     """
     questions, unread = read_lines(path)
     if unread:
-        first = unread[0].error
         listed = f"ragc data check {shlex.quote(os.path.relpath(project))} lists all such lines." if project else ""
-        raise DataError(first.what, f"{first.mend} {listed}".strip())
+        raise DataError(unread[0].what, f"{unread[0].mend} {listed}".strip())
     return questions
 
 
-def read_lines(path: str | Path) -> tuple[list[LabelledQuestion], list[Unread]]:
+def read_lines(path: str | Path) -> tuple[list[LabelledQuestion], list[DataFinding]]:
     """Return the questions of a file, and the lines that are none."""
     path = Path(path)
     questions: list[LabelledQuestion] = []
-    unread: list[Unread] = []
+    unread: list[DataFinding] = []
     first_line: dict[str, int] = {}
     # Only "\n" ends a line: str.splitlines would cut a question at a U+2028 inside it.
     for line, raw in enumerate(_read_bytes(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
@@ -145,7 +146,7 @@ def read_lines(path: str | Path) -> tuple[list[LabelledQuestion], list[Unread]]:
             questions.append(question)
         except DataError as error:
             given = fields.get("id")
-            unread.append(Unread(line, given if isinstance(given, str) else "", error))
+            unread.append(DataFinding(given if isinstance(given, str) else "", line, error.what, error.mend))
     if not questions and not unread:
         raise DataError(f"{path} holds no questions.", "Write one JSON object a line.")
     return questions, unread

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.facts import normalise_text, states
+from optimize.labelled.formats import list_objects, read_beir, read_squad
 from optimize.labelled.leaks import link_components
 from program.errors import DataError
 from program.knowledge.ingest.convert import UnreadableFile
@@ -23,6 +22,7 @@ from program.passage import Flaw
 from program.serve.reference import name_from
 from program.settings import BASE_NAME, FILE, MAX_MEGABYTES
 from program.storage import write_whole
+from program.text.facts import normalise_text, states
 
 NEW = 'name = "{name}"\nartifacts = "artifacts"\n'
 BASE = '\n[knowledge.{base}]\nkind = "documents"\npath = "knowledge/{base}"\nabout = "passages of {source}"\n'
@@ -204,26 +204,21 @@ def _detect_format(source: Path) -> str:
 
 def _read_beir(source: Path, passages: _Passages) -> Iterator[_Item]:
     """Read a folder in BEIR's layout, without the questions that have no qrel."""
-    for row in _read_rows(source / "corpus.jsonl"):
-        passages.add(str(row.get("title") or ""), str(row["text"]), " ".join(str(row["_id"]).split()))
-    relevant: dict[str, list[str]] = {}
-    for file in sorted((source / "qrels").glob("*.tsv")):
-        with file.open(encoding="utf-8", newline="") as rows:
-            for query, passage, score in csv.reader(rows, delimiter="\t"):
-                if score.strip().lstrip("-").isdigit() and int(score) > 0:
-                    relevant.setdefault(query, []).append(" ".join(passage.split()))
-    for row in _read_rows(source / "queries.jsonl"):
-        key, known = str(row["_id"]), row.get("metadata") or {}
+    beir = read_beir(source)
+    for passage in list_objects(beir.corpus):
+        passages.add(str(passage.get("title") or ""), str(passage["text"]), " ".join(str(passage["_id"]).split()))
+    for key, row in beir.queries.items():
+        known = row.get("metadata") or {}
         answered = known.get("answerable") is not False
-        if key in relevant or not answered:
+        if key in beir.judged or not answered:
             answers = tuple(map(str, known.get("answers") or [known.get("answer") or ""]))
-            evidence = tuple(dict.fromkeys(relevant.get(key, ())))
-            yield _Item(key, str(row["text"]), answers, evidence, answered, tags=_tag_kind(known.get("type")))
+            evidence = tuple(beir.judged.get(key, ()))
+            yield _Item(key, row["text"], answers, evidence, answered, tags=_tag_kind(known.get("type")))
 
 
 def _read_hotpotqa(source: Path, passages: _Passages) -> Iterator[_Item]:
     """Read HotpotQA's and 2WikiMultihopQA's JSON, contexts as pairs or columns."""
-    for row in _read_rows(source):
+    for row in list_objects(source):
         context, facts = row["context"], row.get("supporting_facts") or []
         if isinstance(context, Mapping):
             context = list(zip(context["title"], context.get("sentences") or context["content"], strict=True))
@@ -236,7 +231,7 @@ def _read_hotpotqa(source: Path, passages: _Passages) -> Iterator[_Item]:
 
 def _read_musique(source: Path, passages: _Passages) -> Iterator[_Item]:
     """Read MuSiQue's JSON Lines, hops with the answers of earlier ones put in."""
-    for row in _read_rows(source):
+    for row in list_objects(source):
         keys = [passages.add(p["title"], p["paragraph_text"]) for p in row["paragraphs"]]
         evidence = (k for k, p in zip(keys, row["paragraphs"], strict=True) if p.get("is_supporting"))
         hops = row.get("question_decomposition") or []
@@ -244,23 +239,20 @@ def _read_musique(source: Path, passages: _Passages) -> Iterator[_Item]:
         answers = (str(row["answer"]), *map(str, row.get("answer_aliases") or ()))
         tags = (f"{len(hops)}-hop",) if hops else ()
         if row.get("answerable", True):
-            asked = tuple(_fill_hop(str(hop["question"]), found) for hop in hops)
+            sub_queries = tuple(_fill_hop(str(hop["question"]), found) for hop in hops)
             evidence_keys = tuple(dict.fromkeys(evidence))
-            yield _Item(str(row["id"]), row["question"], answers, evidence_keys, sub_queries=asked, tags=tags)
+            yield _Item(str(row["id"]), row["question"], answers, evidence_keys, sub_queries=sub_queries, tags=tags)
         else:
             yield _Item(str(row["id"]), row["question"], answered=False, tags=tags)
 
 
 def _read_squad(source: Path, passages: _Passages) -> Iterator[_Item]:
     """Read SQuAD 1.1's and 2.0's JSON; an article is a topic."""
-    for article in json.loads(source.read_text(encoding="utf-8"))["data"]:
-        title = article["title"].replace("_", " ")
-        for paragraph in article["paragraphs"]:
-            key = passages.add(title, paragraph["context"])
-            for qa in paragraph["qas"]:
-                answered = not qa.get("is_impossible", False)
-                answers = tuple(a["text"] for a in qa["answers"]) if answered else ()
-                yield _Item(qa["id"], qa["question"], answers, (key,) if answered else (), answered, topic=title)
+    for article, context, qa in read_squad(source):
+        title, answered = article.replace("_", " "), not qa.get("is_impossible", False)
+        key = passages.add(title, context)
+        answers = tuple(answer["text"] for answer in qa["answers"]) if answered else ()
+        yield _Item(qa["id"], qa["question"], answers, (key,) if answered else (), answered, topic=title)
 
 
 def _read_csv(source: Path, passages: _Passages) -> Iterator[_Item]:
@@ -292,13 +284,6 @@ FORMATS: dict[str, Callable[[Path, _Passages], Iterator[_Item]]] = {
     **{"beir": _read_beir, "hotpotqa": _read_hotpotqa, "2wiki": _read_hotpotqa},
     **{"musique": _read_musique, "squad": _read_squad, "csv": _read_csv},
 }
-
-
-def _read_rows(file: Path) -> Iterator[dict[str, Any]]:
-    with file.open(encoding="utf-8") as lines:
-        is_list = lines.read(100).lstrip().startswith("[")
-        lines.seek(0)
-        yield from json.load(lines) if is_list else (json.loads(line) for line in lines if line.strip())
 
 
 def _fill_hop(question: str, answers: Mapping[int, str]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from optimize.labelled.dataset import SPLITS, LabelledQuestion
-from optimize.labelled.facts import STOP, normalise_text
+from program.text.facts import STOP, normalise_text
 
 NEAR, SAME = 0.82, 0.9
 """The shares of letters in shared words, of the shorter question's and of both, from which two count as alike."""

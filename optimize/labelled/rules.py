@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from optimize.labelled.dataset import LabelledQuestion
-from optimize.labelled.facts import is_bare_numeral, normalise_text, spans_boundary, split_pieces, states
 from program.errors import KnowledgeError, RagcError
 from program.knowledge.project import Project
 from program.passage import Flaw, Passage, ReadReport
+from program.text.facts import is_bare_numeral, normalise_text, spans_boundary, states
 
 if TYPE_CHECKING:
     from program.knowledge.tables import Database
@@ -236,7 +237,7 @@ def _warn_of_sub_queries(question: LabelledQuestion, knowledge: Knowledge) -> It
 
 def _find_missed(sub_queries: Iterable[str], texts: Mapping[str, str], shared: int) -> list[str]:
     """Return the ids of texts that share too few words with every sub-query."""
-    from program.models.text import split_words
+    from program.text.words import split_words
 
     asked = [set(split_words(query)) for query in sub_queries]
     held = {id_: set(split_words(text)) for id_, text in texts.items()}
@@ -266,7 +267,8 @@ def _warn_of_facts(question: LabelledQuestion, knowledge: Knowledge) -> Iterator
 def _warn_of_close_rivals(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
     spellings = tuple(spelling for fact in question.alternatives for spelling in fact)
     for passage, text in knowledge.read_evidence(question).items():
-        stating = [piece for piece in split_pieces(text) if states(piece, spellings)] if question.not_facts else []
+        pieces = re.split(r"(?<=[.!?;])\s+|\n", text) if question.not_facts else []
+        stating = [piece for piece in pieces if states(piece, spellings)]
         for rival in question.not_facts:
             if any(states(piece, rival) for piece in stating):
                 what = f"in {passage!r} the not_fact {rival!r} stands in one sentence or table row with a fact."

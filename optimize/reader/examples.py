@@ -11,10 +11,10 @@ from random import Random
 from typing import Annotated, Any
 
 import numpy as np
-import orjson
 from dspy.evaluate.metrics import normalize_text
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
+from optimize.labelled.formats import read_squad
 from program.errors import DataError
 from program.knowledge.ingest.convert import read_markdown
 from program.models.embedded.encoder import Embedder
@@ -104,10 +104,8 @@ def _list_rows(path: Path) -> list[tuple[str, Any]]:
     """Return what each question stands in, with its place."""
     if path.suffix != ".json":
         return [(f", line {n}", line) for n, line in enumerate(path.read_bytes().splitlines(), 1) if line.strip()]
-    data = orjson.loads(path.read_bytes())["data"]
-    asked = [(article, part, one) for article in data for part in article["paragraphs"] for one in part["qas"]]
-    abouts = [{"title": article.get("title"), "context": part["context"], **one} for article, part, one in asked]
-    return [(f", question {one.get('id', n)}", one) for n, one in enumerate(abouts)]
+    rows = [{"title": title, "context": context, **one} for title, context, one in read_squad(path)]
+    return [(f", question {row.get('id', n)}", row) for n, row in enumerate(rows)]
 
 
 def _read_row(row: _Row) -> Iterator[ReadingExample]:

@@ -3,7 +3,9 @@
 1. Each question of a held-out file searches the file's passages by the cosine of sentence vectors.
 2. Every piece of the FOUND best is a case; it is right where it holds one of the question's answers.
 3. The pieces of a question compete in one softmax with "none of them", over what the reader made of their passages.
-4. The logits, of questions left out, are calibrated. What comes out stands in the reader's card.
+4. The logits, of questions left out, are calibrated, and moved from the files' share of answered questions to ANSWERED
+   (Saerens et al. 2002, "Adjusting the outputs of a classifier to new a priori probabilities").
+5. What comes out stands in the reader's card.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from program.models.embedded.encoder import Embedder
 from program.models.embedded.features import BLOCKS, Case, EvidenceText, FeatureSpace
 from program.models.embedded.heads import FAR, Head, fit_statement
 from program.models.embedded.reader import Reader
-from program.models.text import split_pieces
+from program.text.pieces import split_pieces
 
 FOUND = 8  # passages of a question
 MOST = 300  # questions of a file
+ANSWERED = 0.75  # share of a user's questions that the knowledge is taken to answer, before any label
 
 
 def fit_prior(reader: Reader, files: Sequence[Sequence[ReadingExample]], embedder: Embedder) -> dict[str, Any]:
@@ -58,4 +61,6 @@ def fit_prior(reader: Reader, files: Sequence[Sequence[ReadingExample]], embedde
         n=np.array([len(rows)], np.int32),
     )
     found = fit_statement(rows, labels, groups, flat)
+    share = len({group for group, label in zip(groups, labels, strict=True) if label}) / len(set(groups))
+    found.calibration[1] += np.log(ANSWERED / (1 - ANSWERED)) - np.log(share / (1 - share))
     return {name: np.round(array.astype(float), 5).tolist() for name, array in vars(found).items()}

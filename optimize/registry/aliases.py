@@ -34,12 +34,6 @@ class AliasMove:
     gate: Comparison | None = None  # with the version before, else with the one that it was compiled from
     against: str = ""  # the version that it was compared with, or why it was not
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the shape of `ragc promote --json`."""
-        gate = self.gate.as_dict() if self.gate else None
-        moved = {"name": self.name, "alias": self.alias, "from": self.previous, "to": self.version}
-        return {**moved, "gate": gate, "against": self.against}
-
 
 def require_alias(alias: str) -> None:
     """Raise `VersionError` for what cannot be an alias."""
@@ -136,9 +130,9 @@ def read_history(name: str, root: Path | str | None = None) -> list[dict[str, An
 
 def _require_gain(gate: Comparison, require: Requirement, min_gain: float | None, *, new: str, old: str) -> None:
     least = DEFAULT_GAIN[require] if min_gain is None else min_gain
-    if gate.test.ci[0] >= least and (require == "no-worse" or gate.verdict == "better"):
+    if gate.ci[0] >= least and (require == "no-worse" or gate.verdict == "better"):
         return
-    what = f"{new} is not shown to be {require.replace('-', ' ')} than {old} by {least:+g}: {gate.text()}."
+    what = f"{new} is not shown to be {require.replace('-', ' ')} than {old} by {least:+g}: {gate.describe()}."
     mend = "Label more questions (above all more topics), lower --min-gain, or promote without --require."
     raise GateError(what, mend)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,21 +37,17 @@ class Difference:
     """Instructions and descriptions that changed, by predictor (`judge.relevance`) or field (`... / Relevant:`)."""
     demonstrations: Mapping[str, Mapping[str, Any]]
     """By predictor the demonstrations that `came` and `went`, in brief, and how many `stayed`."""
-    changes: Mapping[str, Mapping[str, Change]]
-    """Values that changed: `settings`, which are thresholds, knobs and layouts, and the manifest's tables."""
+    same_program: bool  # whether nothing differs but data, packages, dates or scores
+    settings: Mapping[str, Change]
+    """Thresholds, knobs and layouts that changed; so the others, tables of the manifest."""
+    data: Mapping[str, Change]
+    knowledge: Mapping[str, Change]
+    models: Mapping[str, Change]
+    optimizer: Mapping[str, Change]
+    env: Mapping[str, Change]
+    git: Mapping[str, Change]
     scores: Comparison | None
     unscored: str = ""
-
-    @property
-    def same_program(self) -> bool:
-        """True when nothing differs but data, packages, dates or scores."""
-        return not (self.wording or self.demonstrations or self.changes["settings"] or self.changes["models"])
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the shape of `ragc diff --json`."""
-        scores = self.scores.as_dict() if self.scores else None
-        shape = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "changes"}
-        return {**shape, "same_program": self.same_program, **self.changes, "scores": scores}
 
 
 @refuse_unreadable("The version")
@@ -89,14 +85,17 @@ def diff_versions(a: str, b: str, point: str = POINT, root: Path | str | None = 
         scores = compare_versions(a, b, root=root)
     except DataError as error:
         unscored = error.what
-    sections = {name: _compare_values(*(flatten(one.section(name)) for one in sealed)) for name in SECTIONS}
+    changes = {name: _compare_values(*(flatten(one.section(name)) for one in sealed)) for name in SECTIONS}
+    changes["settings"] = _compare_values(*settings)
+    wording, demonstrations = _compare_wording(*states), _compare_demonstrations(*states)
     return Difference(
         a=sealed[0].full_label,
         b=sealed[1].full_label,
         point=point,
-        wording=_compare_wording(*states),
-        demonstrations=_compare_demonstrations(*states),
-        changes={"settings": _compare_values(*settings), **sections},
+        wording=wording,
+        demonstrations=demonstrations,
+        same_program=not (wording or demonstrations or changes["settings"] or changes["models"]),
+        **changes,
         scores=scores,
         unscored=unscored,
     )

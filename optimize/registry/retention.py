@@ -31,12 +31,9 @@ class Retention:
     version: str
     size: int
     reason: str  # why it stays; empty when it goes
-    broken: str = ""  # what is wrong with a version that stays because it cannot be read, and the way out
-
-    @property
-    def goes(self) -> bool:
-        """True when nothing keeps the version."""
-        return not self.reason
+    broken: str  # what is wrong with a version that stays because it cannot be read, and the way out
+    goes: bool  # whether nothing keeps the version
+    removed: bool  # whether it is gone
 
 
 def collect_garbage(
@@ -59,16 +56,18 @@ def collect_garbage(
     for one in [name] if name else reference.list_programs(base):
         with hold_lock(base, one):  # parents are read under the lock: a child may just have been published
             parents = _find_references(base.glob(f"*/versions/v*/{reference.MANIFEST}"), strict=False)
-            retained = _decide_retention(base, one, keep, parents=parents, named=named)
+            retained = _decide_retention(base, one, keep, force, parents=parents, named=named)
             folder = base / one / "versions"
-            for gone in [one.version for one in retained if one.goes and force]:
+            for gone in [one.version for one in retained if one.removed]:
                 shutil.rmtree((folder / gone).rename(folder / f"{ASIDE}gone-{gone}"))
             sync_folder(folder)
         found += retained
     return found
 
 
-def _decide_retention(base: Path, name: str, keep: int, *, parents: set[str], named: set[str]) -> list[Retention]:
+def _decide_retention(
+    base: Path, name: str, keep: int, force: bool, *, parents: set[str], named: set[str]
+) -> list[Retention]:
     folder = base / name / "versions"
     digests, broken = {}, {}
     for version in reference.find_versions(base, name):
@@ -88,10 +87,12 @@ def _decide_retention(base: Path, name: str, keep: int, *, parents: set[str], na
         for version, digest in digests.items():
             if version in called or version.partition("-")[0] in called or digest.startswith(called):
                 reasons.setdefault(version, reason)
-    return [
-        Retention(name, version, _folder_size(folder / version), reasons.get(version, ""), broken.get(version, ""))
-        for version in sorted({*digests, *broken}, key=lambda one: (reference.version_number(one), one))
-    ]
+    found = []
+    for version in sorted({*digests, *broken}, key=lambda one: (reference.version_number(one), one)):
+        reason, size = reasons.get(version, ""), _folder_size(folder / version)
+        goes = not reason
+        found.append(Retention(name, version, size, reason, broken.get(version, ""), goes, goes and force))
+    return found
 
 
 def _find_references(paths: Iterable[Path], *, strict: bool) -> set[str]:

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,7 @@ class Listed:
     aliases: tuple[str, ...]
     parent: str | None
     metrics: Mapping[str, Any]
-    broken: str = ""  # why it cannot be read, and the way out
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the shape of `ragc ls --json`; only what is broken has the key `broken`."""
-        return {key: value for key, value in asdict(self).items() if key != "broken" or value}
+    broken: str = ""  # why it cannot be read, and the way out; empty where it can
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from optimize.evaluation.stats import format_estimate
+from optimize.evaluation.stats import PairedResult, format_estimate
 
 WIDTH, HEIGHT, EDGE = 340, 170, 30
 MARGIN = 52  # left of a plot, where numbers stand beside its axis
@@ -83,25 +83,24 @@ def draw_calibration(chances: Sequence[float], truths: Sequence[bool]) -> str:
     return _wrap_svg(parts + frame.draw_axes("said", "was"))
 
 
-def draw_whiskers(tests: Mapping[str, Mapping[str, Any]]) -> str:
+def draw_whiskers(tests: Mapping[str, PairedResult]) -> str:
     """Draw by metric the difference of a test and its interval a row, zero in the middle.
 
     Units differ, so that each row has a scale of its own: the farther end of the interval, or the difference, lies at
-    nine tenths of the axis; what is infinite (None) ends at its edge.
+    nine tenths of the axis; what is infinite ends at its edge.
     """
     middle, half = (LEFT + RIGHT) / 2, (RIGHT - LEFT) / 2
     height = ROW * len(tests) + 10
     parts = [_draw_line("zero", middle, middle, 0, height)]
     for n, (metric, test) in enumerate(tests.items()):
         y = ROW * n + ROW / 2 + 5
-        low, high = test["ci"]
-        values = (test["difference"], -math.inf if low is None else low, math.inf if high is None else high)
+        values = (test.difference, *test.ci)
         scale = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
         unit = 0.9 * half / scale if scale else 1.0
         dot, start, end = (min(max(middle + unit * value, LEFT), RIGHT) for value in values)
         estimate = format_estimate(values[0], values[1:])
         parts.append(
-            f'<g class="{escape(test["verdict"])}">{_draw_text(180, y + 4, metric, "end")}'
+            f'<g class="{escape(test.verdict)}">{_draw_text(180, y + 4, metric, "end")}'
             f'{_draw_line("bar", start, end, y, y)}<circle cx="{dot:.2f}" cy="{y}" r="4"/>'
             f"{_draw_text(520, y + 4, estimate, 'start')}</g>"
         )

@@ -141,8 +141,8 @@ def _check_model(role: str, name: str, provider: ProviderSettings, project: Proj
     budget = project.settings.budget
     short = "max_seconds" in budget.model_fields_set and budget.max_seconds < LEAST_CALLS * pace.seconds
     cut = f"[budget] max_seconds = {budget.max_seconds:g} cuts its answers off"
-    told = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(model.endpoint)}"
-    return SetupFinding(not short, told, f"{cut}: take it out, and it follows the pace measured.")
+    line = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(model.endpoint)}"
+    return SetupFinding(not short, line, f"{cut}: take it out, and it follows the pace measured.")
 
 
 def _decide_once(endpoint: Endpoint, structured: bool) -> None:

@@ -23,6 +23,8 @@ from program.signatures import BASE_PREFIX
 if TYPE_CHECKING:
     from jinja2 import Template
 
+    from optimize.abtest.offline import OfflineTest
+
 LARGEST = 500_000  # bytes of a compile's page, which is committed with its version
 SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
 """Items of a list and characters of a text that are shown at most: the first with which the page is not too large."""
@@ -41,12 +43,10 @@ def render_compile_page(report: Compiled) -> bytes:
     return page
 
 
-def render_ab_page(found: Mapping[str, Any]) -> str:
-    """Return the page of an offline test from the JSON of `ragc ab offline --json`."""
-    arms = found.get("arms") or [found]
-    control = found.get("control") or found["a"]
-    drawn = [{"arm": arm, "plot": charts.draw_whiskers({arm["metric"]: arm, **arm["others"]})} for arm in arms]
-    return _open_template("offline.html").render(found, control=control, arms=drawn)
+def render_ab_page(found: OfflineTest) -> str:
+    """Return the page of an offline test."""
+    drawn = [{"arm": arm, "plot": charts.draw_whiskers({arm.metric: arm, **arm.others})} for arm in found.arms]
+    return _open_template("offline.html").render(test=found, control=found.control, metric=found.metric, arms=drawn)
 
 
 @cache
@@ -136,12 +136,12 @@ def _select_decisions(report: Compiled, most: int) -> list[Mapping[str, Any]]:
         return not on_a_base, report.importances.get(name, 0.0), moved, len(one["chances"])
 
     drawn: Counter[str] = Counter()
-    kept = []
+    chosen = []
     for one in sorted(report.decisions, key=rank_decision, reverse=True):
         predictor = one["parameter"].rpartition(":")[0]
         drawn[predictor] += 1
-        kept += [one["parameter"]] * (drawn[predictor] <= most)
-    return [one for one in report.decisions if one["parameter"] in kept]
+        chosen += [one["parameter"]] * (drawn[predictor] <= most)
+    return [one for one in report.decisions if one["parameter"] in chosen]
 
 
 def _draw_decision(one: Mapping[str, Any], was: Setting, now: Setting, meaning: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import hashlib
 import logging
@@ -17,19 +16,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from program.errors import KnowledgeError
 from program.knowledge.documents import DEPTH, Documents, HybridSearch
-from program.knowledge.index.build import IndexSettings, open_index
+from program.knowledge.index.build import open_index
 from program.knowledge.index.fusion import GRAPH, WEIGHT, Reranker, fuse
 from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import ArrayVectors
-from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.project import Project
 from program.knowledge.web import JsonApi, WebSearch, has_provider
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import shared_reader
 from program.models.language.spending import current_spending
-from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
-from program.settings import SOURCES, HttpSettings, KnowledgeSettings, PackageSettings, WebSettings
+from program.settings import (
+    SOURCES,
+    FileSettings,
+    HttpSettings,
+    KnowledgeSettings,
+    PackageSettings,
+    Settings,
+    TablesSettings,
+    WebSettings,
+    default_settings,
+)
+from program.text.words import split_words
 
 if TYPE_CHECKING:
     from program.knowledge.tables import Database
@@ -69,21 +77,23 @@ class Library:
     @classmethod
     def open(
         cls,
-        bases: Sequence[BaseSpec],
+        bases: Mapping[str, FileSettings],
         folder: str | Path,
         embedder: Embedder,
         extra: Sequence[Source] = (),
-        settings: IndexSettings = IndexSettings(),
-        reranker: Reranker | None = None,
+        settings: Settings | None = None,
     ) -> Library:
-        """Return the library of bases indexed in `folder`.
+        """Return the library of bases indexed in `folder`, under a project's settings.
 
-        `extra` are sources made elsewhere. A `reranker` reads the best of each document base together with the
-        question. Without bases no index is needed. Raises `KnowledgeError` when a base is not in the index, or the
-        index is absent, damaged, or made with another embedder.
+        `extra` are sources made elsewhere. Without bases no index is needed. Raises `KnowledgeError` when a base is not
+        in the index, or the index is absent, damaged, or made with another embedder.
         """
+        settings = settings or default_settings()
+        models = settings.models
+        reranker = Reranker(models.rerank, shared_reader(models.reader)) if models.rerank else None
         index = open_index(folder, embedder, settings) if bases else None
-        return cls([b.card() for b in bases], index, embedder, extra, reranker, open_databases(bases))
+        cards = [SourceCard(name, **base.hints) for name, base in bases.items()]
+        return cls(cards, index, embedder, extra, reranker, open_databases(bases))
 
     @property
     def corpus_digest(self) -> str:
@@ -169,18 +179,6 @@ class Library:
             raise errors[names[0]]
         return drop_repeats(found)
 
-    async def acandidates(
-        self,
-        query: str,
-        sources: Sequence[str] | None = None,
-        depth: int = DEPTH,
-        filters: Filters = NO_FILTERS,
-        *,
-        failed: ReportFailure | None = None,
-    ) -> list[Passage]:
-        """Return `candidates` without holding up the event loop."""
-        return await asyncio.to_thread(self.candidates, query, sources, depth, filters, failed=failed)
-
     def search(
         self,
         query: str,
@@ -245,22 +243,13 @@ def begin_in_thread(work: Callable[[], Result]) -> Future[Result]:
     return done
 
 
-def open_bases(
-    project: Project, bases: Sequence[BaseSpec], folder: Path, embedder: Embedder, extra: Sequence[Source] = ()
-) -> Library:
-    """Return the library of bases indexed in `folder`, under a project's settings."""
-    models = project.settings.models
-    reranker = Reranker(models.rerank, shared_reader(models.reader)) if models.rerank else None
-    return Library.open(bases, folder, embedder, extra, IndexSettings.from_project(project.settings), reranker)
-
-
-def open_databases(bases: Sequence[BaseSpec]) -> Mapping[str, Database]:
+def open_databases(bases: Mapping[str, FileSettings]) -> Mapping[str, Database]:
     """Return the databases of the bases of tables, by name."""
-    if not (tables := [base for base in bases if base.kind == "tables"]):
+    if not (tables := {name: base for name, base in bases.items() if isinstance(base, TablesSettings)}):
         return NO_DATABASES
     from program.knowledge.tables import Database  # it takes long to import, and many projects have none
 
-    return {base.name: Database(base) for base in tables}
+    return {name: Database(name, base) for name, base in tables.items()}
 
 
 def open_sources(project: Project, embedder: Embedder) -> list[Source]:
@@ -270,7 +259,7 @@ def open_sources(project: Project, embedder: Embedder) -> list[Source]:
 
 
 def _open_source(project: Project, name: str, base: KnowledgeSettings, embedder: Embedder) -> Source | None:
-    card = SourceCard(name, base.kind, base.about, base.asks, base.not_)
+    card = SourceCard(name, **base.hints)
     if isinstance(base, HttpSettings):
         return JsonApi(card, base, embedder)
     if isinstance(base, WebSettings):

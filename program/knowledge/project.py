@@ -14,23 +14,22 @@ from pydantic import ValidationError
 
 from program.errors import SettingsError
 from program.settings import (
-    BUILT_IN,
     DEFAULT,
     ENVIRONMENT,
     FILE,
+    KINDS,
     PACKAGE,
-    DocumentsSettings,
+    FileSettings,
     PackageSettings,
     Settings,
     TablesSettings,
-    WebSettings,
     artifacts_root,
 )
 
 ALLOW = "RAGC_ALLOW"
 SQLITE = "sqlite:///"
+_Place = FileSettings | TablesSettings
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
-_Place = DocumentsSettings | WebSettings | TablesSettings
 
 
 class Project:
@@ -149,7 +148,7 @@ def _list_valid_keys(parents: list[str], kind: str) -> list[str]:
     model: Any = Settings
     for n, key in enumerate(parents):
         if n == 1 and parents[0] == "knowledge":
-            model = BUILT_IN.get(kind, PackageSettings)
+            model = KINDS[kind].settings if kind in KINDS else PackageSettings
         elif get_origin(model) is dict:
             model = get_args(model)[1]
         elif key in getattr(model, "model_fields", {}):

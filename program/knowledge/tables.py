@@ -31,12 +31,13 @@ from program.errors import KnowledgeError
 from program.knowledge.ingest.blocks import format_row
 from program.knowledge.ingest.csv_rows import SUFFIXES
 from program.knowledge.ingest.csv_tables import WRITTEN, load_tables
-from program.knowledge.ingest.folder import KINDS, BaseSpec, FolderContents, list_files, tell_rows_left_out
+from program.knowledge.ingest.folder import FolderContents, list_files, tell_rows_left_out
 from program.knowledge.ingest.records import Record, make_rows
 from program.knowledge.ingest.sections import Document, document_of_rows
 from program.knowledge.sql_gate import check_sql
 from program.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, TableSchema, read_schema
 from program.passage import Flaw, Passage
+from program.settings import KINDS, TablesSettings
 
 SECONDS = 2.0
 SHOWN_ROWS = 40  # of a SELECT
@@ -60,9 +61,9 @@ class Database:
     What reads it raises `KnowledgeError` when it cannot be read.
     """
 
-    def __init__(self, base: BaseSpec) -> None:
-        self.name, self._base = base.name, base
-        self._url = _parse_url(str(base.path)) if base.is_database else None
+    def __init__(self, name: str, base: TablesSettings) -> None:
+        self.name, self._base = name, base
+        self._url = _parse_url(base.url) if base.url else None
         # An in-memory database lives in one connection, which threads must take in turn.
         self._turn = nullcontext() if self._url else threading.Lock()
         self._opening = threading.Lock()
@@ -93,7 +94,7 @@ class Database:
         if self._url is not None and self._url.get_backend_name() != "sqlite":
             return ""
         found = hashlib.sha256()
-        for file, relative in list_files(self._base, []):
+        for file, relative in list_files(self.name, self._base, []):
             found.update(relative.encode(errors="replace") + b"\0" + hashlib.sha256(file.read_bytes()).digest())
         return f"sha256:{found.hexdigest()}"
 
@@ -162,10 +163,10 @@ class Database:
         rows, flaws = make_rows(records, names if table.primary_key else ())
         path = f"{self.name}/{table.name}"
         document = document_of_rows(path, rows)
-        passages = tuple(replace(p, source=self.name, method=KINDS["tables"]) for p in document.passages)
+        passages = tuple(replace(p, source=self.name, method=KINDS["tables"].method) for p in document.passages)
         if len(found) > self._base.max_rows:
             total = connection.execute(sa.select(sa.func.count()).select_from(source)).scalar_one()
-            flaws.append(tell_rows_left_out(self._base, total))
+            flaws.append(tell_rows_left_out(self.name, self._base, total))
         return replace(document, passages=passages), [replace(flaw, path=path) for flaw in flaws]
 
     def _name_parents(self, key: ForeignKey, connection: Connection) -> dict[Any, str]:
@@ -183,9 +184,8 @@ class Database:
             return _open_database(self._url)
         engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
         with engine.begin() as connection:
-            files = [
-                (f, f"{self.name}/{name}") for f, name in list_files(self._base, []) if f.suffix.lower() in SUFFIXES
-            ]
+            listed = list_files(self.name, self._base, [])
+            files = [(f, f"{self.name}/{name}") for f, name in listed if f.suffix.lower() in SUFFIXES]
             self._loaded = load_tables(files, connection)
         with engine.connect() as connection:
             connection.execute(sa.text("PRAGMA query_only = ON"))

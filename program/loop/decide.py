@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from program.answer import StoppedBy
 from program.loop.policy import Tuning
+
+LEAST_DOUBT = 1e-6  # that a piece is right
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +107,17 @@ def decide(
     if not verdict.kept or (not verdict.sufficient and verdict.sufficiency < tuning.generate_above):
         return Action(Move.GIVE_UP, stopped_by=stopped_by)
     return Action(Move.WRITE, stopped_by=stopped_by)
+
+
+def weigh_rivals(chances: Sequence[float], look_ups: Sequence[int], rivalry: float) -> list[float]:
+    """Return how probably each piece is right, of its look-up's pieces.
+
+    With p its probability alone and o = p / (1 - p) its odds, it is o / (1 + the sum of all odds) where at most one
+    piece of a look-up can be right. `rivalry`, from 0 to 1, weighs that against p on the scale of logarithms.
+    """
+    odds = [chance / max(1 - chance, LEAST_DOUBT) for chance in chances]
+    total: defaultdict[int, float] = defaultdict(float)
+    for look_up, own in zip(look_ups, odds, strict=True):
+        total[look_up] += own
+    pairs = zip(look_ups, odds, strict=True)
+    return [own / (1 + own) ** (1 - rivalry) / (1 + total[look_up]) ** rivalry for look_up, own in pairs]

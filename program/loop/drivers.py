@@ -1,67 +1,82 @@
 """Who performs what the loop asks for: one after another, in parallel, or streaming; on time and metered.
 
 A step has its deadline, and a request that fails, or comes too late, is thrown into the loop as `StepFailed`.
+
+There is one way through this file for all three. It is written as coroutines: in parallel they await clients and
+tasks; in turn (`Driver.parallel` is False) each request is performed where it would be awaited, so that nothing is ever
+suspended. `run` therefore needs no event loop: one `send(None)` takes the coroutine from its beginning to its answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import dspy
+from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import LMError
 from dspy.utils.lazy_import import require
 
 from program.answer import Answer
 from program.errors import ModelError
 from program.knowledge.library import begin_in_thread
-from program.loop.decisions import (
-    RunnableProgram,
-    Search,
-    ask_watched,
-    await_client,
-    list_tiers,
-)
+from program.loop.decisions import ask_client, await_client, traits_of
 from program.loop.grounding import known_addresses
-from program.loop.metering import CALLED_OFF, Driver, Event, PreparedRequest, Tell, Token, Withdrawn, is_draft
-from program.loop.state import Ask, Find, Reply, Request, search_arguments
+from program.loop.question_meter import CALLED_OFF, Driver, Event, PreparedRequest, Send, Token, Withdrawn, is_draft
+from program.loop.state import Ask, Find, Reply, Request, View, search_arguments
 from program.models.catalog import is_settled
 from program.models.language.adapter import PlainListener, use_adapter
 from program.models.language.fence import LinkFilter
-from program.models.requests import Evidence
-from program.models.text import MarkNumbering
+from program.models.language.spending import ModelSpending
+from program.models.requests import Evidence, decode
 from program.passage import Passage
+from program.text.pieces import MarkNumbering
 
 anyio = require("anyio")  # on which DSPy streams: its callbacks can send from these threads only
-_tell: ContextVar[Tell | None] = ContextVar("ragc_tell", default=None)
-_UNHEARD = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy streams what some listener hears
+Result = TypeVar("Result")
+_send: ContextVar[Send | None] = ContextVar("ragc_send", default=None)
+_NO_LISTENER = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy then streams none
 WRITERS = ("generator.answer", "generator.direct")  # the predictors that write what `dspy.streamify` streams
 WITHDRAWN = "The text so far is withdrawn."
-"""What `dspy.streamify` is told, as a status message, of a draft that does not count."""
+"""The status message by which `dspy.streamify` withdraws a draft."""
 
 
-def run(question: str, program: RunnableProgram) -> Answer:
+class Search(dspy.Retrieve):
+    """The library's search, as DSPy's callbacks know it."""
+
+
+SEARCH = Search()
+
+
+def run(question: str, view: View) -> Answer:
     """Return the answer, performed in turn; streamed in a thread of `dspy.streamify`."""
+    answer: Answer
     if dspy.settings.send_stream is not None and _is_worker_thread():
-        answer: Answer = anyio.from_thread.run(arun, question, program)
+        answer = anyio.from_thread.run(arun, question, view)
         return answer
     with _unstreamed():
-        return _complete(_run(Driver(question, program)))
+        work = _run(Driver(question, view))
+        try:
+            work.send(None)
+        except StopIteration as stop:
+            answer = stop.value
+            return answer
+    raise AssertionError("what is performed in turn awaits nothing")
 
 
-async def arun(question: str, program: RunnableProgram) -> Answer:
+async def arun(question: str, view: View) -> Answer:
     """Return the answer, a step's requests performed in parallel; streams hear of it."""
-    tell, send_stream = _tell.get(), dspy.settings.send_stream
-    if tell is None and send_stream is not None and (name := _find_streamed(program)):
-        return await _send_tokens(send_stream, name, question, program)
+    send, send_stream = _send.get(), dspy.settings.send_stream
+    if send is None and send_stream is not None and (name := _find_streamed(view)):
+        return await _send_tokens(send_stream, name, question, view)
     with _unstreamed():
-        return await _run(Driver(question, program, tell, parallel=True))
+        return await _run(Driver(question, view, send, parallel=True))
 
 
 async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerator[Event, None]:
@@ -71,7 +86,7 @@ async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerat
     """
     events: asyncio.Queue[Event | None] = asyncio.Queue()
     context = contextvars.copy_context()
-    context.run(_tell.set, events.put_nowait)
+    context.run(_send.set, events.put_nowait)
     task = asyncio.create_task(ask(), context=context)
     task.add_done_callback(lambda _: events.put_nowait(None))
     drafted = ""
@@ -95,9 +110,9 @@ async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerat
         await asyncio.wait({task})
 
 
-async def _send_tokens(send_stream: Any, name: str, question: str, program: RunnableProgram) -> Answer:
+async def _send_tokens(send_stream: Any, name: str, question: str, view: View) -> Answer:
     """Return the answer; its tokens go to the stream of `dspy.streamify`."""
-    async with aclosing(stream(partial(arun, question, program))) as events:
+    async with aclosing(stream(partial(arun, question, view))) as events:
         async for event in events:
             if isinstance(event, Token):
                 await send_stream.send(dspy.streaming.StreamResponse(name, "answer", event.text, is_last_chunk=False))
@@ -108,18 +123,18 @@ async def _send_tokens(send_stream: Any, name: str, question: str, program: Runn
     raise AssertionError("a stream ends with its answer")
 
 
-def _find_streamed(program: RunnableProgram) -> str:
+def _find_streamed(view: View) -> str:
     """Return the name under which tokens are streamed; "" where listeners hear other predictors only."""
     listeners = dspy.settings.stream_listeners or []
-    writers = [program.predictor(name) for name in WRITERS]
-    heard = [one.predict_name or WRITERS[0] for one in listeners if any(one.predict is writer for writer in writers)]
-    return heard[0] if heard else "" if listeners else WRITERS[0]
+    writers = [view.predictors[name] for name in WRITERS]
+    named = [one.predict_name or WRITERS[0] for one in listeners if any(one.predict is writer for writer in writers)]
+    return named[0] if named else "" if listeners else WRITERS[0]
 
 
 def _unstreamed() -> AbstractContextManager[Any]:
     """Have DSPy stream no predictor by itself, though its callbacks may still send to a stream."""
     listening = dspy.settings.send_stream is not None
-    return dspy.context(stream_listeners=[_UNHEARD]) if listening else nullcontext()
+    return dspy.context(stream_listeners=[_NO_LISTENER]) if listening else nullcontext()
 
 
 def _is_worker_thread() -> bool:
@@ -152,7 +167,8 @@ def _group_requests(driver: Driver, requests: Sequence[Request]) -> list[list[Re
     groups: list[list[Request]] = []
     for name, group in groupby(requests, key=lambda one: one.predictor if isinstance(one, Ask) else ""):
         together = list(group)
-        batched = bool(name) and len(together) > 1 and driver.prepare_request(together[0]).batched
+        first = driver.prepare_request(together[0]) if name and len(together) > 1 else None
+        batched = first is not None and first.direct and first.traits.embedded
         groups += [together] if batched else [[one] for one in together]
     return groups
 
@@ -170,88 +186,101 @@ async def _perform_groups(driver: Driver, groups: Sequence[Sequence[Request]]) -
 async def _perform_group(driver: Driver, requests: Sequence[Request]) -> list[Reply]:
     """Return the replies to one request, or to decisions taken in one batch."""
     calls = [driver.prepare_request(request) for request in requests]
-    call = calls[0]
-    with driver.spending(call) as spent:
+    with driver.spending(call := calls[0]) as spent:
         try:
             if isinstance(call.request, Find):
-                search = Search(driver.program.runtime.library, driver.note_missed)
-                where = search_arguments(call.request)
-                found = await _perform(driver, call, partial(search, *where), partial(search.acall, *where))
-                return [driver.note_reply(call, found, spent, {})]
+                return [await _search(driver, call, call.request, spent)]
             if call.direct:
-                said = await _ask_tiers(driver, calls)
-                return [driver.note_decision(one, told, spent) for one, told in zip(calls, said, strict=True)]
-            reply = None
-            layout = driver.program.layout_of(call.request.predictor)
-            with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
-                try:
-                    write = partial(call.predictor, **call.inputs)
-                    reply = await _perform(driver, call, write, partial(_await_text, driver, call))
-                except LMError as error:
-                    driver.replace_judge(call, spent, error)
-            return [driver.note_reply(call, reply, spent, tracker.get_total_tokens())]
+                return await _decide(driver, calls, spent)
+            return [await _write(driver, call, call.request, spent)]
         finally:
             if driver.parallel:  # the books of what was called off are waited for; what hangs is left alone
                 await spent.settle(CALLED_OFF)
 
 
+async def _search(driver: Driver, call: PreparedRequest, find: Find, spent: ModelSpending) -> Reply:
+    """Return what the library finds."""
+    candidates = driver.view.runtime.library.candidates
+    work = partial(candidates, *search_arguments(find), failed=driver.note_missed)
+    inputs = {"query": find.query, "sources": find.sources, "depth": find.depth}
+    return driver.note_reply(call, await _watch(SEARCH, partial(_perform, driver, call, work), inputs), spent)
+
+
+async def _decide(driver: Driver, calls: Sequence[PreparedRequest], spent: ModelSpending) -> list[Reply]:
+    """Return decisions on one predictor; a callback sees the first of a batch last as long as the batch."""
+    replies: list[list[Evidence]] = []
+
+    async def decide(at: int) -> Any:
+        nonlocal replies
+        replies = replies or await _ask_tiers(driver, calls)
+        reply = decode(replies[at][-1], calls[at].predictor.fields)
+        return dspy.Prediction(**driver.note_reply(calls[at], reply, spent, asked=len(replies[at])))
+
+    return [await _watch(call.predictor, partial(decide, at), call.inputs) for at, call in enumerate(calls)]
+
+
 async def _ask_tiers(driver: Driver, calls: Sequence[PreparedRequest]) -> list[list[Evidence]]:
     """Return for each request what each client says: the second of a cascade only where the first is in doubt."""
-    asks = [call.request for call in calls if isinstance(call.request, Ask)]
-    doubt = driver.program.doubt_of(asks[0].predictor)
-    said: list[list[Evidence]] = [[] for _ in asks]
-    for client in list_tiers(calls[0].client):
-        if not all(told and is_settled(told[-1], doubt) for told in said):
-            work = partial(ask_watched, driver.program, client, asks)
-            awaited = partial(_await_decisions, driver.program, client, asks)
-            more = await _perform(driver, calls[0], work, awaited)
-            said = [[*told, one] for told, one in zip(said, more, strict=True)]
-    return said
+    view, asks = driver.view, [call.request for call in calls if isinstance(call.request, Ask)]
+    doubt = view.doubts.get(asks[0].predictor, 0.0)
+    replies: list[list[Evidence]] = [[] for _ in asks]
+    for client in calls[0].traits.tiers:
+        if not all(given and is_settled(given[-1], doubt) for given in replies):
+            awaited = partial(await_client, view, client, asks) if traits_of(client).awaits else None
+            more = await _perform(driver, calls[0], partial(ask_client, view, client, asks), awaited)
+            replies = [[*given, one] for given, one in zip(replies, more, strict=True)]
+    return replies
+
+
+async def _write(driver: Driver, call: PreparedRequest, ask: Ask, spent: ModelSpending) -> Reply:
+    """Return what a predictor replies by way of DSPy; None where its model could not be reached and another judges."""
+    reply: Reply = None
+    awaited = partial(call.predictor.acall, **call.inputs)
+    if driver.send is not None and is_draft(ask):
+        awaited = partial(_stream_draft, call, ask.inputs["passages"], driver.view.runtime.links, driver.send)
+    layout = driver.view.layout_of(ask.predictor)
+    with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
+        try:
+            reply = await _perform(driver, call, partial(call.predictor, **call.inputs), awaited)
+        except LMError as error:
+            driver.replace_judge(call, spent, error)
+    return driver.note_reply(call, reply, spent, tracker.get_total_tokens())
 
 
 async def _perform(
-    driver: Driver, call: PreparedRequest, work: Callable[[], Any], awaited: Callable[[], Awaitable[Any]]
+    driver: Driver,
+    call: PreparedRequest,
+    work: Callable[[], Any],
+    awaited: Callable[[], Awaitable[Any]] | None = None,
 ) -> Any:
-    """Return what a request comes to: in parallel it is awaited; in turn, what may hang has a thread of its own."""
+    """Return what `work` returns: in turn, what may hang has a thread of its own.
+
+    In parallel it is `awaited`, or else done in another thread.
+    """
     if driver.parallel:
-        return await awaited()
+        return await (awaited() if awaited else anyio.to_thread.run_sync(work, abandon_on_cancel=True))
     return _run_within(driver.seconds_for([call.request]), work) if call.may_hang else work()
 
 
-async def _await_decisions(program: RunnableProgram, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
-    """Return a client's evidence; one that cannot be awaited works in another thread."""
-    if hasattr(client, "awaits"):
-        return [await await_client(program, client, one) for one in asks]
-    work = partial(ask_watched, program, client, asks)
-    found: list[Evidence] = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-    return found
+async def _watch(instance: Any, work: Callable[[], Awaitable[Result]], inputs: Mapping[str, Any]) -> Result:
+    """Return what work returns; DSPy's callbacks, if there are any, are called as for a module of DSPy's."""
+    if not (dspy.settings.callbacks or instance.callbacks):
+        return await work()
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    async def call(self: Any, **kwargs: Any) -> Result:
+        return await work()
+
+    watched: Result = await call(instance, **inputs)
+    return watched
 
 
-async def _await_text(driver: Driver, call: PreparedRequest) -> Reply:
-    """Return a text; the words of the answer's are told as they come."""
-    if driver.tell is None or not is_draft(call.request):
-        return await call.predictor.acall(**call.inputs)
-    assert isinstance(call.request, Ask)
-    links = driver.program.runtime.links
-    return await _stream_draft(call, call.request.inputs["passages"], links, driver.tell)
-
-
-def _complete(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Return what a coroutine that awaits nothing returns."""
-    try:
-        work.send(None)
-    except StopIteration as stop:
-        answer: Answer = stop.value
-        return answer
-    raise AssertionError("what is performed in turn awaits nothing")
-
-
-async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], links: Sequence[str], tell: Tell) -> Reply:
+async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], links: Sequence[str], send: Send) -> Reply:
     """Return the writer's reply, whose words replace an earlier draft's as they come."""
-    tell(Withdrawn())
+    send(Withdrawn())
     output = next(iter(call.predictor.signature.output_fields))
     # One streaming wrapper a request: a shared one drops tokens when requests overlap.
-    kind = PlainListener if hasattr(call.client, "adapter") else dspy.streaming.StreamListener
+    kind = PlainListener if call.traits.plain else dspy.streaming.StreamListener
     listener = kind(signature_field_name=output, predict=call.predictor, allow_reuse=True)
     filtered = LinkFilter(known_addresses(passages, links), [passage.text for passage in passages])
     numbered = MarkNumbering(len(passages))
@@ -261,11 +290,11 @@ async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], link
         async for piece in pieces:
             if isinstance(piece, dspy.streaming.StreamResponse):
                 if text := numbered.feed(filtered.feed(piece.chunk)):
-                    tell(Token(text))
+                    send(Token(text))
             elif isinstance(piece, dspy.Prediction):
                 reply = piece
     if text := numbered.feed(filtered.rest()) + numbered.rest():
-        tell(Token(text))
+        send(Token(text))
     if reply is None:
         raise ModelError("The writing model's stream ended without an answer.", "Ask again, or try without streaming.")
     return reply

@@ -13,8 +13,9 @@ from itertools import combinations, product, zip_longest
 from program.knowledge.index.fusion import WEIGHT, fold_copies, fuse, rank_positions
 from program.loop.policy import Tuning
 from program.loop.state import Conflict, Key, State
-from program.models.text import WORD, split_pieces
 from program.passage import AUTHORITY, Passage, document_of, drop_repeats
+from program.text.pieces import split_pieces
+from program.text.words import WORD
 
 PREVIEW = 8  # passages that the classifier is shown
 REMEMBERED = 48  # rankings of one pool

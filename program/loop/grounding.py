@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
+from program.loop.decide import weigh_rivals
 from program.loop.decisions import read_chances
 from program.loop.evidence import ALIKE, measure_dispute, order_conflict, rank_source, speak_of_one_time
 from program.loop.state import DRAFT, STATES, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, list_hosts, remove_links
-from program.models.text import (
+from program.passage import TITLE_STEP, Passage, document_of
+from program.signatures import CitedClaim, Statement
+from program.text.facts import holds, holds_phrase, is_echo
+from program.text.pieces import (
     Claim,
     MarkNumbering,
     Piece,
     drop_unknown_marks,
-    holds_phrase,
-    is_echo,
     quote_shortly,
     split_claims,
     split_pieces,
     split_sentences,
-    states_claim,
 )
-from program.passage import TITLE_STEP, Passage, document_of
-from program.signatures import CitedClaim, Statement
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 FOUND_NOTHING = "I could not find {} in the knowledge I have."
 OTHERWISE = "another source says otherwise"
 NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE} \[\d+\])*\)")
 """What stands behind the mark of a source that replaced or overruled another."""
-LEAST_DOUBT = 1e-6  # that a piece states what is asked
 BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
 LINKS_REMOVED = "links removed: "
 """How the path begins that names the hosts whose addresses an answer does not show."""
@@ -231,7 +228,7 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
             chosen[at] = quote if conflict.followed is quote.passage else chosen[at]
             continue
         texts = [one.piece.text for one in (*said, *chosen)]
-        new = quote.piece.text not in texts and not states_claim(texts, quote.piece.text, state.tuning.stated_above)
+        new = quote.piece.text not in texts and not holds("\n".join(texts), quote.piece.text, state.tuning.stated_above)
         if new and len(chosen) < state.tuning.sentences:
             chosen.append(quote)
     return chosen
@@ -326,13 +323,13 @@ def trace_claims(answer: str, passages: Sequence[Passage], least: float) -> list
     traced = []
     for claim in split_claims(answer):
         cited = [n for n in claim.cites if 0 < n <= len(texts)]
-        if cited and states_claim([texts[n - 1] for n in cited], claim.bare, least):
+        if cited and holds("\n".join(texts[n - 1] for n in cited), claim.bare, least):
             traced.append(claim)
             continue
         for said in split_sentences(claim.bare):
             ended = bool(claim.cites) or _ENDED.search(said) is not None
             asked = (n for n in [*cited, *range(1, len(texts) + 1)] if ended or holds_phrase(texts[n - 1], said))
-            n = next((n for n in asked if states_claim([texts[n - 1]], said, least)), 0)
+            n = next((n for n in asked if holds(texts[n - 1], said, least)), 0)
             traced.append(Claim(f"{said.rstrip(' .;:,')} [{n}]." if n else said, (n,) if n else ()))
     return traced
 
@@ -412,15 +409,11 @@ def _replaces_fact(state: State, claim: Claim, passage: Passage) -> bool:
     """Tell whether a passage's document replaced one, found too, that lacks a number or a name of the claim."""
     document = document_of(passage)
     replaced = [_text_of(one) for pool in state.pools.values() for one in pool if one.superseded_by == document]
-    return bool(replaced) and not states_claim(replaced, claim.bare, 0.0)
+    return bool(replaced) and not holds("\n".join(replaced), claim.bare)
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
-    """Return every piece of the passages that each look-up found, the most probable first.
-
-    With p the probability that a piece states what is asked and o = p / (1 - p) its odds, it is o / (1 + the sum of all
-    odds) where at most one piece of a look-up is right. `rivalry` weighs that against p, on the scale of logarithms.
-    """
+    """Return every piece of the passages that each look-up found, the most probable first."""
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asked = [
         (look_up, query, passage, piece)
@@ -433,15 +426,12 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     replies = yield [
         Ask(STATES, {"question": query, "passage": passage, "sentence": one.text}) for _, query, passage, one in asked
     ]
-    threshold, share = state.program.threshold(STATES, "states"), state.tuning.rivalry
-    odds = [reply["states"].probability / max(1 - reply["states"].probability, LEAST_DOUBT) for reply in replies]
-    total: Counter[int] = Counter()
-    for (look_up, *_), own in zip(asked, odds, strict=True):
-        total[look_up] += own
-    found = []
-    for (look_up, _, passage, one), own in zip(asked, odds, strict=True):
-        chance = own / (1 + own) ** (1 - share) / (1 + total[look_up]) ** share
-        found.append(_Quote(look_up, places[passage.id], passage, one, chance, chance >= threshold))
+    alone, threshold = [reply["states"].probability for reply in replies], state.program.threshold(STATES, "states")
+    chances = weigh_rivals(alone, [look_up for look_up, *_ in asked], state.tuning.rivalry)
+    found = [
+        _Quote(look_up, places[passage.id], passage, piece, chance, chance >= threshold)
+        for (look_up, _, passage, piece), chance in zip(asked, chances, strict=True)
+    ]
     return sorted(found, key=lambda quote: -quote.probability)
 
 

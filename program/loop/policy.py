@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import partial, reduce
+from functools import partial
 from operator import attrgetter
 from typing import Any, get_args
 
@@ -17,6 +17,7 @@ from program.errors import IntegrityError
 from program.knowledge.index.fusion import GRAPH
 from program.models.language.layout import LAYOUT, Layout
 from program.passage import SourceCard
+from program.settings import KINDS
 
 KNOB = "knob"
 LEAST, MOST = 0.02, 0.98
@@ -164,9 +165,6 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
 }
 """What each preset (a published design) turns away from the defaults of `Policy`."""
 
-STRATEGY_OF_KIND = {"documents": "vector", "graph": "graph", "tables": "tables", "web": "web"}
-"""The strategy that a source of a kind is searched by."""
-
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
@@ -180,7 +178,8 @@ def offer_strategies(cards: Iterable[SourceCard]) -> tuple[Strategy, ...]:
     """Return the strategies that these sources allow, in the sources' order."""
     by_name: dict[str, list[str]] = {}
     for card in cards:
-        by_name.setdefault(STRATEGY_OF_KIND.get(card.kind, card.kind), []).append(card.name)
+        name = KINDS[card.kind].strategy if card.kind in KINDS else card.kind
+        by_name.setdefault(name, []).append(card.name)
     return tuple(Strategy(name, tuple(sources)) for name, sources in by_name.items())
 
 
@@ -280,14 +279,15 @@ class ProgramParameters:
     def _add_decisions(self, name: str, predictor: dspy.Predict) -> None:
         for output, one in predictor.signature.output_fields.items():
             kind: Any = decision_type(one) or object
-            said = str((one.json_schema_extra or {}).get("desc", "")).rstrip(".")
+            meaning = str((one.json_schema_extra or {}).get("desc", "")).rstrip(".")
             if issubclass(kind, Noul):
-                found = Dimension(f"{name}:{output}", LEAST, MOST, meaning=f"probability from which it holds: {said}")
+                meant = f"probability from which it holds: {meaning}"
+                found = Dimension(f"{name}:{output}", LEAST, MOST, meaning=meant)
                 self._add_field(found, predictor, (output, "threshold"), 0.5)
             elif issubclass(kind, Choice):
                 # One label's weight is fixed: only ratios count.
                 for label in [str(v) for v in get_args(kind.model_fields["value"].annotation)][1:]:
-                    meant = f"weight of {label} among: {said}"
+                    meant = f"weight of {label} among: {meaning}"
                     found = Dimension(f"{name}:{output}={label}", LIGHTEST, HEAVIEST, log=True, meaning=meant)
                     self._add_field(found, predictor, (output, "weights", label), 1.0)
             elif issubclass(kind, Score):
@@ -297,13 +297,19 @@ class ProgramParameters:
                     self._add_cut(found, predictor, output, n)
 
     def _add_field(self, dimension: Dimension, predictor: dspy.Predict, path: tuple[str, ...], default: float) -> None:
-        *nested, last = path
+        output, *nested, last = path
 
         def read() -> float:
-            return float(reduce(lambda at, key: at.get(key, {}), nested, predictor.fields).get(last, default))
+            values = predictor.fields.get(output, {})
+            for key in nested:
+                values = values.get(key, {})
+            return float(values.get(last, default))
 
         def write(value: float) -> None:
-            reduce(lambda at, key: at.setdefault(key, {}), nested, predictor.fields)[last] = float(value)
+            values = predictor.fields.setdefault(output, {})
+            for key in nested:
+                values = values.setdefault(key, {})
+            values[last] = float(value)
 
         self._add(dimension, read, write)
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 import dspy
@@ -14,23 +15,19 @@ from program import signatures
 from program.answer import Answer
 from program.errors import QuestionError
 from program.loop import drivers
-from program.loop.decisions import clients_of, is_decision, is_direct, is_embedded
-from program.loop.policy import PLAIN, Knob, Policy, Tuning, offer_strategies
-from program.loop.state import Runtime
+from program.loop.decisions import clients_of, is_decision, traits_of
+from program.loop.policy import PLAIN, Knob, Policy, offer_strategies
+from program.loop.state import Runtime, View
 from program.models.catalog import DOUBT
-from program.models.embedded.direct import GREETINGS, find_reply
-from program.models.language.adapter import FencedAdapter
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.models.requests import RequestCache
-from program.models.text import find_foreign_language
 from program.passage import SourceCard
 
 MAX_QUESTION = 10_000
 Role = Literal["write", "decide", "judge"]
-_attribute = object.__getattribute__  # a `dspy.Module` looks at each attribute's name, in ten times as long
 
 
-class Stage(dspy.Module):
+class Predictors(dspy.Module):
     """The predictors of one part of the loop, by name, and the layouts of the prompts of those that write."""
 
     def __init__(self, **asked: type[dspy.Signature]) -> None:
@@ -41,7 +38,7 @@ class Stage(dspy.Module):
                 setattr(self, name + LAYOUT, Layout(choices))
 
 
-class Doubt(dspy.Module):
+class CascadeThresholds(dspy.Module):
     """The certainty under which a cascade's first model passes each kind of decision on to the second.
 
     0 never asks the second, 1 always does. Only a program whose models form a cascade has these knobs.
@@ -69,28 +66,28 @@ class AgenticRAG(dspy.Module):
         self.__doc__ = f"Answer a question from these knowledge bases, with citations. {about}"
         self.sources = tuple(card.name for card in cards)
         self.strategies = offer_strategies(cards)
-        self.classifier = Stage(route=signatures.route_signature(cards))
-        self.decomposer = Stage(split=signatures.Decompose, follow=signatures.FollowUp)
-        self.judge = Stage(
+        self.classifier = Predictors(route=signatures.route_signature(cards))
+        self.decomposer = Predictors(split=signatures.Decompose, follow=signatures.FollowUp)
+        self.judge = Predictors(
             relevance=signatures.Relevance,
             sufficiency=signatures.Sufficiency,
             missing=signatures.Missing,
             contradiction=signatures.Contradiction,
             evidence=signatures.JudgeEvidence,
         )
-        self.retriever = Stage(sql=signatures.WriteSql)
-        self.generator = Stage(
+        self.retriever = Predictors(sql=signatures.WriteSql)
+        self.generator = Predictors(
             answer=signatures.Generate,
             states=signatures.States,
             direct=signatures.AnswerDirectly,
             clarify=signatures.Clarify,
         )
-        self.grounder = Stage(
+        self.grounder = Predictors(
             support=signatures.Support, responsive=signatures.Responsive, claims=signatures.CheckClaims
         )
         self.policy = Policy()
         if runtime.models.doubts:
-            self.doubt = Doubt()
+            self.doubt = CascadeThresholds()
         self.runtime = runtime
         self.requests = RequestCache()
         self.own_lms: dict[str, Any] = {}
@@ -114,11 +111,11 @@ class AgenticRAG(dspy.Module):
 
     def forward(self, question: str) -> Answer:
         """Return the answer, requests performed in turn."""
-        return drivers.run(check_question(question), self._with_configured_writer())
+        return drivers.run(check_question(question), self._with_configured_writer().view())
 
     async def aforward(self, question: str) -> Answer:
         """Return the answer, independent requests performed in parallel."""
-        return await drivers.arun(check_question(question), self._with_configured_writer())
+        return await drivers.arun(check_question(question), self._with_configured_writer().view())
 
     def stream(self, question: str) -> AsyncIterator[Any]:
         """Yield `Progress`, `Token` and `Withdrawn` events, then the `Answer`."""
@@ -177,7 +174,7 @@ class AgenticRAG(dspy.Module):
         return twin
 
     def _bind_deciders(self) -> None:
-        """Give predictors of decisions the client that answers them for nothing the next time: `ReAnchor` asks them."""
+        """Bind predictors of decisions to a client that repeats an answer without a request: `ReAnchor` wants one."""
         for predictor in self.predictors():
             if predictor.lm is None and is_decision(predictor):
                 client = self.runtime.models.decider(predictor.signature)
@@ -186,85 +183,48 @@ class AgenticRAG(dspy.Module):
     def _is_bound(self, predictor: dspy.Predict) -> bool:
         return is_decision(predictor) and predictor.lm is self.runtime.models.decider(predictor.signature)
 
-    @property
-    def judges_at_once(self) -> bool:
-        """Whether a chat model judges, which takes many decisions in one call."""
-        return hasattr(self.runtime.models.decider(signatures.Relevance), "chat")
+    def view(self, vouches: bool = True) -> View:
+        """Return what the loop reads of the program as it is now.
 
-    @property
-    def vouches(self) -> bool:
-        """Whether an embedded decider says if a draft answers, which costs no call."""
-        clients = clients_of(self, self.grounder.responsive, {})
-        return all(is_embedded(client) and is_direct(client) for client in clients)
+        Without `vouches` the confidence of unchecked drafts is not asked for.
+        """
+        stages = {name: vars(stage) for name, stage in vars(self).items() if isinstance(stage, Predictors)}
+        parts = {f"{name}.{part}": value for name, stage in stages.items() for part, value in stage.items()}
+        predictors = {name: part for name, part in parts.items() if isinstance(part, dspy.Predict)}
+        fields = ((name, field, found) for name, one in predictors.items() for field, found in one.fields.items())
+        knobs = vars(self.doubt) if "doubt" in vars(self) else {}
+        models, responsive = self.runtime.models, predictors["grounder.responsive"]
+        deciders = [traits_of(client) for client in clients_of(models, responsive, {})] if vouches else []
+        return View(
+            self.runtime,
+            self.requests,
+            predictors,
+            self.sources,
+            self.strategies,
+            self.policy.tuning(),
+            thresholds={(name, field): one["threshold"] for name, field, one in fields if "threshold" in one},
+            doubts={name: knobs[short].value for name in predictors if (short := name.partition(".")[2]) in knobs},
+            layouts={name.removesuffix(LAYOUT): one.value for name, one in parts.items() if isinstance(one, Layout)},
+            vouches=bool(deciders) and all(one.embedded and one.decides for one in deciders),
+            at_once=traits_of(models.decider(signatures.Relevance)).chat is not None,
+        )
 
-    def prompt_of(self, predictor: str) -> str:
-        """Return what a language model is told for a predictor beside its inputs."""
-        adapter = FencedAdapter().lay_out(self.layout_of(predictor))
-        return adapter.format_system_message(self.predictor(predictor).signature)
+    def predictor(self, name: str) -> dspy.Predict:
+        """Return the predictor of that dotted name."""
+        found: dspy.Predict = attrgetter(name)(self)
+        return found
 
     def layout_of(self, predictor: str) -> PromptLayout:
         """Return how the prompt of a predictor is laid out."""
         stage, _, name = predictor.partition(".")
-        found = getattr(_attribute(self, stage), name + LAYOUT, None)
+        found = vars(getattr(self, stage)).get(name + LAYOUT)
         return found.value if found is not None else AS_IT_IS
-
-    def quotes(self, strict: bool) -> bool:
-        """Tell whether the embedded writer answers, which quotes."""
-        return is_embedded(self.runtime.models.writer({"strict": strict}))
-
-    def tuning(self) -> Tuning:
-        """Return the knobs now."""
-        tuning: Tuning = self.policy.tuning()
-        return tuning
-
-    def threshold(self, predictor: str, field: str) -> float:
-        """Return the probability from which a Noul output counts as true."""
-        return float(self.predictor(predictor).fields.get(field, {}).get("threshold", 0.5))
-
-    def doubt_of(self, predictor: str) -> float:
-        """Return the certainty under which a decision is passed on; 0: never."""
-        knob = getattr(getattr(self, "doubt", None), predictor.rpartition(".")[2], None)
-        return float(knob.value) if knob is not None else 0.0
-
-    def predictor(self, name: str) -> dspy.Predict:
-        """Return the predictor of that dotted name."""
-        found: Any = self
-        for part in name.split("."):
-            found = _attribute(found, part)
-        return found
-
-    @property
-    def tables(self) -> dict[str, str]:
-        """The schemas that a language model is shown to write SQL for, by source."""
-        if is_embedded(self.runtime.models.write):
-            return {}
-        library = self.runtime.library
-        names = [card.name for card in library.describe() if card.kind == "tables"]
-        return {name: tables for name in names if (tables := library.describe_tables(name))}
 
     def plain(self) -> AgenticRAG:
         """Return plain RAG over the same library and models: the control arm."""
         control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain", withholds=False))
         control.policy.turn(**PLAIN)
         return control
-
-    def find_unread_language(self, question: str) -> str:
-        """Return the ISO 639 code of a question that no model here reads, or "".
-
-        A question most of whose words stand in the documents is read, whatever its language.
-        """
-        if not self.runtime.models.english_only or not (language := find_foreign_language(question)):
-            return ""
-        known = self.runtime.library.find_known_words(question).values()
-        return "" if sum(known) > len(known) / 2 else language
-
-    def is_greeting(self, message: str) -> bool:
-        """Tell whether a message greets, thanks or takes leave, and asks nothing."""
-        if not self.runtime.models.english_only or not find_reply(message):
-            return False
-        examples = " ".join(example for of_reply in GREETINGS.values() for example in of_reply)
-        known = self.runtime.library.find_known_words
-        return not any(stands for word, stands in known(message).items() if word not in known(examples))
 
 
 def _reopen(opened: Callable[[], AgenticRAG], state: dict[str, Any], own_lms: Mapping[Role, Any]) -> AgenticRAG:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
+
+import dspy
 
 from program.answer import Answer, Round, StoppedBy
 from program.knowledge.library import Library
 from program.loop.decide import LoopProgress, Verdict
 from program.loop.policy import Strategy, Tuning
-from program.models.catalog import Models
-from program.models.language.layout import PromptLayout
+from program.models.catalog import Models, is_local
+from program.models.language.adapter import FencedAdapter
+from program.models.language.layout import AS_IT_IS, PromptLayout
+from program.models.requests import RequestCache
 from program.passage import NO_FILTERS, Filters, Passage
+from program.settings import BudgetSettings
 from program.signatures import BASE_PREFIX, Detail
 
 DEPTH = 30
@@ -126,21 +132,8 @@ class Conflict:
         return f"{self.followed.id} and {self.overruled.id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The caps of one question. Rounds are capped by the policy and by this, whichever is lower."""
-
-    max_rounds: int = 3
-    max_seconds: float = 15.0
-    """The deadline of the answer; searching and judging end before it, so that there is time to write."""
-    max_tokens: int = 50_000
-    max_usd: float = 0.20
-
-
-class Observer(Protocol):
-    """Whoever is told of each finished answer."""
-
-    def __call__(self, answer: Answer, question: str, preset: str, /) -> None: ...
+Observer = Callable[[Answer, str, str], None]
+"""Called with each finished answer, its question and the program's preset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +142,12 @@ class Runtime:
 
     library: Library
     models: Models
-    budget: Budget = field(default_factory=Budget)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
     observers: tuple[Observer, ...] = ()
     version: str = ""
     preset: str = ""
-    links: tuple[str, ...] = ()
-    """The hosts that answers may link to."""
-    configured: str = ""
-    """The writer that DSPy is configured with, where the project names none."""
+    links: tuple[str, ...] = ()  # the hosts that answers may link to
+    configured: str = ""  # the writer that DSPy is configured with, where the project names none
     reopen: Callable[[], Any] | None = None
     """What opens such a program anew, in another process too; None where nothing can."""
     withholds: bool = True
@@ -166,28 +157,52 @@ class Runtime:
         return self
 
 
-class Program(Protocol):
-    """What the loop reads of a program; `tables` has the schemas for which a language model can write SQL."""
+@dataclass(frozen=True)
+class View:
+    """What the loop and its drivers read of a program as it is now.
 
-    @property
-    def sources(self) -> tuple[str, ...]: ...
-    @property
-    def strategies(self) -> tuple[Strategy, ...]: ...
-    @property
-    def runtime(self) -> Runtime: ...
-    @property
-    def vouches(self) -> bool: ...
-    @property
-    def judges_at_once(self) -> bool: ...
-    @property
-    def tables(self) -> Mapping[str, str]: ...
-    def quotes(self, strict: bool) -> bool: ...
-    def prompt_of(self, predictor: str) -> str: ...
-    def layout_of(self, predictor: str) -> PromptLayout: ...
-    def tuning(self) -> Tuning: ...
-    def threshold(self, predictor: str, field: str) -> float: ...
-    def find_unread_language(self, question: str) -> str: ...
-    def is_greeting(self, message: str) -> bool: ...
+    Made anew for each question, or for a batch of them that is answered from a record.
+    """
+
+    runtime: Runtime
+    requests: RequestCache
+    predictors: Mapping[str, dspy.Predict]
+    sources: tuple[str, ...]
+    strategies: tuple[Strategy, ...]
+    tuning: Tuning
+    thresholds: Mapping[tuple[str, str], float]
+    """The probability from which a Noul output counts as true, by predictor and output, where it is not a half."""
+    doubts: Mapping[str, float]
+    """The certainty under which a predictor's decision is passed on to a cascade's second model; absent: never."""
+    layouts: Mapping[str, PromptLayout]
+    vouches: bool  # whether an embedded decider says if a draft answers, which costs no call
+    at_once: bool  # whether a chat model judges, which takes many decisions in one call
+
+    def threshold(self, predictor: str, field: str) -> float:
+        """Return the probability from which a Noul output counts as true."""
+        return self.thresholds.get((predictor, field), 0.5)
+
+    def layout_of(self, predictor: str) -> PromptLayout:
+        """Return how the prompt of a predictor is laid out."""
+        return self.layouts.get(predictor, AS_IT_IS)
+
+    def prompt_of(self, predictor: str) -> str:
+        """Return what a language model is told for a predictor beside its inputs."""
+        adapter = FencedAdapter().lay_out(self.layout_of(predictor))
+        return adapter.format_system_message(self.predictors[predictor].signature)
+
+    def quotes(self, strict: bool) -> bool:
+        """Tell whether the embedded writer answers, which quotes."""
+        return is_local(self.runtime.models.writer({"strict": strict}))
+
+    @cached_property
+    def tables(self) -> dict[str, str]:
+        """The schemas that a language model is shown to write SQL for, by source."""
+        if is_local(self.runtime.models.write):
+            return {}
+        library = self.runtime.library
+        names = [card.name for card in library.describe() if card.kind == "tables"]
+        return {name: tables for name in names if (tables := library.describe_tables(name))}
 
 
 Key = tuple[str, str]  # A search that was made: the strategy's name and the query
@@ -198,7 +213,7 @@ class State:
     """One question on its way."""
 
     question: str
-    program: Program
+    program: View
     max_rounds: int
     tripped: Callable[[], StoppedBy | None]
     path: list[str]
@@ -209,25 +224,19 @@ class State:
     strategy: Strategy = field(init=False)
     at_once: bool = field(init=False)
     """Whether a chat model judges and can be reached: all decisions about some evidence are then asked in one call."""
-    order: tuple[Strategy, ...] = ()
-    """The strategies to try one after another, where one is searched at a time."""
-    pool: Sequence[Passage] | None = None
-    """What the question's own first look found."""
+    order: tuple[Strategy, ...] = ()  # the strategies to try one after another, where one is searched at a time
+    pool: Sequence[Passage] | None = None  # what the question's own first look found
     pools: dict[Find, Sequence[Passage]] = field(default_factory=dict)
     queried: set[tuple[Find, str]] = field(default_factory=set)
     """The searches, with a source of tables, for which a SELECT was asked for."""
     look_ups: list[LookUp] = field(default_factory=list)
     queries: list[str] = field(default_factory=list)
-    followed: set[str] = field(default_factory=set)
-    """The queries that were written from what others found."""
+    followed: set[str] = field(default_factory=set)  # the queries that were written from what others found
     ranked: dict[Key, list[Passage]] = field(default_factory=dict)
-    found: list[Passage] = field(default_factory=list)
-    """The passages of all searches, the best of each first."""
-    new: list[Key] = field(default_factory=list)
-    """The searches that no judge has seen yet."""
+    found: list[Passage] = field(default_factory=list)  # the passages of all searches, the best of each first
+    new: list[Key] = field(default_factory=list)  # the searches that no judge has seen yet
     relevant: dict[str, float] = field(default_factory=dict)
-    kept: list[Passage] = field(default_factory=list)
-    """The passages a writer is given."""
+    kept: list[Passage] = field(default_factory=list)  # the passages a writer is given
     conflicts: list[Conflict] = field(default_factory=list)
     verdict: Verdict = UNJUDGED
     missing: str = ""
@@ -237,10 +246,10 @@ class State:
 
     def __post_init__(self) -> None:
         self.years = tuple(map(int, _YEAR.findall(self.question)))
-        self.tuning = self.program.tuning()
+        self.tuning = self.program.tuning
         self.plan = Plan("simple", self.program.sources, ())
         self.strategy = Strategy(ALL, self.program.sources)
-        self.at_once = self.program.judges_at_once
+        self.at_once = self.program.at_once
 
     @property
     def filters(self) -> bool:

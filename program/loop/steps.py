@@ -13,7 +13,9 @@ from program.answer import Answer, Outcome, StoppedBy
 from program.loop import evidence, grounding
 from program.loop.decide import Move, Verdict, decide, rounds_left
 from program.loop.judging import judge_evidence, judge_passages
-from program.loop.state import Ask, Find, Flow, Plan, Program, State, StepFailed, format_share, read_look_ups, read_plan
+from program.loop.state import Ask, Find, Flow, Plan, State, StepFailed, View, format_share, read_look_ups, read_plan
+from program.models.embedded.direct import GREETINGS, find_reply
+from program.text.words import find_foreign_language
 
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
@@ -26,7 +28,7 @@ NO_BASES: Mapping[str, str] = {}
 
 def steps(
     question: str,
-    program: Program,
+    program: View,
     max_rounds: int = 10,
     tripped: Callable[[], StoppedBy | None] = lambda: None,
     path: list[str] | None = None,
@@ -49,7 +51,7 @@ def steps(
 
 def _answer_in_rounds(state: State) -> Flow[Answer]:
     question, tuning = state.question, state.tuning
-    if language := state.program.find_unread_language(question):
+    if language := find_unread_language(state.program, question):
         state.path.append(f"language {language}")
         return grounding.make_answer(state, UNREAD, Outcome.ABSTAIN, 0.5)
     yield from _plan_question(state)
@@ -91,7 +93,7 @@ def _plan_question(state: State) -> Flow[None]:
     A greeting needs neither.
     """
     question, find = state.question, Find(state.question, state.program.sources)
-    if state.tuning.route and state.program.is_greeting(question):
+    if state.tuning.route and is_greeting(state.program, question):
         state.plan = Plan("direct", (), ())
         state.path.append("greeting")
         return
@@ -270,3 +272,23 @@ def _ask_follow_up(state: State, n: int) -> Ask:
     parents = [state.ranked[state.strategy.name, state.queries[parent]] for parent in state.look_ups[n].after]
     inputs = {"question": state.question, "draft": state.look_ups[n].query, "passages": evidence.interleave(parents)}
     return Ask("decomposer.follow", inputs)
+
+
+def find_unread_language(view: View, question: str) -> str:
+    """Return the ISO 639 code of a question that no model here reads, or "".
+
+    A question most of whose words stand in the documents is read, whatever its language.
+    """
+    if not view.runtime.models.english_only or not (language := find_foreign_language(question)):
+        return ""
+    known = view.runtime.library.find_known_words(question).values()
+    return "" if sum(known) > len(known) / 2 else language
+
+
+def is_greeting(view: View, message: str) -> bool:
+    """Tell whether a message greets, thanks or takes leave, and asks nothing."""
+    if not view.runtime.models.english_only or not find_reply(message):
+        return False
+    examples = " ".join(example for of_reply in GREETINGS.values() for example in of_reply)
+    known = view.runtime.library.find_known_words
+    return not any(stands for word, stands in known(message).items() if word not in known(examples))

@@ -139,9 +139,9 @@ def check_fit(manifest: Manifest, program: dspy.Module, state: Mapping[str, Any]
     differences += [f"missing in the artifact: {item}" for item in here if item not in found]
     if not differences and found != here:
         differences = ["the order of the predictors differs"]
-    held, wanted = set(state), {name for name, _ in program.named_parameters()}
-    differences += [f"its state has no {name}" for name in sorted(wanted - held)]
-    differences += [f"its state has a surplus {name}" for name in sorted(held - wanted)]
+    saved, wanted = set(state), {name for name, _ in program.named_parameters()}
+    differences += [f"its state has no {name}" for name in sorted(wanted - saved)]
+    differences += [f"its state has a surplus {name}" for name in sorted(saved - wanted)]
     differences += _find_out_of_range(manifest, program, state)
     there = manifest.section("models")
     other = {role: own for role, own in weights.items() if there.get(role) != own}

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.errors import ExperimentError, IntegrityError
 from program.serve import experiment_store as store
+from program.serve.follow import Proxy
 from program.serve.opening import load
 from program.serve.reference import resolve
 
@@ -25,7 +26,7 @@ REMEMBERED = 10_000  # how many answers outside the experiment are kept in mind:
 _LOG = logging.getLogger("ragc.experiment")
 
 
-class LoggedProgram:
+class LoggedProgram(Proxy):
     """A program that logs its exposure before and its figures after it answers.
 
     Without a `unit`, and where nothing can be logged, the control answers. `request_id` is that of the last question.
@@ -35,29 +36,16 @@ class LoggedProgram:
         self._experiment, self._arm, self._unit = experiment, arm, unit
         self.request_id = ""
 
-    def __call__(self, question: str) -> Answer:
-        """Answer a question."""
-        answer: Answer = self._begin_request()(question)
-        self._experiment.log_answer(self.request_id, answer)
-        return answer
-
-    async def aask(self, question: str) -> Answer:
-        """Answer a question asynchronously."""
-        answer = await self._begin_request().aask(question)
-        self._experiment.log_answer(self.request_id, answer)
-        return answer
-
-    async def stream(self, question: str) -> AsyncIterator[Any]:
-        """Yield the program's events, the answer last."""
-        async for event in self._begin_request().stream(question):
-            if isinstance(event, Answer):
-                self._experiment.log_answer(self.request_id, event)
-            yield event
-
-    def _begin_request(self) -> AgenticRAG:
+    def choose_program(self) -> AgenticRAG:
+        """Log the exposure, and return the arm's program."""
         self.request_id = self._experiment.log_exposure(self._arm, self._unit) if self._unit else ""
         arm = self._arm if self.request_id else self._experiment.design.control
         return self._experiment.programs[arm.name]
+
+    def note_answer(self, answer: Answer) -> Answer:
+        """Return an answer; what it took is logged."""
+        self._experiment.log_answer(self.request_id, answer)
+        return answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A program that follows an alias: the same object, whichever version the alias names."""
+"""Programs that stand for others: above all one that follows an alias, whichever version it names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import math
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,37 @@ RETRY_SECONDS = 30.0  # a version that failed to load is tried again no sooner: 
 _log = logging.getLogger(__name__)
 
 
-class Followed:
+class Proxy(ABC):
+    """What is asked like a program, and hands each question to the program chosen for it."""
+
+    @abstractmethod
+    def choose_program(self) -> AgenticRAG:
+        """Return the program to ask."""
+
+    def note_answer(self, answer: Answer) -> Answer:
+        """Return an answer, noted."""
+        return answer
+
+    def __call__(self, question: str) -> Answer:
+        """Answer a question."""
+        return self.note_answer(self.choose_program()(question))
+
+    async def aask(self, question: str) -> Answer:
+        """Answer a question; the choice does not hold up the event loop."""
+        return self.note_answer(await (await asyncio.to_thread(self.choose_program)).aask(question))
+
+    async def stream(self, question: str) -> AsyncIterator[Any]:
+        """Yield the events of the program chosen, the answer last."""
+        async for event in (await asyncio.to_thread(self.choose_program)).stream(question):
+            yield self.note_answer(event) if isinstance(event, Answer) else event
+
+
+class Followed(Proxy):
     """A program that answers with the version an alias, or `latest`, names now.
 
     A look at the alias comes before every question. When it moved, the question that noticed waits for the new version
     to load; those that come meanwhile, and those already under way, end on the old one. A version that fails to load is
-    told in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
+    named in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
     """
 
     def __init__(self, reference: str | Path, root: Path, load_version: Callable[[], AgenticRAG]) -> None:
@@ -47,20 +73,7 @@ class Followed:
         """The program that answers now; it stays the same, whatever the alias does."""
         return self._current
 
-    def __call__(self, question: str) -> Answer:
-        """Answer with the version named now."""
-        return self.follow_alias()(question)
-
-    async def aask(self, question: str) -> Answer:
-        """Answer with the version named now; a new one loads beside the event loop."""
-        return await (await asyncio.to_thread(self.follow_alias)).aask(question)
-
-    async def stream(self, question: str) -> AsyncIterator[Any]:
-        """Yield the events of the version named now, from the first to the last."""
-        async for event in (await asyncio.to_thread(self.follow_alias)).stream(question):
-            yield event
-
-    def follow_alias(self) -> AgenticRAG:
+    def choose_program(self) -> AgenticRAG:
         """Return the program named now; the old one when the new one fails to load."""
         named = _fingerprint_alias(self._reference, self._root)
         due = named != self._seen or time.monotonic() >= self._retry_at
@@ -78,8 +91,8 @@ class Followed:
         except Exception as error:  # whatever is wrong with the new version, the old one can answer
             self._retry_at = time.monotonic() + RETRY_SECONDS
             if named != self._seen:
-                told = "%s moved, but what it names does not load; %s goes on. %s"
-                _log.warning(told, self._reference, self._current.runtime.version, error)
+                warning = "%s moved, but what it names does not load; %s goes on. %s"
+                _log.warning(warning, self._reference, self._current.runtime.version, error)
         self._seen = named
 
 

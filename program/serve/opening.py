@@ -135,7 +135,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     from program.knowledge.project import Project
     from program.loop.policy import PRESETS
     from program.loop.rag import AgenticRAG
-    from program.loop.state import STATES, Budget, Observer, Runtime
+    from program.loop.state import STATES, Observer, Runtime
     from program.models.catalog import is_local, open_models
     from program.models.language.pace import follow_paces, read_paces
     from program.serve.trace import SpanLog, TraceLog
@@ -143,17 +143,15 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     opened = project if isinstance(project, Project) else Project.open(project)
     _check_prices(opened)
     settings = follow_paces(opened.settings, read_paces(opened.private))
-    caps = settings.budget
     models = open_models(settings.models, settings.provider)
     library = open_library(opened, models, progress)
     texts = {passage.id: passage.text for passage in library.passages()} if settings.trace.texts else None
     observers: list[Observer] = [SpanLog(None if texts is None else lambda id_: texts.get(id_, "")).emit_spans]
     if settings.trace.enabled:
         observers.append(TraceLog(opened.private, settings.trace.review_below).write_answer)
-    budget = Budget(caps.max_rounds, caps.max_seconds, caps.max_tokens, caps.max_usd)
     links = tuple(host.lower() for host in settings.answer.links)
     preset, reopen = "" if version else settings.loop.preset, partial(open_program, opened.folder, version=version)
-    runtime = Runtime(library, models, budget, tuple(observers), version, preset, links, reopen=reopen)
+    runtime = Runtime(library, models, settings.budget, tuple(observers), version, preset, links, reopen=reopen)
     program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[settings.loop.preset])
     program.predictor(STATES).fields["states"] = {"threshold": settings.utility.least_chance}
@@ -169,7 +167,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     """
     from program.knowledge.index.build import INDEX, update_index
     from program.knowledge.ingest.folder import list_bases
-    from program.knowledge.library import open_bases, open_sources
+    from program.knowledge.library import Library, open_sources
     from program.models.catalog import open_models
 
     settings = project.settings
@@ -179,7 +177,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     models.reader.remember_in(project.private)
     documents, extra = list_bases(project), open_sources(project, embedder)
     read = update_index(project, progress)
-    library = open_bases(project, documents, project.private / INDEX, embedder, extra)
+    library = Library.open(documents, project.private / INDEX, embedder, extra, settings)
     if unread := read.tell_unread():
         near = project.folder.is_relative_to(Path.cwd())
         folder = os.path.relpath(project.folder) if near else str(project.folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,7 +12,6 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-import dspy
 import orjson
 from filelock import FileLock
 
@@ -65,7 +65,7 @@ class TraceLog:
     folder: Path
     review_below: float = 0.0
     name: str = "traces.jsonl"
-    unwritable: Event = field(default_factory=Event, repr=False, compare=False)  # said once, not at every question
+    unwritable: Event = field(default_factory=Event, repr=False, compare=False)  # set by the first warning
 
     @property
     def traces(self) -> LineLog:
@@ -141,8 +141,8 @@ class SpanLog:
         inside = trace.set_span_in_context(whole)
         for step in answer.trace.steps:
             name, described = self._describe_step(step)
-            if described["openinference.span.kind"] == "LLM" and hasattr(dspy.Predict.forward, "__wrapped__"):
-                continue  # OpenInference's own instrumentation of DSPy has told of it
+            if described["openinference.span.kind"] == "LLM" and _is_instrumented():
+                continue  # there is a span of it already
             span = tracer.start_span(name, inside, attributes=described, start_time=int(step.began * NANOSECONDS))
             if step.error:
                 span.set_attribute("error.type", step.error)
@@ -174,3 +174,9 @@ class SpanLog:
         common |= dict.fromkeys(("gen_ai.usage.output_tokens", "llm.token_count.completion"), step.tokens_out)
         kinds = {"gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
         return f"chat {model}", {**kinds, "llm.model_name": step.model, **common}
+
+
+def _is_instrumented() -> bool:
+    """Return True while OpenInference's instrumentation of DSPy makes a span of each call of a language model."""
+    instrumentation = sys.modules.get("openinference.instrumentation.dspy")
+    return instrumentation is not None and bool(instrumentation.DSPyInstrumentor().is_instrumented_by_opentelemetry)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from optimize.cli.main import app, main
 from optimize.compiler.compile import compile_project
+from optimize.registry.versions import publish_version
 from program import load
 from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway
@@ -110,6 +111,28 @@ def ragc(monkeypatch, capsys):
         return int(stop.value.code or 0), out, err
 
     return run
+
+
+WORTH = {"correct": 1.0, "partial": 0.5, "wrong": -1.0}
+
+
+def score_rows(words, topic=lambda n: n // 10, answer="Text.", tags=(), **metrics):
+    """A line of `scores.jsonl` for each of "correct", "partial", "wrong", by default ten to a topic."""
+    return [
+        {
+            "id": f"q{n:03}", "topic": f"t{topic(n)}", "tags": list(tags), "question": f"Question {n}?", "path": [],
+            "answer": f"{answer} {n}", "outcome": "answered", **{one: int(one == word) for one in WORTH},
+            "utility": WORTH[word],
+            "metrics": {"model_calls": 1.0, "seconds": 0.5 * (1 + n % 3), **metrics},
+        }
+        for n, word in enumerate(words)
+    ]  # fmt: skip
+
+
+def publish_rows(root, rows=(), program=b"{}", name="helpdesk", **fields):
+    """Publish a version that holds a program's state and scored rows; return its reference."""
+    scores = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    return publish_version(name, fields, {"program.json": program, "scores.jsonl": scores}, root)
 
 
 def invoke(*arguments):

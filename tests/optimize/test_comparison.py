@@ -9,20 +9,7 @@ from hypothesis import strategies as st
 
 from optimize.evaluation.comparison import Margin, check_guardrail, compare_rows, parse_margin
 from program.errors import DataError
-
-
-def rows(words, calls=1.0, recall=None):
-    """Return a row for each of "correct", "partial", "wrong", ten to a topic."""
-    worth = {"correct": 1.0, "partial": 0.5, "wrong": -1.0}
-    return [
-        {
-            "id": f"q{i:03}", "topic": f"t{i // 10}", "tags": [], "outcome": "answered", "answer": "",
-            "path": [], "question": f"Question {i}?", **{w: int(w == word) for w in worth},
-            "utility": worth[word], "metrics": {"model_calls": calls, "retrieval_recall": recall},
-        }
-        for i, word in enumerate(words)
-    ]  # fmt: skip
-
+from tests.optimize.conftest import score_rows as rows
 
 GOOD = ["correct"] * 70 + ["partial"] * 10
 BAD = ["wrong", "correct"] * 40
@@ -34,31 +21,30 @@ def test_the_verdict_is_better_worse_or_no_detectable_difference():
     assert compare_rows(rows(GOOD), rows(BAD)).verdict == "worse"
     chance = compare_rows(rows(GOOD), rows(OTHER))
     assert chance.verdict == "no_detectable_difference"
-    assert chance.text().startswith("no detectable difference (could have seen 0.")
+    assert chance.describe().startswith("no detectable difference (could have seen 0.")
     few = compare_rows(rows(BAD[:40]), rows(GOOD[:40]))
-    assert "fewer than 6 topics" in few.text() and few.as_dict()["mde"] is None
-    assert compare_rows(rows(BAD)[::-1], rows(GOOD)).as_dict() == compare_rows(rows(BAD), rows(GOOD)).as_dict()
+    assert "fewer than 6 topics" in few.describe() and few.mde == math.inf
+    assert compare_rows(rows(BAD)[::-1], rows(GOOD)) == compare_rows(rows(BAD), rows(GOOD))
 
 
 def test_more_calls_and_more_wrong_answers_are_worse_and_the_other_metrics_are_corrected_together():
-    found = compare_rows(rows(BAD, calls=1.0), rows(GOOD, calls=3.0))
-    others = found.as_dict()["others"]
-    assert others["model_calls"]["verdict"] == "worse"
-    assert (others["wrong"]["difference"], others["wrong"]["verdict"]) == (-0.5, "better")
-    alone = compare_rows(rows(BAD), rows(GOOD, calls=3.0), metric="wrong").test.p
-    assert alone < found.others["wrong"].p <= 3 * alone + 1e-12
+    found = compare_rows(rows(BAD), rows(GOOD, model_calls=3.0))
+    assert found.others["model_calls"].verdict == "worse"
+    assert (found.others["wrong"].difference, found.others["wrong"].verdict) == (-0.5, "better")
+    alone = compare_rows(rows(BAD), rows(GOOD, model_calls=3.0), metric="wrong").p
+    assert alone < found.others["wrong"].p <= len(found.others) * alone + 1e-12
 
 
 def test_the_difference_of_a_share_ends_at_one_that_of_a_count_where_it_will():
-    before = rows(["wrong"] * 20, calls=1.0)
-    after = rows(["correct"] * 15 + ["wrong"] * 5, calls=1.0)
+    before = rows(["wrong"] * 20, tags=["all"])
+    after = rows(["correct"] * 15 + ["wrong"] * 5)
     for n, row in enumerate(after):
-        row["metrics"]["model_calls"], before[n]["tags"] = 1.0 + n % 7, ["all"]
+        row["metrics"]["model_calls"] = 1.0 + n % 7
     found = compare_rows(before, after)
     assert found.others["correct"].ci[1] == 1 and found.others["wrong"].ci[0] == -1
-    assert found.others["model_calls"].ci[1] > 1 and found.test.ci[1] > 2
-    shares = compare_rows(before, after, "correct").as_dict()
-    assert shares["ci"][1] == shares["by_tag"]["all"]["ci"][1] == 1
+    assert found.others["model_calls"].ci[1] > 1 and found.ci[1] > 2
+    shares = compare_rows(before, after, "correct")
+    assert shares.ci[1] == shares.by_tag["all"].ci[1] == 1
 
 
 @pytest.mark.parametrize(
@@ -85,7 +71,7 @@ def test_a_margin_holds_is_breached_or_is_not_shown(worse, state):
     found = check_guardrail(Margin("wrong", 0.02), shifted(worse))
     assert found.state == state
     assert check_guardrail(Margin("correct", 0.02), shifted(-worse)).state == state  # more of a good thing is no breach
-    assert found.worse == pytest.approx(worse, abs=0.02) and found.limit > found.worse
+    assert found.worse_by == pytest.approx(worse, abs=0.02) and found.limit > found.worse_by
 
 
 def test_a_relative_margin_is_on_the_ratio_of_geometric_means():
@@ -93,7 +79,7 @@ def test_a_relative_margin_is_on_the_ratio_of_geometric_means():
     a, margin = rng.lognormal(0, 1, 200), Margin("seconds", 0.25, relative=True)
     slower = a * rng.lognormal(math.log(1.1), 0.05, 200)
     found = check_guardrail(margin, list(zip(a, slower, [""] * 200, strict=True)))
-    assert found.state == "holds" and found.worse == pytest.approx(0.1, abs=0.02)
+    assert found.state == "holds" and found.worse_by == pytest.approx(0.1, abs=0.02)
     assert check_guardrail(margin, [(0.0, 5.0, ""), (1.0, 1.0, "")]).n == 1
     assert check_guardrail(margin, [(0.0, 0.0, "")]).state == "not_measured"
 
@@ -108,7 +94,7 @@ def test_a_version_right_on_the_margin_passes_in_at_most_one_case_of_twenty():
 def test_a_margin_that_is_printed_is_read_back(metric, hundredths, relative):
     margin = Margin(metric, hundredths / 100, relative)
     again = parse_margin(str(margin))
-    assert (again.metric, again.relative, again.worse_by) == (metric, relative, pytest.approx(margin.worse_by))
+    assert (again.metric, again.relative, again.margin) == (metric, relative, pytest.approx(margin.margin))
 
 
 @pytest.mark.parametrize("text", ["", "wrong", "wrong:", "wrong:-1", "wrong<=1", "wrong:1e3", "Wrong:1", ":0.2"])

@@ -92,7 +92,6 @@ def test_a_model_that_fails_three_calls_in_ten_is_asked_again(paid_shop, model):
 
 
 def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop, monkeypatch):
-    from optimize.compiler import scoring
     from optimize.compiler.candidates import demonstrations
     from optimize.evaluation import grades
 
@@ -103,7 +102,7 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
             raise ZeroDivisionError("no share of nothing")
         return judge(question, outcome, text)
 
-    for module in (demonstrations, grades, scoring):  # wherever it is used
+    for module in (demonstrations, grades):  # wherever it is used
         monkeypatch.setattr(module, "judge_answer", broken)
     with pytest.raises(DataError, match="No question of test could be graded: q5"):
         compile_(paid_shop)

@@ -188,25 +188,6 @@ def test_what_the_check_accepts_is_divided_into_splits_that_it_accepts_and_that_
     assert split_questions(written) == {name: [q for q in written if q.split == name] for name in SPLITS}
 
 
-TWINS = (
-    {"question": "What does a dog cost per night?", "topic": "dogs", "outcome": "abstain"},
-    {"question": "What does it cost?", "topic": "prices", "outcome": "clarify"},
-    {"question": "May I bring a kettle?", "topic": "kettles", "outcome": "abstain"},
-)
-
-
-def test_a_question_and_its_twin_with_another_outcome_are_divided_checked_and_taken_by_a_compile(tmp_path):
-    folder = project(tmp_path)
-    (folder / "labelled.jsonl").write_text(
-        "".join(json.dumps({"id": f"q{n}", **t}) + "\n" for n, t in enumerate(TWINS))
-    )
-    for verb in ("check", "split", "check"):
-        assert invoke("data", verb, folder).exit_code == 0
-    questions = read_labelled(folder / "labelled.jsonl")
-    assert {q.split for q in questions} == set(SPLITS)
-    assert require_sound_labels(Project.open(folder), questions, split_questions(questions)).passed
-
-
 @pytest.mark.parametrize(
     ("one", "two", "bound"),
     [
@@ -270,15 +251,13 @@ def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning():
     assert not [w for w in both.warnings if w.id]
 
 
-def test_a_project_is_read_without_an_index(tmp_path):
+def test_a_project_is_read_without_an_index_and_its_tables_are_only_read(tmp_path):
     corpus = read_corpus(Project.open(project(tmp_path)))
     assert list(corpus.passages) == ["docs/a.md#refunds", "records/orders#row-1", "records/orders#row-2"]
-    assert corpus.tables.names == {"records/orders"}
+    assert corpus.tables.names == {"records/orders"} and not (tmp_path / ".ragc").exists()
     assert corpus.tables.select_rows("SELECT * FROM orders WHERE total < 100") == "order_id | total\nA2 | 77"
-    for sql in ("DELETE FROM orders", "SELECT 1; SELECT 2", "SELECT * FROM nothing"):
-        with pytest.raises(KnowledgeError):
-            corpus.tables.select_rows(sql)
-    assert not (tmp_path / ".ragc").exists()
+    with pytest.raises(KnowledgeError):
+        corpus.tables.select_rows("DELETE FROM orders")
 
 
 @pytest.mark.parametrize(("total", "code"), [("SUM(total)", 0), ("MAX(total)", 1)])

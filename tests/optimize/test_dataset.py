@@ -41,7 +41,7 @@ def test_every_line_that_cannot_be_read_is_told_with_its_number_and_id(tmp_path)
     questions, unread = read_lines(write(tmp_path, "{", GOOD, bad, GOOD, {**GOOD, "id": "q5"}))
     assert [q.id for q in questions] == ["q1", "q5"]
     assert [(one.line, one.id) for one in unread] == [(1, ""), (3, "q2"), (4, "q1")]
-    assert all(f"line {one.line}" in one.error.what and one.error.mend for one in unread)
+    assert all(f"line {one.line}" in one.what and one.mend for one in unread)
 
 
 def test_blank_lines_a_byte_order_mark_and_odd_line_ends_are_passed_over(tmp_path):

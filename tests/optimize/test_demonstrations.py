@@ -15,16 +15,17 @@ from optimize.compiler.runs.runner import Arm
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.loop.policy import apply_setting, find_dimensions, read_setting
-from program.loop.state import Ask, read_look_ups
-from program.models.text import split_claims
+from program.loop.state import Ask, View, read_look_ups
+from program.text.pieces import split_claims
 
 
 @pytest.fixture(scope="module")
 def shop_demonstrations(shop):
     rag = open_program(shop)
-    rag.quotes = lambda strict: False  # as with a writer whose claims are checked
     train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
-    return rag, Demonstrator(rag, Replay(rag, Record()), train).make(train)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(View, "quotes", lambda view, strict: False)  # as with a writer whose claims are checked
+        return rag, Demonstrator(rag, Replay(rag, Record()), train).make(train)
 
 
 def test_questions_that_are_not_worked_through_teach_the_classifier_and_what_suffices_alone(shop):

@@ -1,9 +1,12 @@
 """Correct, partial, wrong: the three words mean the same everywhere, and every mean has its interval."""
 
+from functools import partial
+
 import pytest
 
 from optimize.evaluation.evaluate import evaluate, tabulate_metrics
-from optimize.evaluation.grades import PROPORTIONS, grade_answer, judge_answer, score_utility
+from optimize.evaluation.grades import PROPORTIONS, grade_answer, judge_answer, score_support, score_utility
+from optimize.evaluation.stats import ANY
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.answer import Answer, Citation, Outcome, Usage
@@ -11,7 +14,7 @@ from program.errors import DataError
 from program.knowledge.project import Project
 from program.settings import UtilitySettings
 
-WEIGHTS = UtilitySettings()
+WEIGHTS = UtilitySettings(padding=0.1)
 REFUND = LabelledQuestion(
     id="q", question="How long?", topic="refunds", outcome="answered", route="simple", sources=("billing",),
     evidence=("billing/a.md#x", "billing/a.md#y"), facts=("30 days", ("GBP 5", "five pounds")), not_facts=("14 days",),
@@ -27,7 +30,7 @@ UNKNOWN = LabelledQuestion(id="u", question="In green?", outcome="abstain")
         (REFUND, "answered", "Within 30 days; five pounds is kept.", "correct", 1.0),
         (REFUND, "answered", "Within 30 days.", "partial", 0.5),
         (REFUND, "answered", "Within 30 days, once 14 days, for GBP 5.", "wrong", -1.0),
-        (REFUND, "answered", "Ask the help desk.", "wrong", -1.1),
+        (REFUND, "answered", "Ask the help desk.", "wrong", -1.0),
         (REFUND, "abstain", "I do not know.", "partial", -0.3),
         (REFUND, "clarify", "Which plan?", "partial", -0.3),
         (VAGUE, "clarify", "Which plan?", "correct", 1.0),
@@ -54,7 +57,8 @@ def test_a_grade_tells_each_part_its_labels_allow():
         usage=Usage(calls=1),
     )  # fmt: skip
     texts = {"billing/a.md#x": "Ask within 30 days.", "billing/a.md#z": "It costs GBP 6."}
-    metrics = grade_answer(REFUND, answer, WEIGHTS, texts.__getitem__).metrics
+    support = partial(score_support, text_of=texts.__getitem__)
+    metrics = grade_answer(REFUND, answer, WEIGHTS, support).metrics
     assert {name: value for name, value in metrics.items() if value} == {
         **{"outcome_accuracy": 1.0, "route_accuracy": 1.0, "source_f1": pytest.approx(2 / 3), "model_calls": 1.0},
         **{"retrieval_recall": 1.0, "context_recall": 0.5, "context_precision": 0.5},  # the judge lost one
@@ -65,7 +69,7 @@ def test_a_grade_tells_each_part_its_labels_allow():
     same = {"billing/b.md#x": "billing/a.md#x", "billing/a.md#x": "billing/a.md#x"}
     elsewhere = REFUND.model_copy(update={"evidence": tuple(i.replace("a.md#x", "b.md#x") for i in REFUND.evidence)})
     assert elsewhere.evidence != REFUND.evidence
-    assert grade_answer(elsewhere, answer, WEIGHTS, texts.__getitem__, copies=same).metrics == metrics
+    assert grade_answer(elsewhere, answer, WEIGHTS, support, copies=same).metrics == metrics
     whole = grade_answer(REFUND.model_copy(update={"evidence": ("billing/a.md",)}), answer, WEIGHTS).metrics
     assert [whole[name] for name in ("retrieval_recall", "context_recall", "context_precision")] == [1.0, 1.0, 1.0]
     unlabelled = grade_answer(VAGUE, Answer(text="Which?", outcome=Outcome.CLARIFY), WEIGHTS).metrics
@@ -87,7 +91,7 @@ def test_an_answer_is_held_against_the_passages_it_cites(text, cited, retrieved,
     texts = {"billing/a.md#x": "Ask within 30 days, for GBP 5."}
     citations = (Citation(1, "billing", cited, "T"),) if cited else ()
     answer = Answer(text=text, outcome=Outcome.ANSWERED, citations=citations, retrieved=retrieved, usage=Usage(calls=1))
-    found = grade_answer(REFUND, answer, WEIGHTS, lambda id_: texts.get(id_, ""))
+    found = grade_answer(REFUND, answer, WEIGHTS, lambda one: score_support(one, lambda id_: texts.get(id_, "")))
     assert (found.metrics["supported"], found.utility) == (supported, pytest.approx(worth))
 
 
@@ -99,9 +103,9 @@ def test_an_answer_is_held_against_the_passages_it_cites(text, cited, retrieved,
         (REFUND, "Good question! Ask within 30 days. It costs GBP 5. That is all.", 0.5, 4, 0.95),
         (REFUND, "30 days, GBP 5. [1] (from 1 May 2026; another source says otherwise [2])", 1.0, 1, 1.0),
         (REFUND, "Within 30 days [1] (from 14 May 2026). It costs five pounds [2].", 1.0, 2, 1.0),
-        (REFUND.model_copy(update={"facts": ("2026",)}), "30 days [1] (from 1 May 2026).", 0.0, 1, -1.1),
-        (REFUND, "Within 30 days. The shop is open.", 0.5, 2, 0.45),
-        (REFUND, "Within 14 days. It costs GBP 5.", 0.5, 2, -1.05),
+        (REFUND.model_copy(update={"facts": ("2026",)}), "30 days [1] (from 1 May 2026).", 0.0, 1, -1.0),
+        (REFUND, "Within 30 days. The shop is open.", 0.5, 2, 0.475),
+        (REFUND, "Within 14 days. It costs GBP 5.", 0.5, 2, -1.0),
         (VAGUE, "It costs GBP 5. Always.", None, 2, -1.0),  # no answer was wanted
         (LabelledQuestion(id="h", question="Hello", route="direct"), "Hello. I help.", None, 2, 1.0),
     ],
@@ -112,9 +116,18 @@ def test_sentences_that_state_no_fact_cost_their_share(question, text, precision
     assert found.utility == pytest.approx(worth)
 
 
+def test_five_sentences_of_which_one_is_right_are_worth_half_of_that_one_alone():
+    alone, padded = "Within 30 days, for GBP 5.", "Good day. Within 30 days, for GBP 5. We are open. Ask us. Goodbye."
+    worth = [
+        grade_answer(REFUND, Answer(text=text, outcome=Outcome.ANSWERED), UtilitySettings()).utility
+        for text in (alone, padded)
+    ]
+    assert worth == [1.0, pytest.approx(0.5)]
+
+
 def test_money_is_charged_at_the_rate_the_project_says():
     answer = Answer(text="30 days, GBP 5.", outcome=Outcome.ANSWERED, usage=Usage(calls=2, usd=0.004))
-    assert grade_answer(REFUND, answer, UtilitySettings(usd=50)).utility == pytest.approx(1 - 0.02 - 0.2)
+    assert grade_answer(REFUND, answer, UtilitySettings(usd=50, padding=0.1)).utility == pytest.approx(1 - 0.02 - 0.2)
 
 
 def test_an_interval_is_cut_where_its_metric_ends_and_nowhere_else(shop):
@@ -122,15 +135,15 @@ def test_an_interval_is_cut_where_its_metric_ends_and_nowhere_else(shop):
     done = []
     found = evaluate(rag, questions, UtilitySettings(call=0), lambda n, of: done.append((n, of)))
     assert done == [(n, len(questions)) for n in range(1, len(questions) + 1)]
-    low, high = found.metrics()["utility"]["ci"]
+    low, high = found.metrics()["utility"].ci
     mean = found.measure("utility").value
     assert high - mean == pytest.approx(mean - low, abs=1e-5) and high > low
     for name, figures in found.metrics().items():
         if name != "utility" and "seconds" not in name:
-            assert figures["ci"][0] >= (-1 if name == "answer_relevancy" else 0), name
-            assert name not in PROPORTIONS or figures["ci"][1] <= 1
+            assert figures.ci[0] >= (-1 if name == "answer_relevancy" else 0), name
+            assert name not in PROPORTIONS or figures.ci[1] <= 1
     alone = evaluate(rag, questions[:1])
-    assert all(figures["ci"] == [None, None] for figures in alone.metrics().values())
+    assert all(figures.ci == ANY for figures in alone.metrics().values())
     assert next(cells for _, cells, _ in tabulate_metrics([alone.metrics()]))[0].endswith(" [-]")
     with pytest.raises(DataError, match="no labelled question"):
         evaluate(rag, [])

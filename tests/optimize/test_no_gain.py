@@ -19,8 +19,8 @@ from program import load, open_program
 from program.loop.policy import read_setting
 from program.serve.opening import open_latest
 from program.serve.reference import find_current
-from tests.optimize.conftest import compile_, invoke, manifest_of
-from tests.optimize.test_versions import scores, state
+from tests.optimize.conftest import compile_, invoke, manifest_of, publish_rows, score_rows
+from tests.optimize.test_versions import state
 
 ASKED = "How much water does the Merle hold?"
 PARTS = ("lid", "spout", "base", "cable", "handle", "filter", "switch", "element", "gauge", "lamp", "seal", "hinge")
@@ -134,8 +134,8 @@ def test_a_setting_that_is_better_on_every_topic_is_taken(rows, at):
 
 def publish(root, better=None, parent="helpdesk@v1", correct=range(20)):
     gain = {} if better is None else {"gain": {"better": better}}
-    files = {"program.json": json.dumps(state()).encode(), "scores.jsonl": scores(correct)}
-    return publish_version("helpdesk", {"parent": parent, **gain}, files, root)
+    rows = score_rows(["correct" if n in correct else "wrong" for n in range(40)], lambda n: n % 8)
+    return publish_rows(root, rows, json.dumps(state()).encode(), parent=parent, **gain)
 
 
 @pytest.mark.parametrize(

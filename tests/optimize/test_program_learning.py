@@ -41,7 +41,7 @@ def fit(make, rows, metric):
     Path("rows.jsonl").write_text("".join(json.dumps({**line, "id": str(n)}) + "\n" for n, line in enumerate(lines)))
     task = open_module_task(open_folder("fitted", None), make, "rows.jsonl", metric)
     with task.asking(Spending()):
-        scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.score)
+        scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.grade)
         before = read_setting(task.base)
         after = fit_parameters(scoring, task.list_parameters(task.base), before, lambda done, of: None).setting
         return before, after, *(float(scoring(one).utility.mean()) for one in (before, after))

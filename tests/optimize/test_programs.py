@@ -282,7 +282,9 @@ def test_a_program_that_takes_optional_inputs_and_returns_plain_text_is_compiled
         trials=2,
     )
     worth = done.after.measure("utility")
-    assert worth.high - worth.value == pytest.approx(worth.value - worth.low) and worth.high > 1  # no bound of its own
+    assert (
+        worth.ci[1] - worth.value == pytest.approx(worth.value - worth.ci[0]) and worth.ci[1] > 1
+    )  # no bound of its own
     assert done.after.measure("utility").value > done.before.measure("utility").value + 0.1
     assert {json.loads(grade.answer)["prediction"][:5] == "Dear " for grade in done.after.grades} == {True, False}
 

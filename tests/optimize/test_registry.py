@@ -10,18 +10,15 @@ from optimize.registry.aliases import promote_version, read_history, roll_back
 from program.errors import GateError, IntegrityError, VersionError
 from program.serve import reference
 from program.serve.manifest import open_version
-from tests.optimize.conftest import invoke
-
-
-def scores(worth):
-    """Ten topics of ten questions, each worth `worth` plus its own share."""
-    rows = ({"id": f"q{i}", "topic": f"t{i % 10}", "utility": worth + (i % 7) / 10} for i in range(100))
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+from tests.optimize.conftest import invoke, publish_rows
 
 
 def publish(root, worth=0.0, **fields):
-    files = {"program.json": json.dumps({"worth": worth}).encode(), "scores.jsonl": scores(worth)}
-    return registry.publish_version("helpdesk", {"scores": {"utility": {"value": worth}}, **fields}, files, root)
+    """A version of ten topics of ten questions, each worth `worth` plus its own share."""
+    rows = ({"id": f"q{i}", "topic": f"t{i % 10}", "utility": worth + (i % 7) / 10} for i in range(100))
+    return publish_rows(
+        root, rows, json.dumps({"worth": worth}).encode(), scores={"utility": {"value": worth}}, **fields
+    )
 
 
 def folder(root, ref):
@@ -125,7 +122,7 @@ def test_every_verb_prints_one_json_document_or_something_for_people(ragc, two):
     assert told("rollback helpdesk")["to"].startswith("v1-")
     registry.publish_version("other", {}, {}, two)
     one, second, third = told("ls")
-    assert list(one) == ["name", "version", "digest", "created_at", "aliases", "parent", "metrics"]
+    assert list(one) == ["name", "version", "digest", "created_at", "aliases", "parent", "metrics", "broken"]
     assert (one["name"], one["aliases"], second["aliases"], third["name"]) == ("helpdesk", ["production"], [], "other")
     assert (second["parent"], second["metrics"]) == ("helpdesk@v1", {"utility": {"value": 0.5}})
     assert told("ls other") == [third]

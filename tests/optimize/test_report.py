@@ -75,7 +75,7 @@ def judged(name, chances, truths):
 
 
 def story(before, after, **changed):
-    rows = [Evaluation(tuple(grades), (0.1,) * len(grades)) for grades in (before, before, after)]
+    rows = [Evaluation(tuple(grades)) for grades in (before, before, after)]
     points = {"quality": {"utility": 0.75, "calls": 2.5}, "balanced": {"utility": 0.5, "calls": 1.25}}
     gain = paired_test(*([g.utility for g in side] for side in (before, after)), [g.topic for g in before])
     told = {

@@ -15,13 +15,13 @@ from optimize.compiler import study as study_room
 from optimize.compiler.choice import Candidate, find_best, find_frontier, fit_doubt, price_points
 from optimize.compiler.compile import lead_study
 from optimize.compiler.runs.runner import Arm
-from optimize.compiler.scoring import Scoring, UtilityGrader, gain_out_of_fold, survives, sweep_knobs
+from optimize.compiler.scoring import Scoring, gain_out_of_fold, survives, sweep_knobs
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
 from optimize.compiler.study import Caps, Note, Spending, create_study, list_studies, open_study
 from optimize.evaluation.evaluate import Grader
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import load
-from program.answer import Answer, Outcome, Usage
+from program.answer import Answer, Usage
 from program.errors import BudgetStop, SettingsError, StudyError
 from program.knowledge.project import Project
 from program.loop.policy import find_dimensions, read_setting
@@ -139,10 +139,10 @@ def searched(rag, folder, tell, firsts, trials, count=24, swept=None):
     """A search of so many proposals past its first settings; and the table it asked."""
     (folder / "ragc.toml").write_text('name = "table"\n[knowledge.one]\npath = "one"\nabout = "one"\n')
     table = Table(rag.deepcopy(), tell)
-    scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], UtilityGrader(WEIGHTS, rag.runtime.library))
+    scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], Grader(rag, WEIGHTS, relevancy=False))
     before = read_setting(table.program)
     study = create_study(Project.open(folder), {}, {})
-    search = Search(study, scoring, [{**before, **first} for first in firsts], WEIGHTS.call, 0)
+    search = Search(study, scoring, [{**before, **first} for first in firsts], 0)
     session = Session(None, Spending(), Caps(), Live(), lambda live: None)
     search.run(len(firsts), session)
     if swept is not None:
@@ -174,9 +174,8 @@ def test_a_search_that_stopped_goes_on_as_if_it_had_not(rag, tmp_path):
     firsts = [setting for origin, setting in half.firsts if origin == FIRST]
     resumed = Search(
         half.study,
-        Scoring([Arm(table, half.scoring.questions)], UtilityGrader(WEIGHTS, rag.runtime.library)),
+        Scoring([Arm(table, half.scoring.questions)], Grader(rag, WEIGHTS, relevancy=False)),
         firsts,
-        WEIGHTS.call,
         0,
     )
     resumed.follow_sweeps({"setting": half.firsts[-1][1], "effective": KNOBS})
@@ -210,7 +209,7 @@ def test_finalists_are_the_frontier_and_the_best_of_each_stage_no_two_alike(rag,
 
 def swept(rag, tell, count=24, names=KNOBS):
     table = Table(rag.deepcopy(), tell)
-    scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], UtilityGrader(WEIGHTS, rag.runtime.library))
+    scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], Grader(rag, WEIGHTS, relevancy=False))
     knobs = [dimension for dimension in find_dimensions(table.program) if dimension.name in names]
     before = read_setting(table.program)
     return sweep_knobs(scoring, knobs, before), before
@@ -246,16 +245,6 @@ def test_a_cap_leaves_out_the_values_that_need_a_call_and_a_cap_on_time_ends_the
         return answered(setting["policy.sentences"] > 4 or n % 8 == 0)
 
     assert set(swept(rag, tell)[0].gains) == found
-
-
-def test_a_search_scores_a_padded_answer_as_a_report_does(rag):
-    answer = Answer(text="right. Anything else?", outcome=Outcome.ANSWERED, usage=Usage(1))
-    scoring = Scoring(
-        [Arm(Table(rag.deepcopy(), lambda setting, n: answer), [labelled(0)])],
-        UtilityGrader(WEIGHTS, rag.runtime.library),
-    )
-    grade = Grader(rag, WEIGHTS, relevancy=False)(labelled(0), answer)
-    assert scoring(read_setting(rag)).utility == [grade.utility] == [1 - WEIGHTS.padding / 2 - WEIGHTS.call]
 
 
 OWN = 0.01

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from optimize.evaluation.retrieval import Ranked, measure_rankings, ndcg_at_k, read_beir, recall_at_k
+from optimize.evaluation.retrieval import Ranked, measure_rankings, ndcg_at_k, read_judged, recall_at_k
 from program.errors import DataError, RagcError
 from tests.optimize.conftest import invoke, invoke_json
 
@@ -62,15 +62,15 @@ def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_
 
 
 def test_only_judged_questions_are_read_and_what_is_no_set_is_an_error(beir):
-    assert dict(read_beir(beir).judged) == {"q1": {"a": 1.0}}
-    assert list(read_beir(beir).questions) == ["q1"]
+    assert dict(read_judged(beir).judged) == {"q1": {"a": 1.0}}
+    assert list(read_judged(beir).questions) == ["q1"]
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1 a 1\n", encoding="utf-8")
     with pytest.raises(DataError, match="BEIR"):
-        read_beir(beir)
+        read_judged(beir)
     for name in ("qrels/test.tsv", "queries.jsonl", "corpus.jsonl"):
         (beir / name).unlink()
         with pytest.raises(DataError, match=name):
-            read_beir(beir)
+            read_judged(beir)
 
 
 def test_measures_are_those_of_the_definitions():

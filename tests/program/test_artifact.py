@@ -146,7 +146,7 @@ def test_a_model_without_its_key_is_refused_and_another_than_at_compile_time_is_
         load("shop@v2", artifacts=compiled / "artifacts")
     assert "shop@v2 was compiled with write = local/reader and runs with openai/gpt-4o-mini." in caplog.text
     keyless.setenv("RAGC_MODELS__JUDGE", "openai/gpt-4o-mini")
-    assert load("shop@v2", artifacts=compiled / "artifacts").judges_at_once
+    assert load("shop@v2", artifacts=compiled / "artifacts").view().at_once
 
 
 def test_verify_tells_what_keeps_a_version_from_loading(changed, compiled, tmp_path):

@@ -250,7 +250,7 @@ def test_a_whole_program_is_saved_and_loaded_and_its_state_alone_too(own_shop, t
     rag.save(tmp_path / "state.json")
     other = open_program(own_shop)
     other.load(tmp_path / "state.json")
-    assert other.dump_state() == rag.dump_state() and other.tuning().k == 3
+    assert other.dump_state() == rag.dump_state() and other.view().tuning.k == 3
 
 
 def test_reanchor_fits_thresholds_as_its_documentation_says(own_shop, examples):

@@ -11,22 +11,23 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from optimize.compiler.runs.replay import Replay, ReplayArm
-from optimize.evaluation.grades import Correctness, judge_answer, supports_claim
+from optimize.evaluation.grades import Correctness, judge_answer
 from optimize.labelled.dataset import LabelledQuestion
-from optimize.labelled.facts import states
 from program.answer import Answer
-from program.loop.decisions import all_clients_of, clients_of, is_decision, to_prompt_inputs
+from program.loop.decisions import clients_of, is_decision, to_prompt_inputs
 from program.loop.evidence import interleave, preview_pool, rank_pool
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import is_local
 from program.models.requests import Decision, to_jsonable
-from program.models.text import split_pieces, split_sentences
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
+from program.text.facts import holds, states
+from program.text.pieces import split_pieces, split_sentences
 
 NEGATIVES = 4  # passages of a search that are taken as near misses
 CONTEXT = 6  # passages shown to a judge of sufficiency or to a writer
@@ -113,7 +114,7 @@ class Demonstrator:
             split = {"question": question.question, "sub_queries": list(question.sub_queries)}
             made.append(("decomposer.split", split))
         made += [(STATES, fields) for fields in _label_pieces(question, found, evidence)]
-        if not self._program.quotes(strict=False):  # of what is quoted, the pieces are judged and nothing else
+        if not self._program.view().quotes(strict=False):  # of what is quoted, the pieces are judged and nothing else
             made += [("judge.relevance", fields) for fields in _label_relevance(question, found)]
             made += [("grounder.support", fields) for fields in self._label_support(evidence, found)]
             made += [("grounder.responsive", fields) for fields in self._label_drafts(question, found, evidence)]
@@ -123,13 +124,13 @@ class Demonstrator:
     def _search(self, question: LabelledQuestion) -> dict[str, list[Passage]]:
         """Return what the question or its look-ups bring, by query."""
         queries = [question.question]
-        if question.route == "complex" and self._program.quotes(strict=False):
+        if question.route == "complex" and self._program.view().quotes(strict=False):
             reply = self._replay.reply(Ask("decomposer.split", {"question": question.question}))
             queries = reply["sub_queries"][:4] or queries
         elif question.route == "complex":
             queries = list(question.sub_queries)[:4] or queries
         pools = [self._replay.reply(Find(query, self._program.sources)) for query in queries]
-        return {query: rank_pool(pool, self._program.tuning()) for query, pool in zip(queries, pools, strict=True)}
+        return {query: rank_pool(pool, self._program.view().tuning) for query, pool in zip(queries, pools, strict=True)}
 
     def _label_route(self, question: LabelledQuestion, glimpse: list[Passage]) -> Fields:
         fields: Fields = {"question": question.question, "glimpse": excerpts(glimpse)}
@@ -179,7 +180,8 @@ class Demonstrator:
                 for reading, passage in zip(read, passages, strict=True)
                 for piece in split_pieces(passage.text)
             ]
-            for n, (score, text, title) in enumerate(sorted(scored, reverse=True)[: self._program.tuning().sentences]):
+            most = self._program.view().tuning.sentences
+            for n, (score, text, title) in enumerate(sorted(scored, reverse=True)[:most]):
                 if n == 0 or score > 0:
                     drafted[text] = Statement(title=title, text=text)
         return tuple(drafted.values())
@@ -199,7 +201,7 @@ class Demonstrator:
             "question": question.question,
             "sub_queries": tuple(question.sub_queries),
             "passages": passages,
-            "sentences": self._program.tuning().sentences * max(1, len(question.sub_queries)),
+            "sentences": self._program.view().tuning.sentences * max(1, len(question.sub_queries)),
             "strict": False,
         }
         return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
@@ -259,10 +261,10 @@ def _cite_evidence(sentence: str, evidence: Sequence[tuple[int, Passage]]) -> st
     Empty where none do, or where it has no number and no name by which to tell.
     """
     said = sentence.strip()
-    if supports_claim("", said.partition(" ")[2]):
+    if holds("", said):
         return ""
     for among in (*([one] for one in evidence), evidence):
-        if supports_claim(" ".join(f"{p.title} {p.text}" for _, p in among), said):
+        if holds(" ".join(f"{p.title} {p.text}" for _, p in among), said):
             marks = "".join(f"[{n}]" for n, _ in among)
             return f"{said[:-1]} {marks}." if said.endswith(".") else f"{said} {marks}"
     return ""
@@ -301,13 +303,15 @@ def to_json(demonstration: Demonstration) -> Demonstration:
 
 def reads_instructions(program: AgenticRAG, name: str) -> bool:
     """Return True when a language model may answer the predictor."""
-    return any(not is_local(model) for model in all_clients_of(program, program.predictor(name)))
+    models, predictor = program.runtime.models, program.predictor(name)
+    clients = [clients_of(models, predictor, {"strict": strict}) for strict in (False, True)]
+    return any(not is_local(client) for client in chain.from_iterable(clients))
 
 
 def learns_demos(program: AgenticRAG, name: str) -> bool:
     """Return True when an embedded decider answers the predictor first."""
     predictor = program.predictor(name)
-    return is_decision(predictor) and is_local(clients_of(program, predictor, {})[0])
+    return is_decision(predictor) and is_local(clients_of(program.runtime.models, predictor, {})[0])
 
 
 def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:

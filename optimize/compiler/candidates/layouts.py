@@ -57,7 +57,7 @@ def screen_layouts(
     topics. A cap ends the race where it is.
     """
     program = replay.program
-    if program.quotes(strict=False):
+    if program.view().quotes(strict=False):
         return []
     cases = gather_cases(replay, questions, ROUNDS[-1][1])
     known = {case.question.cluster for case in cases}
@@ -138,7 +138,7 @@ def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: in
     pools = replay.reply_all([Find(question.question, replay.program.sources) for question in chosen])
     cases = []
     for question, pool in zip(chosen, pools, strict=True):
-        ranked = rank_pool(pool or (), replay.program.tuning())
+        ranked = rank_pool(pool or (), replay.program.view().tuning)
         gold = [texts[one] for one in question.evidence]
         others = [one for one in ranked if one.id not in question.evidence][: max(SHOWN - len(gold), 0)]
         order = {one.id: place for place, one in enumerate(ranked)}
@@ -162,6 +162,6 @@ def write_texts(replay: Replay, cases: Sequence[Case]) -> list[str]:
 
 def _state_of(replay: Replay, case: Case) -> State:
     asked, program = case.question.question, replay.program
-    state = State(asked, program, 1, lambda: None, [])
+    state = State(asked, program.view(), 1, lambda: None, [])
     state.kept, state.tuning = list(case.passages), replace(state.tuning, ground=0)
     return state

@@ -52,31 +52,10 @@ def evaluate_by_record(
     """
     with closing(Record(replies=read_replies(replay)) if replay else open_record(project)) as replies:
         spending = NoCalls() if replay else Spending(Caps(max_calls))
-        found = _evaluate(programs, questions, project, replies, spending, progress)
+        replays = [Replay(program, replies, spending) for program in programs]
+        answers = _answer_all(replays, [questions[n].question for n in order_stratified(questions)], progress)
         if record is not None:
             write_replies(record, replies.heard)
-    return found
-
-
-def _evaluate(
-    programs: Sequence[AgenticRAG],
-    questions: Sequence[LabelledQuestion],
-    project: Project,
-    record: Record,
-    spending: Spending,
-    progress: Advance,
-) -> list[Evaluation]:
-    replays = [Replay(program, record, spending) for program in programs]
-    answers: dict[str, list[Answer]] = {}
-    order = order_stratified(questions)  # of all topics, wherever a cap cuts it
-    for first in range(0, len(order), TOGETHER):
-        texts = [questions[n].question for n in order[first : first + TOGETHER]]
-        for part in (texts, *([text] for text in texts)):  # together; one by one where a call is refused
-            with suppress(BudgetStop):
-                if part[0] not in answers:  # plain RAG, the last, finds soonest what was not recorded
-                    found = [replay.answer_all(part) for replay in reversed(replays)]
-                    answers |= {text: list(row[::-1]) for text, *row in zip(part, *found, strict=True)}
-        progress(first + len(texts), len(questions))
     held = [question for question in questions if question.question in answers]
     if not held:
         what = "The record holds the replies of another program, or to other questions, and no call was allowed."
@@ -84,6 +63,20 @@ def _evaluate(
     recall = [lambda texts, n=n: [answers[text][n] for text in texts] for n in range(len(programs))]
     graders = [Grader(program, project.settings.utility) for program in programs]
     return evaluate_side_by_side(list(zip(graders, recall, strict=True)), held)
+
+
+def _answer_all(replays: Sequence[Replay], texts: Sequence[str], progress: Advance) -> dict[str, list[Answer]]:
+    """Return the answers of every program to each question for which all have them."""
+    answers: dict[str, list[Answer]] = {}
+    for first in range(0, len(texts), TOGETHER):
+        together = texts[first : first + TOGETHER]
+        for part in (together, *([text] for text in together)):  # one by one where a call was refused
+            with suppress(BudgetStop):
+                if part[0] not in answers:  # plain RAG, the last, finds soonest what was not recorded
+                    found = [replay.answer_all(part) for replay in reversed(replays)]
+                    answers |= {text: list(row[::-1]) for text, *row in zip(part, *found, strict=True)}
+        progress(first + len(together), len(texts))
+    return answers
 
 
 def read_replies(file: Path) -> dict[bytes, Entry]:

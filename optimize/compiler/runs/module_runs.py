@@ -26,7 +26,7 @@ from optimize.compiler.runs.recorded_lm import RecordedLM, paid
 from optimize.compiler.runs.runner import Decided
 from optimize.compiler.study import Spending
 from program.answer import Usage
-from program.loop.decisions import is_direct, is_embedded
+from program.loop.decisions import traits_of
 from program.loop.policy import Knob
 from program.models.language.provider import listed_price
 from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
@@ -136,7 +136,7 @@ class ModuleRuns:
 
     def _run_all(self, texts: Sequence[str]) -> list[Answered]:
         clients = [one.lm or dspy.settings.lm for one in self._predictors.values()]
-        if all(is_embedded(client) for client in clients):
+        if all(traits_of(client).embedded for client in clients):
             self._decide_ahead(texts)
             return [self._run(text) for text in texts]
         with ThreadPoolExecutor(PARALLEL_RUNS) as pool:
@@ -157,7 +157,7 @@ class ModuleRuns:
     def _forward(self, name: str, predictor: dspy.Predict, **inputs: Any) -> Any:
         """Answer as the predictor does; what its model is asked is recorded."""
         client = inputs.get("lm") or predictor.lm or dspy.settings.lm
-        if is_direct(client):
+        if traits_of(client).decides:
             asked = {n: value for n, value in inputs.items() if n in predictor.signature.input_fields}
             (answers,) = self._ask(name, predictor, client, [asked])
             inputs |= {"lm": _Recalled(client, answers), "demos": []}

@@ -38,25 +38,23 @@ class RecordedLM(dspy.BaseLM):
         """Return the outputs, which count with what they cost when they were made."""
         settings = {name: value for name, value in (self.kwargs | kwargs).items() if "key" not in name}
         asked = orjson.dumps([self.model, settings, prompt, messages], default=_describe, option=orjson.OPT_SORT_KEYS)
-        digest, costs = digest_json(asked.decode()), paid.get()
+        digest, made = digest_json(asked.decode()), list[float]()
         if (entry := self._record.kept.get(digest) or self._record.read([digest]).get(digest)) is None:
-            costs, outer = [], costs
-            token, began = paid.set(costs), time.perf_counter()
+            token, began = paid.set(made), time.perf_counter()
             try:
                 with track_spending(cap=self._spending) as spent:
                     outputs = self._model(prompt, messages=messages, **kwargs)
             finally:
                 paid.reset(token)
             self._record.calls += 1
-            seconds, usd = time.perf_counter() - began, spent.usd + sum(costs)
-            entry = Entry([outputs, costs], seconds, spent.tokens_in, spent.tokens_out, usd)
+            seconds, usd = time.perf_counter() - began, spent.usd + sum(made)
+            entry = Entry([outputs, made], seconds, spent.tokens_in, spent.tokens_out, usd)
             if all(isinstance(one, str) for one in outputs):
                 self._record.write({digest: entry})
-            costs = outer
         self._record.keep(digest, entry)
-        outputs, each = entry.value
-        if costs is not None:
-            costs += each
+        outputs, costs = entry.value
+        if (run := paid.get()) is not None:
+            run += costs
         return outputs
 
 

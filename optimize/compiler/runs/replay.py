@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any, cast
 
 import dspy
@@ -23,21 +22,15 @@ from optimize.compiler.study import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import BudgetStop, RagcError
-from program.loop.decisions import ask_client, clients_of, is_decision, is_direct, is_embedded, to_prompt_inputs
+from program.loop.decisions import ask_client, clients_of, is_decision, to_prompt_inputs, traits_of
 from program.loop.evidence import Pool
-from program.loop.metering import count_second_drafts
+from program.loop.question_meter import account
 from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT, Ask, Find, Flow, Program, Reply, Request, Result, StepFailed, search_arguments
+from program.loop.state import Ask, Find, Flow, Reply, Request, Result, StepFailed, search_arguments
 from program.loop.steps import steps
 from program.models.catalog import is_local, is_settled, price_call
 from program.models.language.adapter import use_adapter
-from program.models.language.spending import (
-    MAX_REPLY_TOKENS,
-    ModelSpending,
-    count_used_tokens,
-    estimate_prompt_tokens,
-    track_spending,
-)
+from program.models.language.spending import ModelSpending, count_used_tokens, track_spending
 from program.models.language.transport import CallFailed
 from program.models.requests import decode
 
@@ -72,7 +65,7 @@ class _Run:
     failure: StepFailed | None = None
     entries: list[Entry] = field(default_factory=list)
     asked: list[tuple[Ask, Reply]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    counts: Counter[str] = field(default_factory=Counter)
 
     def resume(self, told: list[Reply] | StepFailed | None) -> None:
         """Tell the flow the replies, or the failure of one; without either begin it."""
@@ -105,7 +98,7 @@ class Replay:
     ) -> None:
         self.program = program
         self.record = record
-        self._vouches = vouches and program.vouches
+        self._vouches = vouches
         self._keys = RequestKeys(program)
         self._performer = Performer(program, record, spending or Spending())
         self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
@@ -135,13 +128,9 @@ class Replay:
 
     def trace_all(self, questions: Sequence[str]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
-        program, tuning = self.program, self.program.tuning()  # the knobs are read once for all questions
-        same = ("judges_at_once", "runtime", "sources", "strategies", "tables", "quotes", "threshold", "prompt_of")
-        asked = ("layout_of", "find_unread_language", "is_greeting")
-        read = {name: getattr(program, name) for name in same + asked}
-        view = cast(Program, SimpleNamespace(**read, vouches=self._vouches, tuning=lambda: tuning))
+        view = self.program.view(self._vouches)  # the knobs are read once for all questions
         paths: list[list[str]] = [[] for _ in questions]
-        rounds = program.runtime.budget.max_rounds
+        rounds = view.runtime.budget.max_rounds
         runs = self._run_all([steps(q, view, rounds, path=path) for q, path in zip(questions, paths, strict=True)])
         return [(_finish_answer(run, path), run.asked) for run, path in zip(runs, paths, strict=True)]
 
@@ -159,6 +148,7 @@ class Replay:
         return [run.result for run in self._run_all(flows)]
 
     def _run_all(self, flows: Sequence[Flow[Any]]) -> list[_Run]:
+        self._view = self.program.view(self._vouches)
         runs = [_Run(flow) for flow in flows]
         for run in runs:
             run.resume(None)
@@ -181,7 +171,7 @@ class Replay:
     def _look_up(self, request: Request, said: list[Entry]) -> tuple[Hashable, PendingCall] | None:
         """Add what the record holds to the replies of a request; return the call whose reply is lacking."""
         models = self._models_for(request)
-        doubt = self.program.doubt_of(request.predictor) if isinstance(request, Ask) else 0.0
+        doubt = self._view.doubts.get(request.predictor, 0.0) if isinstance(request, Ask) else 0.0
         while len(said) < len(models) and not (said and is_settled(said[-1].value, doubt)):
             key = self._keys.memory_key(request, models[len(said)])
             entry = self.record.kept.get(key)
@@ -195,7 +185,8 @@ class Replay:
             return (None,)
         key = request.predictor, bool(request.inputs.get("strict"))
         if key not in self._tiers:
-            self._tiers[key] = clients_of(self.program, self.program.predictor(request.predictor), request.inputs)
+            predictor = self._view.predictors[request.predictor]
+            self._tiers[key] = clients_of(self._view.runtime.models, predictor, request.inputs)
         return self._tiers[key]
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
@@ -203,26 +194,14 @@ class Replay:
         for request, said in zip(run.requests, run.said, strict=True):
             run.entries += said
             reply = self._decode_reply(request, said[-1].value)
+            models = self._models_for(request)
+            run.counts.update(account(self._view, request, reply, len(models), len(said)))
             if isinstance(request, Ask):
-                self._count_reply(run, request, said)
+                free = request.predictor in self._deciders  # what an embedded model decides is no call
+                run.counts["calls"] += sum(not (free and is_local(model)) for model in models[: len(said)])
                 run.asked.append((request, reply))
-            else:
-                run.counts["searches"] += 1
             replies.append(reply)
         return replies
-
-    def _count_reply(self, run: _Run, ask: Ask, said: Sequence[Entry]) -> None:
-        models, counts = self._models_for(ask), run.counts
-        decision = ask.predictor in self._deciders
-        counts["decisions"] += decision
-        counts["calls"] += sum(not (decision and is_embedded(model)) for model in models[: len(said)])
-        second = {}
-        if decision and len(models) > 1:
-            second = {"second_calls": len(said) - 1, "second_avoided": 2 - len(said)}
-        elif ask.predictor == DRAFT:
-            second = count_second_drafts(self.program, strict=bool(ask.inputs["strict"]))
-        for name, count in second.items():
-            counts[name] += count
 
     def _obtain_replies(self, wanted: Mapping[Hashable, PendingCall]) -> None:
         """Bring replies into memory: read from the store, else performed; or note how they failed."""
@@ -245,7 +224,7 @@ class Replay:
 
     def _decode_reply(self, request: Request, said: Any) -> Reply:
         if isinstance(request, Ask) and request.predictor in self._deciders:
-            return decode(said, self.program.predictor(request.predictor).fields)
+            return decode(said, self._view.predictors[request.predictor].fields)
         return said
 
 
@@ -295,7 +274,7 @@ class Performer:
             found = self._search([call.request for call in calls if isinstance(call.request, Find)])
             return self._keep(calls, found, self._program.runtime.library.pack_pool)
         here = is_local(model)
-        if here and is_direct(model) and is_decision(self._program.predictor(request.predictor)):
+        if here and traits_of(model).decides and is_decision(self._program.predictor(request.predictor)):
             asks = [call.request for call in calls if isinstance(call.request, Ask)]
             return self._keep(calls, self._decide(model, asks), lambda value: value)
         if here:
@@ -339,7 +318,7 @@ class Performer:
     def _decide(self, model: Any, asks: Sequence[Ask]) -> list[Entry | StepFailed]:
         started = time.perf_counter()
         try:
-            evidence = ask_client(self._program, model, asks)
+            evidence = ask_client(self._program.view(), model, asks)
         except RagcError as error:
             return [StepFailed(asks[0].predictor, error.what[:200], error.mend)] * len(asks)
         seconds = (time.perf_counter() - started) / len(asks)
@@ -351,12 +330,11 @@ class Performer:
         if digest is not None and digest in self._record.refused:
             return StepFailed(ask.predictor, self._record.refused[digest])
         here = is_local(model)
-        counts_itself = hasattr(model, "endpoint")  # an endpoint asks the cap before each request that a call comes to
-        expected = 0.0 if counts_itself else self._highest_price(ask, model)
+        counts_itself = hasattr(model, "endpoint")  # as a project's models do: the cap is asked before each request
         failure, refusals = "", 0
         for _ in range(ATTEMPTS):
             if not counts_itself:
-                self._spending.before_call(expected, here)
+                self._spending.before_call(here=here)
             self._record.calls += 1
             started, spent, usd = time.perf_counter(), ModelSpending(), 0.0
             try:
@@ -371,7 +349,7 @@ class Performer:
                 continue
             finally:
                 if not counts_itself:
-                    self._spending.after_call(expected, usd or spent.usd, here=here)
+                    self._spending.after_call(0.0, usd or spent.usd, here=here)
             if spent.notes:  # another model stood in, or a default was taken
                 self._record.stand_ins += 1
                 return replace(entry, stand_in=True)
@@ -386,15 +364,8 @@ class Performer:
         """Return a text's fields, or a decision's evidence."""
         predictor = self._program.predictor(ask.predictor)
         if is_decision(predictor):
-            return ask_client(self._program, model, [ask])[0]
+            return ask_client(self._program.view(), model, [ask])[0]
         return dict(predictor(lm=model, **to_prompt_inputs(ask.inputs)))
-
-    def _highest_price(self, ask: Ask, model: Any) -> float:
-        """Return the most a call can cost in US dollars: a token for every two bytes, and the longest reply."""
-        if self._spending.caps.usd is None or is_local(model):
-            return 0.0
-        longest = int((model.kwargs or {}).get("max_tokens") or MAX_REPLY_TOKENS)
-        return price_call(model, estimate_prompt_tokens(to_prompt_inputs(ask.inputs).values(), 1), longest)
 
 
 def _entry_of(value: Any, model: Any, seconds: float, spent: ModelSpending, usage: Mapping[str, Any]) -> Entry:

@@ -16,6 +16,7 @@ import orjson
 from dspy.adapters.types.decision import Choice, Noul, decision_type
 from pydantic import ConfigDict, Field
 
+from optimize.compiler.scoring import group_topics
 from optimize.labelled.dataset import Question, Split
 from optimize.labelled.split import divide_groups
 from program.errors import DataError, SettingsError
@@ -40,10 +41,8 @@ def split_examples(examples: Sequence[ExampleQuestion], before: Mapping[str, str
 
     Raises `DataError` when train or test has nothing.
     """
-    topics: dict[str, list[ExampleQuestion]] = {}
-    for one in examples:
-        topics.setdefault(one.cluster, []).append(one)
-    parts = divide_groups(examples, list(topics.values()), before=before)
+    topics = [[examples[n] for n in places] for places in group_topics(examples)]
+    parts = divide_groups(examples, topics, before=before)
     if len(examples) < LEAST or not parts["train"] or not parts["test"]:
         what = f"{len(examples)} examples are too few to learn from and to test on."
         raise DataError(what, f"Label {LEAST} at least, or give each a split: {', '.join(get_args(Split))}.")

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-import numpy as np
 import orjson
 from dspy.adapters.types.decision import Choice, Noul, Score
 
-from optimize.abtest.offline import score_side_by_side
+from optimize.abtest.offline import score_anew
 from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
 from optimize.compiler.candidates.instructions import propose_instructions
 from optimize.compiler.candidates.screening import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
@@ -40,7 +39,8 @@ from optimize.compiler.tasks.examples import (
     split_examples,
 )
 from optimize.compiler.tasks.task import Contents, Task
-from optimize.evaluation.evaluate import Evaluation, evaluate_side_by_side
+from optimize.evaluation.comparison import Row
+from optimize.evaluation.evaluate import Evaluation, Grading, evaluate_side_by_side
 from optimize.evaluation.grades import Grade
 from optimize.labelled.split import find_previous_splits, question_digest, sample_stratified
 from optimize.registry.versions import note_test_use, read_ancestors
@@ -72,7 +72,7 @@ class ModuleTask(Task):
     examples: Sequence[ExampleQuestion]
     metric: Metric
     embedded: LocalDecider = field(default_factory=factory.open_decider)
-    scores: dict[tuple[str, int], tuple[Answered, float]] = field(default_factory=dict)  # answers kept: ids stay theirs
+    graded: dict[tuple[str, int], tuple[Answered, Grade]] = field(default_factory=dict)  # answers kept: ids stay theirs
 
     @property
     def searched(self) -> Sequence[ExampleQuestion]:
@@ -87,11 +87,7 @@ class ModuleTask(Task):
         """Return the program as it begins, and the name of the metric."""
         state = factory.export_module(self.base, [], self.embedded)[STATE]
         metric = getattr(self.metric, "__qualname__", repr(self.metric))
-        return {
-            **factory.describe_module(self.base, self.undecided),
-            "start": digest_of(state),
-            "metric": metric,
-        }
+        return {**factory.describe_module(self.base, self.undecided), "start": digest_of(state), "metric": metric}
 
     @contextmanager
     def asking(self, spending: Spending) -> Iterator[None]:
@@ -131,14 +127,26 @@ class ModuleTask(Task):
         """Return the runs of a copy of a program."""
         return self.run(program, session.record)
 
-    def grader(self, program: dspy.Module) -> Any:
+    @property
+    def search_grader(self) -> Grading:
+        return self.grade
+
+    def grader(self, program: dspy.Module) -> Grading:
         """Return what grades by the metric."""
         return self.grade
 
     def grade(self, question: ExampleQuestion, answer: Answered) -> Grade:
-        """Grade an answer by the metric: correct at 1, wrong at 0, as what raised is."""
-        score, _, _ = self.score(question, answer)
-        said = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
+        """Grade an answer, once, by the metric: correct at 1, wrong at 0 or raised."""
+        key = (question.id, id(answer))
+        if key not in self.graded:
+            self.graded[key] = answer, self._grade_anew(question, answer)
+        return self.graded[key][1]
+
+    def _grade_anew(self, question: ExampleQuestion, answer: Answered) -> Grade:
+        usage, score = answer.usage, 0.0
+        if not answer.error:
+            score, _ = score_prediction(self.metric, question.example, answer.prediction)
+        text = answer.error or orjson.dumps(plain_outputs(answer.prediction), default=str).decode()
         return Grade(
             id=question.id,
             topic=question.cluster,
@@ -149,19 +157,11 @@ class ModuleTask(Task):
             partial=int(0 < score < GOOD),
             wrong=int(score <= 0),
             utility=score,
-            answer=said[:LONGEST],
+            answer=text[:LONGEST],
             path=(),
-            metrics={"model_calls": float(answer.usage.calls), "usd": answer.usage.usd},
+            metrics={"model_calls": float(usage.calls), "usd": usage.usd, "seconds": usage.seconds},
+            failed=answer.error,
         )
-
-    def score(self, question: ExampleQuestion, answer: Answered) -> tuple[float, float, str]:
-        """Return the metric's score, NaN for routing, and what the program raised."""
-        if answer.error:
-            return 0.0, np.nan, answer.error
-        key = (question.id, id(answer))
-        if key not in self.scores:
-            self.scores[key] = answer, score_prediction(self.metric, question.example, answer.prediction)[0]
-        return self.scores[key][1], np.nan, ""
 
     def offer(self, session: Session, arms: Sequence[AnyArm]) -> CandidateSets:
         """Return demonstrations from labels or good runs, and instructions from bad runs."""
@@ -203,7 +203,7 @@ class ModuleTask(Task):
         return made or [
             Demonstration(name, question.cluster, {**given, **plain_outputs(outputs)})
             for question, answer in runs
-            if not answer.error and self.score(question, answer)[0] >= GOOD
+            if not answer.error and self.grade(question, answer).utility >= GOOD
             for predicted, given, outputs in answer.trace
             if predicted == name
         ]
@@ -249,12 +249,7 @@ class ModuleTask(Task):
 
 
 def open_module_task(
-    project: Project,
-    make: factory.Factory,
-    data: Path | str,
-    metric: Metric,
-    seed: int = 0,
-    origin: str = "",
+    project: Project, make: factory.Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
 ) -> ModuleTask:
     """Return the program made, with an origin's state, and its examples divided."""
     ancestors = read_ancestors(origin, project.artifacts) if origin else []
@@ -315,10 +310,10 @@ def evaluate_version(
 
 def compare_anew(
     tasks: Sequence[ModuleTask], repeats: int = 1, progress: Advance = lambda done, of: None
-) -> list[list[dict[str, Any]]]:
+) -> list[list[Row]]:
     """Return the rows of each version of a program on every example of a file."""
     first = tasks[0]
     by_inputs = {one.question: one.example for one in first.examples}
     with first.asking(Spending()):
         arms = [(first.grade, lambda text, of=task.base: run_example(of, by_inputs[text])) for task in tasks]
-        return score_side_by_side(arms, first.examples, repeats, progress)
+        return score_anew(arms, first.examples, repeats, progress)

@@ -28,7 +28,6 @@ from optimize.compiler.choice import OperatingPoints, fit_doubt
 from optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
 from optimize.compiler.runs.recorded_lm import RecordedLM
 from optimize.compiler.runs.replay import PARALLEL_CALLS, Replay, ReplayArm
-from optimize.compiler.scoring import UtilityGrader
 from optimize.compiler.search import Session
 from optimize.compiler.study import Share
 from optimize.compiler.tasks.task import Contents, Task
@@ -77,8 +76,8 @@ class ProjectTask(Task):
         return [self.first.plain(), self.parent]
 
     @cached_property
-    def score(self) -> UtilityGrader:
-        return UtilityGrader(self.project.settings.utility, self.first.runtime.library)
+    def search_grader(self) -> Grader:
+        return Grader(self.base, self.project.settings.utility, relevancy=False)
 
     def grader(self, program: AgenticRAG) -> Grader:
         """Return what measures every metric of an answer."""
@@ -91,7 +90,10 @@ class ProjectTask(Task):
             "preset": settings.loop.preset,
             "start": read_setting(self.base),
             "predictors": {
-                name: [fingerprint_predictor(self.base, name, model) for model in clients_of(self.base, predictor, {})]
+                name: [
+                    fingerprint_predictor(self.base, name, model)
+                    for model in clients_of(self.base.runtime.models, predictor, {})
+                ]
                 for name, predictor in self.base.named_predictors()
             },
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
@@ -271,7 +273,7 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
         lacks = next(find_shortages(parts))
         raise DataError(f"{lacks.what[0].upper()}{lacks.what[1:]}", lacks.mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    if ancestors and _wrote_here(ancestors[0]) and not first.quotes(strict=False):
+    if ancestors and _wrote_here(ancestors[0]) and not first.view().quotes(strict=False):
         parent.policy.turn(**AS_EMBEDDED)
     return ProjectTask(
         project=project,
@@ -326,4 +328,4 @@ def _fit_head(program: AgenticRAG, name: str) -> None:
         field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
         for field, info in predictor.signature.input_fields.items()
     }
-    program.requests.ask(name, predictor, clients_of(program, predictor, {})[0], [inputs])
+    program.requests.ask(name, predictor, clients_of(program.runtime.models, predictor, {})[0], [inputs])

@@ -18,7 +18,6 @@ from optimize.compiler.candidates.screening import CandidateSets
 from optimize.compiler.choice import OperatingPoints
 from optimize.compiler.record import compiler_digest
 from optimize.compiler.runs.runner import AnyArm, Runner
-from optimize.compiler.scoring import GradeAnswer
 from optimize.compiler.search import Session
 from optimize.compiler.study import Spending
 from optimize.evaluation.evaluate import Grading
@@ -66,8 +65,8 @@ class Task(ABC):
 
     @property
     @abstractmethod
-    def score(self) -> GradeAnswer:
-        """What gives the utility of an answer in the search."""
+    def search_grader(self) -> Grading:
+        """What grades an answer in the search."""
 
     @abstractmethod
     def grader(self, program: Any) -> Grading:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index import store
@@ -28,7 +27,6 @@ from program.knowledge.index.keywords import Keywords, weigh_texts
 from program.knowledge.index.store import MEND, Index, place_index
 from program.knowledge.ingest.folder import (
     PARSER_VERSION,
-    BaseSpec,
     FolderContents,
     fingerprint_files,
     link_superseded,
@@ -38,39 +36,20 @@ from program.knowledge.ingest.folder import (
 from program.knowledge.project import Project
 from program.models.embedded.encoder import Embedder, shared_embedder
 from program.passage import Flaw, Passage, ReadReport, embedding_text, keyword_text
-from program.settings import Settings
-from program.storage import ASIDE, DiskCache, write_whole
+from program.settings import FileSettings, KeywordSettings, Settings, TablesSettings, default_settings
+from program.storage import ASIDE, DiskCache
 
 if TYPE_CHECKING:
     from program.knowledge.index.qdrant import QdrantVectors
 
 INDEX = "index"  # the folder of the index in a project's private folder
-SEEN = "seen"  # the file that says what the documents looked like when they were indexed, and what was not read
 PARSED = "parsed.sqlite"
 ENGINES = ("local", "ray")
 CHUNK = 128  # texts embedded between two reports of progress
 WAIT = 120.0  # seconds to wait for another process that is indexing
-SERVER_ABOVE = 200_000
 
 Advance = Callable[[int, int], None]  # called with the texts embedded so far and in all
 _LOG = logging.getLogger(__name__)
-_SEEN = TypeAdapter(tuple[str, ReadReport])  # a fingerprint of the files, and what was read of them
-
-
-@dataclass(frozen=True, slots=True)
-class IndexSettings:
-    """How an index is made and searched."""
-
-    qdrant_url: str = ""  # the server that searches vectors, too; empty: none
-    server_above: int = SERVER_ABOVE  # passages past which the server searches words, too
-    keep_stop_words: bool = False  # whether function words are searched
-    stem: bool = True  # whether words are searched by their stems
-
-    @classmethod
-    def from_project(cls, settings: Settings) -> IndexSettings:
-        """Return what a project's settings say."""
-        keyword = settings.keyword
-        return cls(settings.qdrant.url, keyword.server_above, keyword.stop_words == "none", keyword.stem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +79,9 @@ def index_project(
         raise SettingsError(f"There is no engine {engine!r}.", f"Use one of: {', '.join(ENGINES)}.")
     embedder = shared_embedder(project.settings.models.embed)
     embedder.remember_in(project.private)
-    place, bases = project.private / INDEX, list_bases(project)
-    seen = _fingerprint_project(project, bases)  # before anything is read: what changes meanwhile is indexed next time
     spread = nullcontext() if engine == "local" else embed_over_ray(partial(Embedder, embedder.name), workers)
     with spread as fan:
-        report = build_index(bases, place, embedder, progress, IndexSettings.from_project(project.settings), fan)
-    unread = sum(flaw.unread for flaw in report.flaws)
-    write_whole(place / SEEN, _SEEN.dump_json((seen, ReadReport(report.documents + unread, report.flaws))))
-    return report
+        return build_index(list_bases(project), project.private / INDEX, embedder, progress, project.settings, fan)
 
 
 def update_index(project: Project, progress: Advance | None = None) -> ReadReport:
@@ -119,15 +93,16 @@ def update_index(project: Project, progress: Advance | None = None) -> ReadRepor
     place, bases = project.private / INDEX, list_bases(project)
     if not bases:
         return ReadReport()
-    seen, read = _read_seen(place)
-    indexed = (place / store.CURRENT).is_file()
-    if indexed and seen == _fingerprint_project(project, bases):
-        return read
-    if indexed and not os.access(place, os.W_OK):
+    current = store.Current()
+    with suppress(KnowledgeError):
+        current = store.read_current(place)
+    if current.generation and current.files == _fingerprint_bases(bases, project.settings.keyword):
+        return current.read
+    if current.generation and not os.access(place, os.W_OK):
         _LOG.warning("%s may have changed since it was indexed, and %s cannot be written.", project.folder, place)
-        return read
+        return current.read
     index_project(project, progress)
-    return _read_seen(place)[1]
+    return store.read_current(place).read
 
 
 def read_files(project: Project) -> FolderContents:
@@ -138,11 +113,11 @@ def read_files(project: Project) -> FolderContents:
 
 
 def build_index(
-    bases: Sequence[BaseSpec],
+    bases: Mapping[str, FileSettings],
     folder: str | Path,
     embedder: Embedder,
     progress: Advance | None = None,
-    settings: IndexSettings = IndexSettings(),
+    settings: Settings | None = None,
     fan: Fan | None = None,
 ) -> IndexReport:
     """Index every base into `folder`, unless nothing changed.
@@ -151,9 +126,11 @@ def build_index(
     that were embedded are not embedded again; keywords and graph are made anew of all passages. `fan` computes
     vectors in the embedder's place, elsewhere. Raises `KnowledgeError` for a base that is absent or empty.
     """
-    began, place = time.monotonic(), Path(folder)
+    began, place, settings = time.monotonic(), Path(folder), settings or default_settings()
+    keyword = settings.keyword
     with _lock_folder(place):
         cache = DiskCache(place / PARSED)
+        files = _fingerprint_bases(bases, keyword)  # before any is read: what changes meanwhile is indexed next time
         contents = _read_bases(bases, cache)
         cache.close()
         passages = contents.passages
@@ -161,7 +138,7 @@ def build_index(
             raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
         lines = store.to_lines(passages)
         corpus = store.digest_text(lines)
-        digest = store.digest_index(corpus, embedder.digest, settings.keep_stop_words, settings.stem)
+        digest = store.digest_index(corpus, embedder.digest, keyword.keep_stop_words, keyword.stem)
         name = store.name_generation(digest)
         previous = store.find_intact(place)
         embedded = reused = 0
@@ -169,15 +146,15 @@ def build_index(
             known = store.read_vectors(place_index(place, previous), embedder.digest) if previous else {}
             matrix, embedded = _embed_passages(passages, fan or partial(map, embedder.encode), known, progress)
             reused = len(passages) - embedded
-            keywords = Keywords.from_texts(map(keyword_text, passages), settings.keep_stop_words, settings.stem)
+            keywords = Keywords.from_texts(map(keyword_text, passages), keyword.keep_stop_words, keyword.stem)
             index = Index(passages, matrix, keywords, Graph.from_passages(passages), embedder.digest)
             for leftover in place.glob(f"{ASIDE}gen-*"):  # of a run that was killed: the lock says no other is running
                 leftover.unlink()
             store.write_index(place_index(place, name), index, lines)
-        held = not settings.qdrant_url or _fill_server(place, name, embedder, settings)
+        on_server = not settings.qdrant.url or _fill_server(place, name, embedder, settings)
+        store.set_current(place, name, files, contents.report)
         if previous != name:
-            store.set_current(place, name)
-            _drop_old_generations(place, {name, previous}, settings)
+            _drop_old_generations(place, {name, previous}, settings.qdrant.url)
         return IndexReport(
             index_digest=digest,
             corpus_digest=corpus,
@@ -185,21 +162,21 @@ def build_index(
             passages=len(passages),
             embedded=embedded,
             reused=reused,
-            unchanged=previous == name and held,
+            unchanged=previous == name and on_server,
             flaws=tuple(contents.flaws),
             seconds=time.monotonic() - began,
         )
 
 
-def open_index(folder: str | Path, embedder: Embedder, settings: IndexSettings = IndexSettings()) -> Index:
+def open_index(folder: str | Path, embedder: Embedder, settings: Settings | None = None) -> Index:
     """Return the last complete index in `folder`.
 
     Its vectors are put into the embedder's memory. Raises `KnowledgeError` when there is none, when it was made by
     another format or embedding model, when it is damaged, or when the server does not hold it.
     """
-    place = Path(folder)
+    place, settings = Path(folder), settings or default_settings()
     for _ in range(3):  # an index may be removed between its being named and its being opened
-        name, _ = store.read_current(place)
+        name = store.read_current(place).generation
         if not name:
             raise KnowledgeError(f"There is no index in {place}.", MEND)
         try:
@@ -210,31 +187,25 @@ def open_index(folder: str | Path, embedder: Embedder, settings: IndexSettings =
     else:
         raise KnowledgeError(f"The index in {place} has lost its file.", MEND)
     embedder.put([embedding_text(p) for p in index.passages], index.matrix)
-    if settings.qdrant_url:
+    if settings.qdrant.url:
         _search_on_server(index, name, settings)
     return index
 
 
-def _read_bases(bases: Sequence[BaseSpec], cache: DiskCache | None) -> FolderContents:
-    return link_superseded([_read_database(b) if b.is_database else read_base(b, cache) for b in bases])
+def _read_bases(bases: Mapping[str, FileSettings], cache: DiskCache | None) -> FolderContents:
+    return link_superseded([_read_base(name, base, cache) for name, base in bases.items()])
 
 
-def _read_database(base: BaseSpec) -> FolderContents:
+def _read_base(name: str, base: FileSettings, cache: DiskCache | None) -> FolderContents:
+    if not isinstance(base, TablesSettings) or base.path:
+        return read_base(name, base, cache)
     from program.knowledge.tables import Database  # it takes long to import, and many projects have none
 
-    return Database(base).read_documents()
+    return Database(name, base).read_documents()
 
 
-def _fingerprint_project(project: Project, bases: Sequence[BaseSpec]) -> str:
-    keyword = project.settings.keyword
+def _fingerprint_bases(bases: Mapping[str, FileSettings], keyword: KeywordSettings) -> str:
     return fingerprint_files(bases, repr((store.FORMAT, PARSER_VERSION, keyword.stem, keyword.stop_words)))
-
-
-def _read_seen(place: Path) -> tuple[str, ReadReport]:
-    try:
-        return _SEEN.validate_json((place / SEEN).read_bytes())
-    except (OSError, ValidationError):
-        return "", ReadReport()
 
 
 @contextmanager
@@ -273,43 +244,44 @@ def _embed_passages(
     return np.stack([known[t] for t in texts]), len(missing)
 
 
-def _drop_old_generations(folder: Path, keep: set[str], settings: IndexSettings) -> None:
+def _drop_old_generations(folder: Path, keep: set[str], server: str) -> None:
     """Remove all but the new one and the one before, which may be just opened."""
     for file in (file for file in folder.glob("gen-*.safetensors") if file.stem not in keep):
-        if settings.qdrant_url:
-            held = _ask_collection(file.stem, settings)
-            with closing(held.client):
-                held.delete_collection()
+        if server:
+            collection = _ask_collection(file.stem, server)
+            with closing(collection.client):
+                collection.delete_collection()
         file.unlink()
 
 
-def _ask_collection(name: str, settings: IndexSettings) -> QdrantVectors:
+def _ask_collection(name: str, server: str) -> QdrantVectors:
     """Return the server's collection of an index."""
     from program.knowledge.index.qdrant import QdrantVectors, connect_server
 
-    return QdrantVectors(connect_server(settings.qdrant_url), name, settings.qdrant_url)
+    return QdrantVectors(connect_server(server), name, server)
 
 
-def _fill_server(folder: Path, name: str, embedder: Embedder, settings: IndexSettings) -> bool:
+def _fill_server(folder: Path, name: str, embedder: Embedder, settings: Settings) -> bool:
     """See that the server holds an index; True when it did already."""
     index = store.read_index(place_index(folder, name), embedder.digest)
-    words = len(index.passages) > settings.server_above
-    held = _ask_collection(name, settings)
-    with closing(held.client):
-        if held.holds_rows(len(index.passages), words):
+    words = len(index.passages) > settings.keyword.server_above
+    collection = _ask_collection(name, settings.qdrant.url)
+    with closing(collection.client):
+        if collection.holds_rows(len(index.passages), words):
             return True
         sparse = weigh_texts(index.keywords, map(keyword_text, index.passages)) if words else None
-        held.write_rows(index.matrix, index.passages, sparse)
+        collection.write_rows(index.matrix, index.passages, sparse)
     return False
 
 
-def _search_on_server(index: Index, name: str, settings: IndexSettings) -> None:
+def _search_on_server(index: Index, name: str, settings: Settings) -> None:
     """Have vectors (past the bound, words too) asked of the server."""
     from program.knowledge.index.qdrant import QdrantKeywords
 
-    held, words = _ask_collection(name, settings), len(index.passages) > settings.server_above
-    if not held.holds_rows(len(index.passages), words):
+    collection = _ask_collection(name, settings.qdrant.url)
+    words = len(index.passages) > settings.keyword.server_above
+    if not collection.holds_rows(len(index.passages), words):
         raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
-    index.vectors = held
+    index.vectors = collection
     if words:
-        index.lexical = QdrantKeywords(held, index.keywords)
+        index.lexical = QdrantKeywords(collection, index.keywords)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
 from program.knowledge.index.vectors import Selection, best_rows
-from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters
+from program.text.words import split_words
 
 
 class Keywords:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
 from scipy.sparse import csc_array, csr_array
@@ -26,7 +28,7 @@ from program.errors import KnowledgeError
 from program.knowledge.index.graph import MATRICES, Graph
 from program.knowledge.index.keywords import ArrayKeywords, Keywords
 from program.knowledge.index.vectors import ArrayVectors, Floats, Selection
-from program.passage import Passage, decode_passage, embedding_text
+from program.passage import Passage, ReadReport, decode_passage, embedding_text
 from program.storage import digest_file, write_whole
 
 if TYPE_CHECKING:
@@ -96,32 +98,42 @@ def place_index(folder: Path, name: str) -> Path:
     return folder / f"{name}.safetensors"
 
 
-def read_current(folder: Path) -> tuple[str, str]:
-    """Return the index that readers open and its file's SHA-256.
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The index that readers open, and the files that it was made of."""
 
-    Both are empty when there is none. Raises `KnowledgeError` when the note of it is damaged.
-    """
+    generation: str = ""  # the index; empty: there is none
+    sha256: str = ""  # the digest of its file
+    files: str = ""  # the fingerprint of the files of the bases
+    read: ReadReport = field(default_factory=ReadReport)  # what was read of them
+
+
+_CURRENT = TypeAdapter(Current)
+
+
+def read_current(folder: Path) -> Current:
+    """Return what readers open; raises `KnowledgeError` when its note is damaged."""
     try:
-        noted = json.loads((folder / CURRENT).read_bytes())
-        return noted["generation"], noted["sha256"]
+        return _CURRENT.validate_json((folder / CURRENT).read_bytes())
     except FileNotFoundError:
-        return "", ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return Current()
+    except (OSError, ValidationError) as error:
         raise KnowledgeError(f"{folder / CURRENT} cannot be read: {error}.", MEND) from error
 
 
 def find_intact(folder: Path) -> str:
     """Return the index that readers open; empty when there is none, or it is damaged."""
     with suppress(KnowledgeError, OSError):
-        name, digest = read_current(folder)
-        return name if name and digest_file(place_index(folder, name)) == digest else ""
+        current = read_current(folder)
+        if current.generation and digest_file(place_index(folder, current.generation)) == current.sha256:
+            return current.generation
     return ""
 
 
-def set_current(folder: Path, name: str) -> None:
+def set_current(folder: Path, name: str, files: str, read: ReadReport) -> None:
     """Make a written index the one that readers open, at once and on the disk."""
-    noted = {"generation": name, "sha256": digest_file(place_index(folder, name))}
-    write_whole(folder / CURRENT, json.dumps(noted).encode())
+    current = Current(name, digest_file(place_index(folder, name)), files, read)
+    write_whole(folder / CURRENT, _CURRENT.dump_json(current))
 
 
 def write_index(file: Path, index: Index, lines: str) -> None:

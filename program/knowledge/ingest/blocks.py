@@ -18,7 +18,7 @@ from itertools import groupby, pairwise, takewhile
 
 from bs4.element import NavigableString, Tag
 
-from program.models.text import BULLET
+from program.text.pieces import BULLET
 
 LINES = "data-lines-of-source"
 """The attribute that holds the first line of an element in its file, from 0, and the line behind its last."""

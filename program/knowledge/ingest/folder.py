@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -22,21 +22,11 @@ from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.csv_rows import SUFFIXES, name_column
 from program.knowledge.ingest.sections import READ, Document, Parsed, parse_file
 from program.knowledge.project import Project, find_local
-from program.passage import Flaw, Passage, ReadReport, SourceCard
-from program.settings import (
-    CHUNK_TOKENS,
-    MAX_MEGABYTES,
-    MAX_ROWS,
-    DocumentsSettings,
-    TablesSettings,
-    WebSettings,
-)
+from program.passage import Flaw, Passage, ReadReport
+from program.settings import KINDS, FileSettings, TablesSettings
 from program.storage import DiskCache
 
-KINDS = {"documents": "dense", "graph": "dense", "tables": "dense", "web": "web"}
-"""The kinds that are indexed, each with the `method` of its passages."""
 PARSER_VERSION = 7  # raised when the same bytes give other passages
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were not read, named where nothing was
 _REMEDIES = {
@@ -44,34 +34,6 @@ _REMEDIES = {
     **dict.fromkeys((".pptx", ".ppt", ".odp", ".doc", ".odt", ".rtf"), "Save it as .pdf or .docx."),
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".tif", ".tiff", ".webp"), "Save the text in it as .txt."),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class BaseSpec:
-    """A knowledge base of files: `path` is a folder or file, or a database's URL, `kind` one of KINDS.
-
-    `about`, `asks` and `not_` are for the router. Passages have about `chunk_tokens`, larger files than
-    `max_megabytes` are skipped, and of a table the first `max_rows` are passages.
-    """
-
-    name: str
-    kind: str = "documents"
-    path: str | Path = ""
-    about: str = ""
-    asks: tuple[str, ...] = ()
-    not_: tuple[str, ...] = ()
-    chunk_tokens: int = CHUNK_TOKENS
-    max_megabytes: float = MAX_MEGABYTES
-    max_rows: int = MAX_ROWS
-
-    @property
-    def is_database(self) -> bool:
-        """Whether it is a database and not a folder of files."""
-        return "://" in str(self.path)
-
-    def card(self) -> SourceCard:
-        """Return its description for a router."""
-        return SourceCard(self.name, self.kind, self.about, tuple(self.asks), tuple(self.not_))
 
 
 @dataclass(slots=True)
@@ -92,23 +54,16 @@ class FolderContents:
         return ReadReport(len(self.documents) + sum(flaw.unread for flaw in self.flaws), tuple(self.flaws))
 
 
-def list_bases(project: Project) -> list[BaseSpec]:
-    """Return the bases that are indexed. Raises `KnowledgeError` for an odd name."""
-    found = []
+def list_bases(project: Project) -> dict[str, FileSettings]:
+    """Return the bases that are indexed, by name, their places absolute."""
+    found: dict[str, FileSettings] = {}
     for name, base in project.settings.knowledge.items():
-        if not isinstance(base, DocumentsSettings | TablesSettings | WebSettings):
-            continue
-        if isinstance(base, WebSettings) and not base.path:
-            continue
-        if not _NAME.fullmatch(name):
-            mend = "Name it with letters, digits, - and _, a letter first."
-            raise KnowledgeError(f"The knowledge base name {name!r} is not a usable name.", mend)
-        limits = base.model_dump(include={"chunk_tokens", "max_megabytes", "max_rows"})
-        found.append(BaseSpec(name, base.kind, project.place(base), base.about, base.asks, base.not_, **limits))
+        if isinstance(base, FileSettings) and (base.path or isinstance(base, TablesSettings)):
+            found[name] = base.model_copy(update={"path" if base.path else "url": str(project.place(base))})
     return found
 
 
-def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
+def read_base(name: str, base: FileSettings, cache: DiskCache | None = None) -> FolderContents:
     """Return the documents of a folder of files.
 
     A file of tables is named `<base>/<table>`. Files whose bytes `cache` knows are not parsed again. Names that start
@@ -120,32 +75,32 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
     tables = base.kind == "tables"
     kinds = SUFFIXES if tables else READ
     known: set[str] = set()
-    for file, relative in list_files(base, contents.flaws):
-        path = f"{base.name}/{relative}".encode(errors="backslashreplace").decode()
+    for file, relative in list_files(name, base, contents.flaws):
+        path = f"{name}/{relative}".encode(errors="backslashreplace").decode()
         read = _read_document(base, file, path, kinds, cache, fresh)
-        name = f"{base.name}/{name_column(file.stem)}" if tables else path
-        if not isinstance(read, Flaw) and name.lower() in known and tables:
-            read = make_unread(path, f"the table {name} is that of another file", "Give it a plain name of its own.")
+        shown = f"{name}/{name_column(file.stem)}" if tables else path
+        if not isinstance(read, Flaw) and shown.lower() in known and tables:
+            read = make_unread(path, f"the table {shown} is that of another file", "Give it a plain name of its own.")
         if isinstance(read, Flaw):
             contents.flaws.append(read)
             continue
-        known.add(name.lower())
+        known.add(shown.lower())
         document, flaws = read
         flaws = flaws if document.passages else [*flaws, Flaw("holds no text", lost=False)]
-        if tables and len(document.passages) > base.max_rows:
-            flaws = [*flaws, tell_rows_left_out(base, len(document.passages))]
+        if isinstance(base, TablesSettings) and len(document.passages) > base.max_rows:
+            flaws = [*flaws, tell_rows_left_out(name, base, len(document.passages))]
             document = replace(document, passages=document.passages[: base.max_rows])
         passages = tuple(
-            replace(p, id=name + p.id.removeprefix(path), source=base.name, method=KINDS[base.kind])
+            replace(p, id=shown + p.id.removeprefix(path), source=name, method=KINDS[base.kind].method)
             for p in document.passages
         )
-        contents.documents.append(replace(document, path=name, passages=passages))
+        contents.documents.append(replace(document, path=shown, passages=passages))
         contents.flaws += [replace(flaw, path=path) for flaw in flaws]
     if cache is not None:
         cache.put(fresh)
     if not place.exists():
         raise KnowledgeError(
-            f"The folder of the knowledge base {base.name!r} disappeared while it was read: {place}.",
+            f"The folder of the knowledge base {name!r} disappeared while it was read: {place}.",
             "Bring it back, and run `ragc index PROJECT` again; the last index stays as it is.",
         )
     _drop_repeated_ids(contents)
@@ -154,8 +109,8 @@ def read_base(base: BaseSpec, cache: DiskCache | None = None) -> FolderContents:
         unread[_MAX_NAMED:] = [f"{len(unread) - _MAX_NAMED} more"] * (len(unread) > _MAX_NAMED)
         why = f" ({'; '.join(unread)})" if unread else ""
         raise KnowledgeError(
-            f"The knowledge base {base.name!r} holds no text: {place}{why}.",
-            f"Put {', '.join(kinds)} files there, or correct `path` under [knowledge.{base.name}] in ragc.toml.",
+            f"The knowledge base {name!r} holds no text: {place}{why}.",
+            f"Put {', '.join(kinds)} files there, or correct `path` under [knowledge.{name}] in ragc.toml.",
         )
     return contents
 
@@ -193,13 +148,14 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
     return whole
 
 
-def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
+def fingerprint_files(bases: Mapping[str, FileSettings], settings: str = "") -> str:
     """Return a digest of bases, settings and every file's path, size and time."""
     digest = hashlib.sha256(settings.encode())
-    for base in bases:
-        seen: list[object] = [base.name, base.kind, base.chunk_tokens, base.max_megabytes, base.max_rows]
+    for name, base in bases.items():
+        limits = base.model_dump(include={"kind", "chunk_tokens", "max_megabytes", "max_rows"})
+        seen: list[object] = [name, limits]
         with suppress(KnowledgeError):
-            for file, relative in list_files(base, []):
+            for file, relative in list_files(name, base, []):
                 try:
                     status = file.stat()
                     seen += [relative, status.st_size, status.st_mtime_ns]
@@ -209,13 +165,13 @@ def fingerprint_files(bases: Sequence[BaseSpec], settings: str = "") -> str:
     return digest.hexdigest()
 
 
-def list_files(base: BaseSpec, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
+def list_files(name: str, base: FileSettings, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
     """Yield files with their relative posix path, sorted by it on every machine.
 
     Of a database of SQLite they are its file and its log, of another none.
     """
-    if base.is_database:
-        file = find_local(base.path)
+    if isinstance(base, TablesSettings) and base.url:
+        file = find_local(base.url)
         yield from ((one, one.name) for one in (file, Path(f"{file}-wal")) if file and one and one.is_file())
         return
     path = Path(base.path)
@@ -224,13 +180,13 @@ def list_files(base: BaseSpec, flaws: list[Flaw]) -> Iterator[tuple[Path, str]]:
         return
     if not path.is_dir():
         raise KnowledgeError(
-            f"The folder of the knowledge base {base.name!r} does not exist: {path}.",
-            f"Make it, or correct `path` under [knowledge.{base.name}] in ragc.toml.",
+            f"The folder of the knowledge base {name!r} does not exist: {path}.",
+            f"Make it, or correct `path` under [knowledge.{name}] in ragc.toml.",
         )
 
     def skip_entry(entry: Path, reason: str) -> None:
-        name = f"{base.name}/{entry.relative_to(path).as_posix()}"
-        flaws.append(make_unread(name, reason, "Move what it holds into the folder."))
+        shown = f"{name}/{entry.relative_to(path).as_posix()}"
+        flaws.append(make_unread(shown, reason, "Move what it holds into the folder."))
 
     def skip_folder(folder: Path, reason: str | None) -> None:
         skip_entry(folder, f"a folder that is not looked into: {reason}")
@@ -261,14 +217,14 @@ def _refuse_kind(path: str, kinds: Sequence[str]) -> Flaw:
     return make_unread(path, f"only {', '.join(kinds)} files are read", mend, lost=False)
 
 
-def tell_rows_left_out(base: BaseSpec, rows: int) -> Flaw:
+def tell_rows_left_out(name: str, base: TablesSettings, rows: int) -> Flaw:
     """Return the flaw of a table with more rows than become passages."""
     what = f"has {rows:,} rows, of which the first {base.max_rows:,} are passages"
-    return Flaw(what, f"Raise `max_rows` under [knowledge.{base.name}] in ragc.toml; a SELECT reads all of them.")
+    return Flaw(what, f"Raise `max_rows` under [knowledge.{name}] in ragc.toml; a SELECT reads all of them.")
 
 
 def _read_document(
-    base: BaseSpec, file: Path, path: str, kinds: Sequence[str], cache: DiskCache | None, fresh: dict[str, bytes]
+    base: FileSettings, file: Path, path: str, kinds: Sequence[str], cache: DiskCache | None, fresh: dict[str, bytes]
 ) -> Parsed | Flaw:
     """Return a file's document and flaws, or why it is not read; what the cache lacks is added to `fresh`."""
     if file.suffix.lower() not in kinds:

@@ -21,9 +21,9 @@ from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_m
 from program.knowledge.ingest.pdf import read_pdf
 from program.knowledge.ingest.records import Row, read_rows
 from program.models.language.fence import remove_invisible
-from program.models.text import split_cells, split_sentences
 from program.passage import Flaw, Passage
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
+from program.text.pieces import split_cells, split_sentences
 
 READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", *SUFFIXES, ".jsonl")  # endings of the files that are read
 TOP = "top"  # the anchor of text above the first heading

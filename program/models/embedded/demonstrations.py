@@ -171,9 +171,10 @@ def _digest(*parts: bytes) -> bytes:
 def answer_untaught(
     question: Question, case: Case, blocks: Mapping[str, Vector], embedder: Embedder, rarity: WordRarity, prior: Head
 ) -> tuple[Vector, Vector]:
-    """Return the logits of someone who saw no demonstration, one an option, and what a head may use beside them.
+    """Return the logits of who saw no demonstration, and what a head may use too.
 
-    They come from the question put, its options, and the inputs, and are soft; `prior` knows what a quotation states.
+    The logits, one an option, come from the question put, its options, and the inputs; those of what a quotation states
+    come from `prior`.
     """
     if question.alone and case.quoted:
         return np.array([0.0, prior.calibrated_logits(blocks)[0]], np.float32), np.zeros(0, np.float32)

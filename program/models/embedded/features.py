@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import Reader, Reading
-from program.models.text import split_pieces, split_sentences
+from program.text.pieces import split_pieces, split_sentences
 
 Vector = NDArray[np.float32]
 BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options")
@@ -67,7 +67,7 @@ class Case:
 
     @cached_property
     def cells(self) -> tuple[EvidenceText, ...]:
-        """The cells of the text that the quoted piece is from, if it is a cell, each as a text of its own."""
+        """Each cell of the table that the quoted piece is a cell of, as a text."""
         if self.quoted is None:
             return ()
         n, at = self.quoted

@@ -120,7 +120,7 @@ def fit_decision(
 
 
 def fit_statement(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequence[str], prior: Head) -> Head:
-    """Fit how probably a piece of a passage states what is asked; `groups` are the questions.
+    """Fit how probably a piece states what is asked; `groups` are the questions.
 
     The pieces of a question compete in one softmax with "none of them" (a conditional logit, McFadden 1974; of several
     right ones the sum counts), which fits their order and not only each by itself. Weights are drawn to the prior's,

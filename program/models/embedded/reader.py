@@ -117,7 +117,7 @@ class Reader:
 
     @cached_property
     def prior(self) -> dict[str, NDArray[Any]]:
-        """How probably a piece of a passage states what is asked, by what this reader reads: the arrays of a head.
+        """The arrays of a head: how probably a piece states what is asked.
 
         It is fitted on held-out files and stands in the card; a reader without one has the packaged reader's.
         """

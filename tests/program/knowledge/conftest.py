@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from word_embedder import WordEmbedder
 
-from program.knowledge.ingest.folder import BaseSpec
+from program.settings import DocumentsSettings, WebSettings
 
 
 @pytest.fixture
@@ -19,11 +19,12 @@ def knowledge(tmp_path):
 
 @pytest.fixture
 def bases(knowledge):
-    return [
-        BaseSpec("product", path=knowledge / "product", about="devices and plans", asks=("Which plan?",)),
-        BaseSpec("billing", path=knowledge / "billing", about="refunds, invoices", not_=("plans: product",)),
-        BaseSpec("web", kind="web", path=knowledge / "web", about="dated pages"),
-    ]
+    pages = {name: str(knowledge / name) for name in ("product", "billing", "web")}
+    return {
+        "product": DocumentsSettings(path=pages["product"], about="devices and plans", asks=("Which plan?",)),
+        "billing": DocumentsSettings(path=pages["billing"], about="refunds, invoices", not_=("plans: product",)),
+        "web": WebSettings(kind="web", path=pages["web"], about="dated pages"),
+    }
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from program.knowledge.ingest.amounts import read_amount
 from program.knowledge.ingest.csv_rows import SEPARATORS, read_csv, read_csv_file
-from program.knowledge.ingest.folder import BaseSpec, read_base
+from program.knowledge.ingest.folder import read_base
 from program.knowledge.ingest.metadata import NO_ATTRIBUTES
 from program.knowledge.ingest.records import format_row
 from program.knowledge.ingest.sections import parse_file
+from program.settings import DocumentsSettings
 
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252")
 MARKS = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}
@@ -177,7 +178,8 @@ def test_a_row_has_no_name_for_a_nameless_cell_and_no_empty_cells():
 def test_a_text_is_read_in_each_encoding_that_can_be_told(write, name, encoding):
     text = {"a.csv": "note\nThe café opens at nine.\n", "a.jsonl": '{"text": "The café opens at nine."}\n'}
     contents = read_base(
-        BaseSpec("x", path=write(name, encoded(text.get(name, "The café opens at nine.\n"), encoding)))
+        "x",
+        DocumentsSettings(path=str(write(name, encoded(text.get(name, "The café opens at nine.\n"), encoding)))),
     )
     assert [p.text.removeprefix("note: ") for p in contents.passages] == ["The café opens at nine."]
     assert [(flaw.what, flaw.lost, flaw.unread) for flaw in contents.flaws] == (
@@ -197,7 +199,7 @@ def test_a_text_is_read_in_each_encoding_that_can_be_told(write, name, encoding)
 )
 def test_a_text_in_another_encoding_is_not_guessed_at(write, content):
     write("good.md", "# A\n\nText.\n")
-    contents = read_base(BaseSpec("x", path=write("a.txt", content)))
+    contents = read_base("x", DocumentsSettings(path=str(write("a.txt", content))))
     (flaw,) = contents.flaws
     assert (flaw.path, flaw.unread, flaw.mend) == ("x/a.txt", True, "Save it as UTF-8.")
 

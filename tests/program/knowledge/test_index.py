@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,13 @@ from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError, SettingsError
 from program.knowledge.index import store
-from program.knowledge.index.build import IndexSettings, build_index, index_project, open_index
+from program.knowledge.index.build import build_index, index_project, open_index
 from program.knowledge.index.fanout import embed_over_ray
 from program.knowledge.index.store import CURRENT, place_index
-from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.knowledge.project import Project
 from program.passage import embedding_text
+from program.settings import DocumentsSettings, Settings
 
 HERE = Path(__file__).parent
 
@@ -41,7 +40,8 @@ def test_an_index_holds_every_passage_with_its_vector_and_nothing_pickled(bases,
     assert (report.documents, report.passages, report.embedded, report.reused) == (5, 10, 10, 0)
     assert not report.unchanged and not report.flaws
     moved = knowledge.rename(tmp_path / "elsewhere")
-    there = build_index([replace(b, path=moved / b.name) for b in bases], tmp_path / "other", embedder)
+    elsewhere = {name: base.model_copy(update={"path": str(moved / name)}) for name, base in bases.items()}
+    there = build_index(elsewhere, tmp_path / "other", embedder)
     assert there.index_digest == report.index_digest  # wherever the project lies
     fresh = WordEmbedder()
     index = open_index(tmp_path / "index", fresh)
@@ -105,11 +105,11 @@ def test_a_failed_rebuild_leaves_the_last_index(bases, folder, knowledge, tmp_pa
     with pytest.raises(KnowledgeError, match=r"'web' holds no text"):
         build_index(bases, folder, embedder)
     with pytest.raises(KnowledgeError, match="does not exist"):
-        build_index([*bases[:2], BaseSpec("x", path="nowhere")], folder, embedder)
+        build_index({"x": DocumentsSettings(path="nowhere")}, folder, embedder)
     assert len(open_index(folder, embedder).passages) == 10
     (tmp_path / "file").write_text("")
     with pytest.raises(KnowledgeError, match=r"cannot be written"):
-        build_index(bases[:2], tmp_path / "file" / "index", embedder)
+        build_index(bases, tmp_path / "file" / "index", embedder)
 
 
 # Few words, so that names come and go, contain each other, and are written small elsewhere.
@@ -126,7 +126,10 @@ def test_whatever_changes_an_index_made_again_is_that_made_from_nothing(runs, st
         knowledge, folder, fresh = Path(root, "knowledge"), Path(root, "index"), Path(root, "fresh")
         (knowledge / "c").mkdir(parents=True)
         (knowledge / "kept.md").write_text("# Kept\n\nThe Home of Érd and Kingston, Jamaica.\n", encoding="utf-8")
-        bases, split = [BaseSpec("k", path=knowledge)], IndexSettings(stem=stem)
+        bases, split = (
+            {"k": DocumentsSettings(path=str(knowledge))},
+            Settings(name="k", knowledge={}, keyword={"stem": stem}),
+        )
         for changes in runs:
             for name, text in changes:
                 if text is None:

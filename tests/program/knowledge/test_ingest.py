@@ -13,14 +13,14 @@ from pypdf import PageObject, PdfWriter
 
 from program.errors import KnowledgeError
 from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.folder import BaseSpec, link_superseded, read_base
+from program.knowledge.ingest.folder import link_superseded, read_base
 from program.knowledge.ingest.sections import READ, TABLE, count_tokens, parse_file
 from program.passage import AUTHORITY
-from program.settings import CHUNK_TOKENS
+from program.settings import CHUNK_TOKENS, DocumentsSettings, WebSettings
 
 
 def read(path, name="x", **more):
-    return read_base(BaseSpec(name, path=path, **more))
+    return read_base(name, DocumentsSettings(path=str(path), **more))
 
 
 def by_id(contents):
@@ -33,7 +33,7 @@ def test_a_passage_carries_what_its_document_says_of_itself(knowledge):
     assert passage.text == "Home Plus costs GBP 4.50 a month and keeps video for 14 days."
     assert (passage.source, passage.as_of, passage.authority) == ("product", date(2026, 3, 1), AUTHORITY["official"])
     assert passage.link == "product/plans.md:12-12"
-    pages = read(knowledge / "web", "web", kind="web").passages
+    pages = read_base("web", WebSettings(kind="web", path=str(knowledge / "web"))).passages
     assert {(p.as_of, p.method) for p in pages} == {(date(2026, 11, 3), "web")}  # the date of the file's name
 
 

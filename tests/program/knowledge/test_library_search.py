@@ -1,6 +1,5 @@
 """The library over an index: what a search finds, by which parts, kept for whom; and what ranks it."""
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
@@ -16,14 +15,14 @@ from program.errors import KnowledgeError, ModelError
 from program.knowledge.index.build import build_index
 from program.knowledge.index.fusion import RERANKED, STRATEGIES, Reranker, fuse, rank_positions
 from program.knowledge.index.keywords import Keywords
-from program.knowledge.ingest.folder import BaseSpec
 from program.knowledge.library import Library
 from program.knowledge.testing import SourceConformance
 from program.loop.evidence import rank_pool
 from program.loop.policy import Policy
-from program.models.text import split_words
 from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
+from program.settings import DocumentsSettings
 from program.storage import DiskCache
+from program.text.words import split_words
 
 QUESTION = "how many days until a yearly plan is refunded"
 BASES = ["product", "billing", "web"]
@@ -84,17 +83,16 @@ def test_a_search_pools_its_sources_with_one_embedding_of_the_query(library, emb
 def test_filters_reach_every_document_source_and_async_finds_the_same(library):
     found = library.search(QUESTION, BASES, 20, filters=Filters(min_authority=3))
     assert found and all(p.authority == 3 for p in found)
-    assert asyncio.run(library.acandidates(QUESTION, BASES, 9)) == library.candidates(QUESTION, BASES, 9)
 
 
 def test_names_that_are_unknown_twice_or_not_indexed_are_errors(library, bases, folder, embedder, knowledge, tmp_path):
     with pytest.raises(KnowledgeError, match=r"no source 'legal'.*product, billing, web, orders"):
         library.search(QUESTION, ["legal"])
     with pytest.raises(KnowledgeError, match=r"no knowledge base 'more'.*ragc index"):
-        Library.open([*bases, BaseSpec("more", path=knowledge)], folder, embedder)
+        Library.open({**bases, "more": DocumentsSettings(path=str(knowledge))}, folder, embedder)
     with pytest.raises(KnowledgeError, match=r"Two sources have the name 'orders'"):
         Library.open(bases, folder, embedder, [Orders(), Orders()])
-    alone = Library.open([], tmp_path / "none", embedder, [Orders()])  # needs no index
+    alone = Library.open({}, tmp_path / "none", embedder, [Orders()])  # needs no index
     assert [p.id for p in alone.search("orders of May", k=3)] == ["orders#1"] and alone.passages() == []
 
 
@@ -135,7 +133,7 @@ STATE = "Where does the longest stream rise in the state of Kraus House?"
 def houses(write, tmp_path, embedder):
     for name, text in (FILLER | HOUSES).items():
         base = write(name, text)
-    bases = [BaseSpec("notes", kind="graph", path=base)]
+    bases = {"notes": DocumentsSettings(kind="graph", path=str(base))}
     build_index(bases, tmp_path / "houses", embedder)
     return Library.open(bases, tmp_path / "houses", embedder)
 
@@ -264,9 +262,7 @@ def test_copies_of_a_text_count_as_one_passage_the_best_of_them_before_k_is_cut(
         same = [p for p in every if texts[p.id] == one.text]
         assert (one.id, one.score, one.copies) == (same[0].id, same[0].score, tuple(p.id for p in same[1:]))
     assert ids(found) == [p.id for p in every if p.id in ids(found)]
-    tuning = replace(
-        Policy().tuning(), k=k, dense_weight=weight, document_weight=0.0, graph_weight=0.0, stale_penalty=0.0
-    )
+    tuning = replace(Policy().tuning(), k=k, dense_weight=weight, document_weight=0.0, graph_weight=0.0)
     assert [(p.id, p.copies) for p in rank_pool(pool, tuning)] == [(p.id, p.copies) for p in found]
 
 
@@ -291,7 +287,7 @@ def test_a_text_that_stands_on_a_hundred_pages_leaves_room_for_the_others(tmp_pa
     for n in range(100):
         (tmp_path / f"p{n:03}.md").write_text(f"# Page\n## Contact\n{banner}\n")
     (tmp_path / "x.md").write_text("# Parcels\nA parcel to an island has a price of 7 euros.\n")
-    bases = [BaseSpec("docs", path=tmp_path)]
+    bases = {"docs": DocumentsSettings(path=str(tmp_path))}
     build_index(bases, tmp_path / "index", WordEmbedder())
     library = Library.open(bases, tmp_path / "index", embedder)
     pool = library.candidates("What is the price of a parcel?", depth=20)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from program.knowledge.ingest.blocks import fence_code
 from program.knowledge.ingest.sections import parse_file
-from program.models.text import split_pieces, states_claim
+from program.text.facts import holds
+from program.text.pieces import split_pieces
 
 EXAMPLES = int(os.environ.get("RAGC_TEXT_EXAMPLES", "2000"))
 SPECIAL = r"<&>*_`[]#|~\\"
@@ -385,8 +386,8 @@ def test_the_key_of_a_row_is_in_the_place_of_one_piece_and_a_row_states_what_is_
         "Plan: Home Plus; Monthly: GBP 4.50",
         "Yearly: GBP 45",
     ]
-    assert all(states_claim([ROW], f"{piece.shown}.", 1.0) for piece in pieces)
-    assert not states_claim([ROW], "Home Plus, Yearly: GBP 46.", 1.0)
+    assert all(holds(ROW, f"{piece.shown}.", 1.0) for piece in pieces)
+    assert not holds(ROW, "Home Plus, Yearly: GBP 46.", 1.0)
 
 
 WHOLE = """We are closed on 24. December and 1. January.|Add approx. 5 kg of salt.|Ask Dr. Smith at St. Mary Rd. 5 in Leith.

@@ -12,17 +12,17 @@ import pytest
 from word_embedder import WordEmbedder
 
 from program.knowledge.index.build import build_index, open_index
-from program.knowledge.ingest.folder import BaseSpec
+from program.settings import DocumentsSettings
 
 HERE = Path(__file__).parent
 WRITE = """
 import sys
-from pathlib import Path
 from word_embedder import WordEmbedder
 from program.knowledge.index import build, store
 from program.knowledge.ingest import folder as ingest
+from program.settings import DocumentsSettings
 
-stop_at, knowledge, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+stop_at, knowledge, folder = sys.argv[1:]
 
 def halt(*_):
     print("halted", flush=True)
@@ -30,20 +30,20 @@ def halt(*_):
 
 if stop_at != "nowhere":  # just before one of the steps of writing
     setattr({"parse_file": ingest, "encode": WordEmbedder}.get(stop_at, store), stop_at, halt)
-report = build.build_index([ingest.BaseSpec("x", path=knowledge)], folder, WordEmbedder())
+report = build.build_index({"x": DocumentsSettings(path=knowledge)}, folder, WordEmbedder())
 print(report.index_digest, report.unchanged, flush=True)
 """
 READ = """
 import sys
 from pathlib import Path
 from word_embedder import WordEmbedder
-from program.knowledge.ingest.folder import BaseSpec
+from program.settings import DocumentsSettings
 from program.knowledge.library import Library
 
 seen = set()
 print("ready", flush=True)
 while not Path(sys.argv[2], "stop").exists():
-    found = Library.open([BaseSpec("x", path=".")], sys.argv[1], WordEmbedder()).search("door lock", k=100)
+    found = Library.open({"x": DocumentsSettings(path=".")}, sys.argv[1], WordEmbedder()).search("door lock", k=100)
     versions = {p.text.split()[-1] for p in found}
     assert len(found) == 6 and len(versions) == 1, found
     seen |= versions
@@ -70,7 +70,7 @@ class Place:
 
     def build(self, version):
         self.fill(version)
-        build_index([BaseSpec("x", path=self.knowledge)], self.folder, WordEmbedder())
+        build_index({"x": DocumentsSettings(path=str(self.knowledge))}, self.folder, WordEmbedder())
 
     def fill(self, version):
         self.knowledge.mkdir(exist_ok=True)

@@ -157,7 +157,9 @@ def test_a_database_is_read_again_when_it_changes_and_its_rows_answer_without_a_
     write("CREATE TABLE boats (name TEXT, keeper TEXT); INSERT INTO boats VALUES ('Otter', 'Paul Nowak');")
     add_toml(own_shop, '[knowledge.desk]\nkind = "tables"\nurl = "sqlite:///desk.db"\nabout = "boats and keepers"')
     rag = open_program(own_shop)
-    assert "Otter, keeper: Paul Nowak [1]." in rag("Who is the keeper of the boat Otter?").text and rag.tables == {}
+    assert (
+        "Otter, keeper: Paul Nowak [1]." in rag("Who is the keeper of the boat Otter?").text and rag.view().tables == {}
+    )
     write("UPDATE boats SET keeper = 'Inga Holm';")
     assert "Inga Holm" in open_program(own_shop)("Who is the keeper of the boat Otter?").text
     (own_shop / "desk.db").unlink()

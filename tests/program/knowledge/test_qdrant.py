@@ -12,11 +12,12 @@ from qdrant_client import QdrantClient
 from word_embedder import WordEmbedder
 
 from program.errors import KnowledgeError
-from program.knowledge.index.build import IndexSettings, build_index
+from program.knowledge.index.build import build_index
 from program.knowledge.index.qdrant import QdrantKeywords, QdrantVectors, connect_server
 from program.knowledge.index.vectors import ArrayVectors, Selection
 from program.knowledge.library import Library
 from program.passage import NO_FILTERS, Filters, Passage
+from program.settings import Settings
 
 QUESTION = "how many days until a yearly plan is refunded"
 DAYS = [None, date(2024, 5, 1), date(2025, 6, 30), date(2026, 11, 3)]
@@ -105,11 +106,14 @@ class Server:
     def __init__(self, url, store, bases, folder):
         self.url, self.store, self.bases, self.folder = url, store, bases, folder
 
+    def settings(self, above):
+        return Settings(name="shop", knowledge={}, keyword={"server_above": above}, qdrant={"url": self.url})
+
     def build(self, above=100):
-        return build_index(self.bases, self.folder, WordEmbedder(), settings=IndexSettings(self.url, above))
+        return build_index(self.bases, self.folder, WordEmbedder(), settings=self.settings(above))
 
     def open(self, above=100):
-        return Library.open(self.bases, self.folder, WordEmbedder(), settings=IndexSettings(self.url, above))
+        return Library.open(self.bases, self.folder, WordEmbedder(), settings=self.settings(above))
 
     def near(self):
         return Library.open(self.bases, self.folder, WordEmbedder())

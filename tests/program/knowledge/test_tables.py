@@ -12,21 +12,23 @@ from word_embedder import WordEmbedder
 from program.errors import KnowledgeError
 from program.knowledge import tables
 from program.knowledge.index.build import build_index
-from program.knowledge.ingest.folder import BaseSpec, read_base
+from program.knowledge.ingest.folder import read_base
 from program.knowledge.library import Library
 from program.knowledge.sql_gate import check_sql
 from program.knowledge.tables import Database
 from program.passage import Filters
+from program.settings import TablesSettings
 
 DATABASES = Path(__file__).parent / "databases"
 
 
 def base(place, **more):
-    return BaseSpec("records", "tables", place, **more)
+    place = {"url" if "://" in str(place) else "path": str(place)}
+    return TablesSettings(kind="tables", **place, **more)
 
 
 def opened(place):
-    return Database(base(place))
+    return Database("records", base(place))
 
 
 def made(script, folder):
@@ -47,8 +49,8 @@ def lending(tmp_path_factory):
 
 
 def library(place, folder):
-    build_index([base(place)], folder, WordEmbedder())
-    return Library.open([base(place)], folder, WordEmbedder())
+    build_index({"records": base(place)}, folder, WordEmbedder())
+    return Library.open({"records": base(place)}, folder, WordEmbedder())
 
 
 def test_a_row_of_a_database_is_a_passage_behind_its_key_that_names_the_row_it_points_at(lending):
@@ -64,7 +66,7 @@ def test_a_row_of_a_database_is_a_passage_behind_its_key_that_names_the_row_it_p
 
 
 def test_a_row_of_a_csv_file_is_a_passage_of_its_table():
-    passages = read_base(base(DATABASES / "clinic")).passages
+    passages = read_base("records", base(DATABASES / "clinic")).passages
     assert passages[0].id == "records/visits#row-1" and passages[0].link == "records/visits.csv:2-2"
     assert passages[0].text.startswith("visit ref: V-1001; visited on: 2025-01-08; department: ")
 
@@ -76,15 +78,15 @@ MANY = "CREATE TABLE t (name TEXT); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL S
 def test_the_rows_past_the_limit_are_counted_in_a_flaw_and_a_select_reads_them(kind, tmp_path):
     if kind == "database":
         few = base(made(f"{MANY} INSERT INTO t SELECT 'n' || i FROM n;", tmp_path), max_rows=5)
-        contents = Database(few).read_documents()
+        contents = Database("records", few).read_documents()
     else:
         (tmp_path / "t.csv").write_text("name,kind\n" + "".join(f"n{n},a\n" for n in range(1200)), encoding="utf-8")
         few = base(tmp_path, max_rows=5)
-        contents = read_base(few)
+        contents = read_base("records", few)
     assert len(contents.passages) == 5
     (flaw,) = contents.flaws
     assert flaw.what == "has 1,200 rows, of which the first 5 are passages" and flaw.lost and "max_rows" in flaw.mend
-    assert Database(few).rows("SELECT COUNT(*) FROM t")[1] == [(1200,)]
+    assert Database("records", few).rows("SELECT COUNT(*) FROM t")[1] == [(1200,)]
 
 
 def test_a_plain_question_finds_the_row_and_a_select_is_run_in_its_place(tmp_path):
@@ -98,7 +100,7 @@ def test_a_plain_question_finds_the_row_and_a_select_is_run_in_its_place(tmp_pat
     for sql in ("DROP TABLE loans", "SELECT x FROM loans", "SELECT title FROM loans WHERE title = 'Nothing'"):
         assert found.candidates("How many loans?", filters=Filters(sql=sql)) == []
     (tmp_path / "records.db").unlink()
-    found = Library.open([base(f"sqlite:///{tmp_path / 'records.db'}")], tmp_path / "index", WordEmbedder())
+    found = Library.open({"records": base(f"sqlite:///{tmp_path / 'records.db'}")}, tmp_path / "index", WordEmbedder())
     assert found.describe_tables("records") == "" and found.search("Who borrowed Iron Year?", k=1)
 
 
@@ -210,7 +212,7 @@ def test_what_is_odd_about_a_table_is_told_with_its_line_and_the_table_is_read(w
     what, line = ODD[content]
     folder = write("t.csv", content)
     source = opened(folder)
-    flaws = [*read_base(base(folder)).flaws, *source.flaws]
+    flaws = [*read_base("records", base(folder)).flaws, *source.flaws]
     told = [flaw for flaw in flaws if what in flaw.what]
     assert [(flaw.line, flaw.path, flaw.unread) for flaw in told] == [(line, "records/t.csv", False)], flaws
     assert all(flaw.mend for flaw in told) and len(source.schema.table("t").columns) == 2
@@ -223,7 +225,7 @@ def test_a_broken_table_is_left_out_with_its_reason_and_the_others_are_read(writ
     for name in ("a-b.csv", "a_b.csv", "sqlite_x.csv"):  # two of one name, and one that SQLite keeps for itself
         write(name, "a,b\n1,2\n")
     folder = write("races.csv", "race,laps\na,5\nb,9\n")
-    contents, source = read_base(base(folder)), opened(folder)
+    contents, source = read_base("records", base(folder)), opened(folder)
     assert [document.path for document in contents.documents if document.passages] == [
         "records/a_b", "records/races", "records/sqlite_x",
     ]  # fmt: skip
@@ -241,7 +243,7 @@ def test_a_broken_table_is_left_out_with_its_reason_and_the_others_are_read(writ
 def test_a_base_without_a_row_is_refused(write, content):
     write("notes.txt", "a,b\n1,2\n")
     with pytest.raises(KnowledgeError, match="holds no text") as refused:
-        read_base(base(write("t.csv", content)))
+        read_base("records", base(write("t.csv", content)))
     assert ".csv, .tsv" in refused.value.mend
 
 
@@ -269,7 +271,7 @@ def test_amounts_are_added_up_and_rows_show_them_as_they_are_written(write, cell
     assert source.rows("SELECT SUM(price) FROM orders")[1] == [(total,)]
     rows = [f"item: item{n}" + f"; price: {cell}" * bool(cell) for n, cell in enumerate(cells)]
     (every,) = source.select_passages("SELECT * FROM orders")
-    assert every.text.splitlines() == [passage.text for passage in read_base(base(folder)).passages] == rows
+    assert every.text.splitlines() == [passage.text for passage in read_base("records", base(folder)).passages] == rows
     assert [column.name for column in source.schema.table("orders").columns] == ["item", "price"]
 
 
@@ -287,7 +289,7 @@ def test_amounts_are_added_up_and_rows_show_them_as_they_are_written(write, cell
 def test_a_place_that_is_no_database_is_refused_without_its_password(url):
     with pytest.raises(KnowledgeError) as refused:
         found = opened(url)
-        found.read_documents() if "://" in url else read_base(base(url))
+        found.read_documents() if "://" in url else read_base("records", base(url))
     assert refused.value.mend
     assert "secret" not in str(refused.value)
 

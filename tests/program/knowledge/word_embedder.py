@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 
 from program.models.embedded.encoder import Embedder
-from program.models.text import split_words
+from program.text.words import split_words
 
 SIZE = 64
 

@@ -9,11 +9,11 @@ import dspy
 from dspy.lm15 import Message, Response, TextPart, Usage, response_to_events
 
 from program.loop.rag import AgenticRAG
-from program.loop.state import Budget, Find, Runtime
+from program.loop.state import Find, Runtime
 from program.models.catalog import Models
 from program.passage import NO_FILTERS, Passage, SourceCard
 from program.serve.trace import SpanLog, TraceLog
-from program.settings import ModelSettings
+from program.settings import BudgetSettings, ModelSettings
 from tests.support.prompts import format_reply, read_prompt
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
@@ -151,9 +151,6 @@ class Shelf:
         pool = self.pool(find) if callable(self.pool) else self.pool
         return [p for p in pool if p.source in find.sources]
 
-    async def acandidates(self, *arguments, failed=None):
-        return await asyncio.to_thread(self.candidates, *arguments)
-
 
 class Scripted:
     """A program over a shelf; `ask` it, and read what its models were asked (`asked`, `inputs`) and what was found."""
@@ -181,7 +178,13 @@ class Scripted:
         spans = SpanLog().emit_spans
         observers = (TraceLog(log).write_answer, spans) if log else (spans,)
         runtime = Runtime(
-            library or self.shelf, clients, budget or Budget(10, 120), observers, "scripted@v1", "", links
+            library or self.shelf,
+            clients,
+            budget or BudgetSettings(max_rounds=10, max_seconds=120),
+            observers,
+            "scripted@v1",
+            "",
+            links,
         )
         self.rag = AgenticRAG(cards, runtime)
         self.rag.policy.turn(**{"rivalry": 0, **knobs})

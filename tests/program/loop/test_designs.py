@@ -14,8 +14,10 @@ from program.answer import Outcome, StoppedBy
 from program.loop.drivers import Token
 from program.loop.policy import PRESETS
 from program.models.embedded.reader import READER
-from program.models.text import WORD, split_claims, states_claim
 from program.passage import SourceCard
+from program.text.facts import holds
+from program.text.pieces import split_claims
+from program.text.words import WORD
 
 DOCS = [SourceCard("docs", "documents", "rules"), SourceCard("news", "web", "dated pages")]
 OLD = passage("docs/old.md#a", "Refunds are paid within 14 days of delivery.", 0.9, as_of=date(2024, 3, 1))
@@ -260,7 +262,7 @@ def test_an_item_of_a_list_is_quoted_behind_what_leads_the_list_or_its_heading_w
     made.shelf.pool = [passage("product/a", LIST, title="Food > Cakes")]
     answer = made()
     assert answer.text == text
-    stated = [states_claim([f"Food > Cakes\n{LIST}"], claim.bare, 1.0) for claim in split_claims(answer.text)]
+    stated = [holds(f"Food > Cakes\n{LIST}", claim.bare, 1.0) for claim in split_claims(answer.text)]
     assert all(stated)
 
 

@@ -8,13 +8,13 @@ import pytest
 from scripted import POOL, Scripted, ScriptedModels, passage, turns
 
 from program.answer import Outcome, StoppedBy
-from program.loop.metering import Progress, Token, Withdrawn
-from program.loop.state import Budget
+from program.loop.question_meter import Progress, Token, Withdrawn
 from program.models.language.adapter import FencedAdapter
 from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
+from program.settings import BudgetSettings
 from tests.support.provider import Script, serve
 
-HURRY = Budget(max_seconds=1.5)
+HURRY = BudgetSettings(max_seconds=1.5)
 QUESTION = "What is it?"
 MODEL = "openai/stand-in"
 TEXT = "Text 0. [1] Text 1. [2]"
@@ -198,7 +198,7 @@ async def idle(provider):
 def test_a_text_that_comes_too_late_is_counted(streaming):
     text = "word " * 400
     with serve(Script(delay=0 if streaming else 30, token_delay=0.05), lambda body: text) as provider:
-        program = Scripted(budget=Budget(max_seconds=3)).rag
+        program = Scripted(budget=BudgetSettings(max_seconds=3)).rag
         program.generator.answer.lm = ProviderLM(lane(provider), FencedAdapter())
 
         async def ask():

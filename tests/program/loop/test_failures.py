@@ -12,10 +12,10 @@ from program import open_program
 from program.answer import Outcome, StoppedBy
 from program.errors import KnowledgeError
 from program.knowledge.library import Library
-from program.loop.metering import Progress
-from program.loop.state import Budget
+from program.loop.question_meter import Progress
 from program.passage import NO_FILTERS, Source, SourceCard
 from program.serve.experiment import measure_answer
+from program.settings import BudgetSettings
 from tests.conftest import add_toml
 from tests.support.provider import serve
 
@@ -97,7 +97,7 @@ def test_a_source_that_fails_is_told_and_what_could_not_be_searched_is_never_cal
 def test_a_source_that_hangs_is_left_out_in_time_and_the_others_answer(ask):
     opened = threading.Timer(4, Stub.gate.set)  # asyncio waits for its threads
     opened.start()
-    answer, _ = ask(program("finds", "hangs", budget=Budget(max_seconds=3)))
+    answer, _ = ask(program("finds", "hangs", budget=BudgetSettings(max_seconds=3)))
     Stub.gate.set()
     opened.cancel()
     Stub.gate.clear()

@@ -11,7 +11,7 @@ from scripted import Scripted, passage
 from program import open_program
 from program.knowledge.project import Project
 from program.loop.grounding import known_addresses
-from program.loop.metering import Token
+from program.loop.question_meter import Token
 from program.settings import FILE
 from tests.support.goods import GOODS
 from tests.support.provider import Script, serve

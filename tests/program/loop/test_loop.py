@@ -12,9 +12,9 @@ from program.answer import Outcome, StoppedBy
 from program.loop.evidence import drop_superseded, order_conflict, rank_pool
 from program.loop.grounding import cite_passages
 from program.loop.policy import PLAIN, PRESETS, Policy
-from program.loop.state import Budget
-from program.models.text import quote_shortly, split_claims, split_pieces
 from program.passage import SourceCard
+from program.settings import BudgetSettings
+from program.text.pieces import quote_shortly, split_claims, split_pieces
 
 NOT_FOUND = "I could not find this in the knowledge I have."
 NO_ROUND_ENDS = turns(*(f"try {n}" for n in range(60)))
@@ -83,7 +83,7 @@ def test_a_question_back_and_an_abstention_say_what_stopped_the_search(knobs, ou
 
 
 def test_a_spent_budget_sends_the_best_evidence_to_the_writer_poor_or_not():
-    answer = scripted({"generate_above": 0.5}, budget=Budget(max_tokens=0), sufficient=0.2)()
+    answer = scripted({"generate_above": 0.5}, budget=BudgetSettings(max_tokens=1), sufficient=0.2)()
     assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.TOKENS)
 
 
@@ -184,7 +184,7 @@ def test_whatever_the_models_say_every_design_ends_within_its_rounds_and_searche
     program = Scripted(
         cards=SOURCES,
         pool=lambda find: DATED[len(find.query) % 5 :][:4],
-        budget=Budget(max_rounds=10, max_seconds=120),
+        budget=BudgetSettings(max_rounds=10, max_seconds=120),
         replies={"route": route, **texts, **drawn, "next_query": rewrite},
         **PRESETS[preset],
     )
@@ -245,9 +245,8 @@ def test_tables_that_no_plan_wants_cost_no_call(knobs, likely):
 
 
 def test_an_embedded_writer_is_not_asked(monkeypatch):
-    monkeypatch.setattr("program.loop.rag.is_embedded", lambda client: True)
-    program = asked(SQL)
-    assert program.rag.tables == {}
+    monkeypatch.setattr("program.loop.state.is_local", lambda client: True)
+    assert asked(SQL).rag.view().tables == {}
 
 
 TUNING = Policy().tuning()

@@ -14,7 +14,7 @@ from program import open_program, signatures
 from program.errors import IntegrityError, SettingsError
 from program.knowledge.project import Project
 from program.loop.policy import PRESETS, Knob, Policy, apply_setting, find_dimensions, read_setting
-from program.loop.rag import Stage
+from program.loop.rag import Predictors
 from program.passage import SourceCard
 from program.settings import LoopSettings
 
@@ -29,8 +29,8 @@ class Grade(dspy.Signature):
 class Small(dspy.Module):
     def __init__(self):
         super().__init__()
-        self.classifier = Stage(route=signatures.route_signature([SourceCard("product", "documents", "kettles")]))
-        self.judge = Stage(relevance=signatures.Relevance, missing=signatures.Missing)
+        self.classifier = Predictors(route=signatures.route_signature([SourceCard("product", "documents", "kettles")]))
+        self.judge = Predictors(relevance=signatures.Relevance, missing=signatures.Missing)
         self.grade = dspy.Predict(Grade)
         self.fresh = Knob(3, 1, 9, meaning="a knob written today")
 
@@ -70,9 +70,9 @@ def test_the_settings_offer_exactly_the_presets_and_no_two_are_the_same_program(
 
 
 def test_a_classifier_that_is_a_language_model_thinks_while_the_question_is_searched(own_shop, monkeypatch):
-    assert open_program(own_shop).tuning().glimpse == 1
+    assert open_program(own_shop).view().tuning.glimpse == 1
     monkeypatch.setenv("RAGC_MODELS__DECIDE", "openai/any")
-    assert open_program(own_shop).tuning().glimpse == 0
+    assert open_program(own_shop).view().tuning.glimpse == 0
 
 
 def test_every_knob_and_decision_is_found_the_day_it_is_written_and_no_text():

@@ -7,11 +7,12 @@ from pathlib import Path
 import dspy
 import pytest
 
-from optimize.labelled.facts import states
 from program import Outcome, open_program
 from program.errors import QuestionError
+from program.loop.steps import find_unread_language, is_greeting
 from program.models.embedded.direct import GREETINGS
-from program.models.text import find_foreign_language
+from program.text.facts import states
+from program.text.words import find_foreign_language
 from tests.conftest import write_shop
 
 ROOT = Path(__file__).parents[3]
@@ -78,7 +79,7 @@ def test_a_question_of_few_words_or_of_the_documents_words_is_read_whatever_its_
     short = [pattern.format(noun) for pattern in SHORT.split("|")]
     long = [pattern.format(noun, other.strip()) for pattern in LONG.split("|") for other in NOUNS]
     asked = [q for q in short if len(q.split()) < 5] + long
-    assert {question: found for question in asked if (found := lexicon.find_unread_language(question))} == {}
+    assert {question: found for question in asked if (found := find_unread_language(lexicon.view(), question))} == {}
 
 
 @pytest.fixture(scope="module")
@@ -112,16 +113,16 @@ def test_a_greeting_is_greeted_and_nothing_is_searched(rag, message, reply):
     ],
 )
 def test_a_question_is_no_greeting_though_it_begins_with_one(rag, question):
-    assert not rag.is_greeting(question)
+    assert not is_greeting(rag.view(), question)
 
 
 def test_no_labelled_question_is_taken_for_a_greeting_or_for_another_language(rag):
     asked = [json.loads(line) for line in (ROOT / "data/tallowgate/labelled.jsonl").read_text().splitlines()]
     asked = [one for one in asked if one["split"] != "test"]
-    greeted = [one for one in asked if rag.is_greeting(one["question"])]
+    greeted = [one for one in asked if is_greeting(rag.view(), one["question"])]
     assert {one["route"] for one in greeted} == {"direct"} and {len(one["facts"]) for one in greeted} == {1}
     assert all(states(rag(one["question"]).text, one["facts"][0]) for one in greeted)
-    assert [one["question"] for one in asked if rag.find_unread_language(one["question"])] == []
+    assert [one["question"] for one in asked if find_unread_language(rag.view(), one["question"])] == []
 
 
 def test_dspy_sees_the_trace_of_its_predictors(rag):
@@ -133,9 +134,9 @@ def test_dspy_sees_the_trace_of_its_predictors(rag):
 
 def test_only_an_embedded_decider_vouches_for_a_draft_not_a_language_model_that_runs_here(shop):
     rag = open_program(shop)
-    assert rag.vouches
+    assert rag.view().vouches
     rag.grounder.responsive.lm = dspy.LM("local/instant", cache=False)
-    assert not rag.vouches
+    assert not rag.view().vouches
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,10 @@ def test_an_evaluation_tells_the_calls_saved(cascade):
     questions = read_labelled(folder / "labelled.jsonl")[:2]
     doubt(program, 1.0)
     metrics = evaluate(program, questions).metrics()
-    assert metrics["calls_saved"]["value"] == 0
+    assert metrics["calls_saved"].value == 0
     doubt(program, 0.0)
     metrics = evaluate(program, questions).metrics()
-    assert metrics["calls_saved"]["value"] == 1
+    assert metrics["calls_saved"].value == 1
 
 
 def test_the_dearer_writer_writes_what_the_cheaper_ones_draft_was_not_upheld_in(cascade):

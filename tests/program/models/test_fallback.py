@@ -8,7 +8,7 @@ import pytest
 
 from program import Outcome
 from program.errors import BudgetError, ModelError
-from program.loop.metering import Progress
+from program.loop.question_meter import Progress
 from program.models.catalog import require_price
 from program.settings import ModelSettings, ProviderSettings
 from tests.support.goods import program_at

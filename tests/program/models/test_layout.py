@@ -105,7 +105,7 @@ def test_a_layout_is_found_by_walking_and_saved_with_the_program_and_what_is_unk
     layout.value = PromptLayout(marks="numbered", passages=2)
     other.load_state(json.loads(json.dumps(rag.dump_state())))
     assert other.layout_of("generator.answer") == layout.value != rag.layout_of("generator.clarify")
-    assert rag.prompt_of("generator.answer") != open_program(shop).prompt_of("generator.answer")
+    assert rag.view().prompt_of("generator.answer") != open_program(shop).view().prompt_of("generator.answer")
     with pytest.raises(IntegrityError, match="layout of a prompt"):
         layout.load_state({"layout": {**asdict(layout.value), "marks": "none"}})
 

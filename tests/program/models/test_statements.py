@@ -11,7 +11,7 @@ from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.features import STATEMENT
 from program.models.embedded.heads import Head, _compete, fit_statement
 from program.models.embedded.reader import shared_reader
-from program.models.text import split_pieces
+from program.text.pieces import split_pieces
 
 PUT = {"states": {"type": "noul", "instructions": "The sentence states something that the question asks for."}}
 CENTRES = """Turnaround by centre.

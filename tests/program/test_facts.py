@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.labelled.facts import is_bare_numeral, spans_boundary, states
+from program.text.facts import holds, is_bare_numeral, spans_boundary, states
 
 WORDS = st.from_regex(r"[a-z]{2,9}( [a-z]{2,9}){0,3}", fullmatch=True)
 ANY_TEXT = st.text(max_size=60)
@@ -104,3 +104,20 @@ def test_a_fact_that_only_a_boundary_parts_is_known():
     assert spans_boundary("| Rowan | 4 beds |", "Rowan 4 beds")
     assert not spans_boundary("| Rowan | 4 beds |", "4 beds")
     assert not spans_boundary("| Rowan | 4 beds |", "Birch 4 beds")
+
+
+@pytest.mark.parametrize(
+    ("text", "claim", "held"),
+    [
+        ("Each visitor has a PIN of seven digits.", "A PIN has 7 digits.", True),
+        ("Sums above GBP 1,200 are approved by Ann Lee.", "Sums above £1200 must be approved by Ann Lee.", True),
+        ("It costs GBP 1,000 and weighs 4.50 kg.", "It weighs 4.5 kilograms.", True),
+        ("It costs GBP 1,000 and weighs 4.50 kg.", "It weighs 4.5 pounds.", False),
+        ("It costs GBP 1,000 and weighs 4.50 kg.", "It costs EUR 1,000.", False),
+        ("It costs GBP 1,000 and weighs 4.50 kg.", "It costs GBP 1,000 in York.", False),
+        ("It costs GBP 1,000 and weighs 4.50 kg.", "Buy now and save on every later order of the year.", False),
+    ],
+)
+def test_a_claim_is_held_by_its_numbers_units_names_and_most_of_its_words(text, claim, held):
+    assert holds(text, claim, 0.5) is held
+    assert holds(text, text, 1.0)

@@ -1,12 +1,19 @@
-"""Whether a text states a fact: containment of whole words, numbers, units and money in one spelling."""
+"""Whether a text states a fact, holds a claim or is an echo: words, numbers, units and money in one spelling."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
+from program.text.pieces import MARK
+from program.text.words import STOP_WORDS, WORD, split_words, stem_word
+
+GRAM, ECHOED = 4, 0.6
+"""The words of a stretch, and the share of a text's that stand in its prompt, and in no passage, of an echo."""
+LONGEST_PHRASE = 6  # words of an answer that is no sentence, as small models give them: `8 working days`
+_OPENERS = " \"'“‘(*_"  # what may stand between the end of a sentence and the first word of the next
 STOP = "."  # the token for the end of a sentence, a table cell or a list item; no fact reaches across it
 _IN_WORDS = "#"  # the mark before the digits of a number that was written in words, where that matters
 
@@ -73,9 +80,16 @@ def states(text: str, fact: str | Sequence[str]) -> bool:
     return bool(needle) and needle in normalise_text(text)
 
 
-def split_pieces(text: str) -> list[str]:
-    """Return the sentences, list items and whole table rows of a text."""
-    return re.split(rf"(?<=[.!?;])\s+|{_NEW_PIECE}", text)
+def holds(text: str, claim: str, least: float = 0.0) -> bool:
+    """Tell whether a text holds a claim's numbers, units and names, and `least` of its words.
+
+    Numbers and units are spelt as for `states`. A name is a word with a capital that opens no sentence.
+    """
+    words, (tokens, stems) = split_words(claim), _read_text(text)
+    names = {stem_word(name) for name in _find_names(claim)}
+    enough = sum(word in stems for word in words) >= least * len(words) if words else not least
+    money, amounts = _list_amounts(claim)
+    return enough and names <= stems and amounts <= tokens and all(one in normalise_text(text) for one in money)
 
 
 def spans_boundary(text: str, fact: str) -> bool:
@@ -207,3 +221,56 @@ def _read_numeral(scanned: Sequence[tuple[str, str]], at: int) -> Numeral:
     if word_at(at) in _SCALES:  # "a hundred" is 100; "several hundred" is no number
         return (_SCALES[word_at(at)], at + 1) if at and scanned[at - 1][1] == "a" else None
     return with_scale(at, "thousand", lambda n: with_scale(n, "hundred", below_hundred))
+
+
+@lru_cache(maxsize=4096)
+def _read_text(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the tokens of a text in their one spelling, and with them the stems of its words."""
+    tokens = frozenset(normalise_text(text).split())
+    return tokens, tokens.union(split_words(text, keep_stop_words=True))
+
+
+def _list_amounts(claim: str) -> tuple[set[str], set[str]]:
+    """Return the sums of money of a claim, and its other numbers in digits with the unit after each."""
+    money, amounts = set[str](), set[str]()
+    for part in re.split(r"[,;:()]\s", claim):
+        tokens = _normalise_worded(part).split()
+        for before, token, after in zip(["", *tokens], tokens, [*tokens[1:], ""], strict=False):
+            if before in _CURRENCY and token[-1].isdigit():
+                money.add(f" {before} {token.removeprefix(_IN_WORDS)} ")
+            elif token[-1].isdigit() and not token.startswith(_IN_WORDS):
+                is_unit = after == "%" or (after.isalpha() and after not in STOP_WORDS)
+                amounts |= {token, after} if is_unit else {token}
+    return money, amounts
+
+
+def _find_names(claim: str) -> Iterator[str]:
+    """Yield the words with a capital that do not open a sentence, in lower case."""
+    for match in WORD.finditer(claim):
+        before = claim[: match.start()].rstrip(_OPENERS)
+        opens = not before or before[-1] in ".!?…:;|•-–\n"
+        capital = any(c.isupper() for c in match[0][1:]) or (match[0][0].isupper() and not opens)
+        if capital and (name := match[0].lower().replace("’", "'")) not in STOP_WORDS:
+            yield name
+
+
+def holds_phrase(text: str, phrase: str) -> bool:
+    """Tell whether a few words stand in a text just so, not cut short."""
+    said, text = WORD.findall(phrase.lower()), text.lower()
+    just_so = r"\b" + r"\W+".join(map(re.escape, said)) + r"(?!\w) *"
+    found = re.finditer(just_so, text) if 2 <= len(said) <= LONGEST_PHRASE else ()
+    return any((after := WORD.match(text, one.end())) is None or after[0] in STOP_WORDS for one in found)
+
+
+def is_echo(text: str, prompt: str, passages: Iterable[str] = ()) -> bool:
+    """Tell whether a text repeats its prompt, or holds no word at all."""
+    bare = MARK.sub("", text)
+    grams = _list_grams(bare)
+    repeated = grams & _list_grams(prompt).difference(*map(_list_grams, passages))
+    return not WORD.search(bare) or (bool(grams) and len(repeated) >= ECHOED * len(grams))
+
+
+@lru_cache(maxsize=1024)
+def _list_grams(text: str) -> frozenset[tuple[str, ...]]:
+    words = WORD.findall(text.lower())
+    return frozenset(tuple(words[n : n + GRAM]) for n in range(len(words) - GRAM + 1))

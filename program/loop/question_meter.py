@@ -1,13 +1,14 @@
-"""The books of one question: what its requests take and cost, its path and its steps, until the answer is there."""
+"""The meter of one question: the time and money that its requests take, its path and its steps."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Any
 
@@ -17,10 +18,9 @@ from dspy.utils.exceptions import LMError
 from program.answer import Answer, Outcome, Step, StoppedBy, Trace, Usage, new_trace_id
 from program.errors import KnowledgeError, RagcError
 from program.loop import decisions
-from program.loop.state import DRAFT, Ask, Find, Program, Reply, Request, StepFailed
+from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, View
 from program.loop.steps import steps
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
-from program.models.requests import decode
 from program.passage import Passage
 
 FOR_WRITING = 1 / 3  # the share of the seconds that is kept for writing the answer, or for the fallback
@@ -28,6 +28,9 @@ WRITING = ("generator.", "grounder.")  # the predictors that may use it
 CALLED_OFF = 1.0  # seconds at most until a request that was called off is in the books
 DOCUMENTS = 10  # of a search that a step shows
 SHOWN = 200  # characters of a text that a step shows
+METERED = ("calls", "tokens_in", "tokens_out", "usd")  # what is booked of language models as they are asked
+_ONE_SEARCH: Mapping[str, int] = {"searches": 1}
+_ONE_DECISION: Mapping[str, int] = {"decisions": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +42,18 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the draft. All since the last `Withdrawn` are, but for spaces, the text of the `Answer` in the end."""
+    """A piece of the draft. The pieces after the last `Withdrawn` make up the text of the `Answer`, spaces aside."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """The word that the draft told so far does not count; another text follows."""
+    """The draft so far does not count; another text follows."""
 
 
 Event = Progress | Token | Withdrawn | Answer
-Tell = Callable[[Event], None]
+Send = Callable[[Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class PreparedRequest:
     predictor: Any = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     client: Any = None
+    traits: decisions.Traits = decisions.NO_CLIENT
     stand_in: Any = None  # who judges, decision by decision, when a chat model cannot be reached
     direct: bool = False  # whether a decision client is asked as such, not by way of DSPy
 
@@ -70,54 +74,48 @@ class PreparedRequest:
     def model(self) -> str:
         return str(self.client.model) if self.client is not None else ""
 
-    @property
-    def batched(self) -> bool:
-        """Whether an embedded client decides, which takes several inputs at once."""
-        return self.direct and decisions.is_embedded(self.client)
-
 
 class Driver:
     """One question on its way: the loop's generator, what it has spent so far, its path and its steps."""
 
-    def __init__(
-        self, question: str, program: decisions.RunnableProgram, tell: Tell | None = None, parallel: bool = False
-    ) -> None:
+    def __init__(self, question: str, view: View, send: Send | None = None, parallel: bool = False) -> None:
         self.parallel = parallel
         self.id = new_trace_id()
         self.question = question
-        self.program = program
-        self.tell = tell
-        self.budget = program.runtime.budget
-        self.totals = Usage()
+        self.view = view
+        self.send = send
+        self.budget = view.runtime.budget
+        self.counts: Counter[str] = Counter()
+        """What was spent so far, by the names of `Usage`."""
         self.started = time.perf_counter()
-        configured = program.runtime.configured
+        configured = view.runtime.configured
         self.path: list[str] = [f"{configured} writes, as DSPy is configured"] if configured else []
         self.steps: list[Step] = []
-        self._told = 0
+        self._notes_sent = 0
         self._failed = False
         self._missed: dict[str, str] = {}
         self._degraded: dict[Hashable, str] = {}
         self._unreachable: set[str] = set()
-        self.loop = steps(question, program, self.budget.max_rounds, self.tripped_cap, self.path)
+        self.loop = steps(question, view, self.budget.max_rounds, self.tripped_cap, self.path)
 
     def send_replies(self, replies: list[Reply] | None = None) -> list[Request]:
         """Return the next requests, or the first; `StopIteration` carries the answer."""
-        return self._told_path(self.loop.send(replies))  # type: ignore[arg-type]  # None starts a generator
+        return self._send_notes(self.loop.send(replies))  # type: ignore[arg-type]  # None starts a generator
 
     def throw_failure(self, requests: Sequence[Request], error: BaseException) -> list[Request]:
         """Throw a failure into the loop, and return the next requests."""
         failure = StepFailed(name_step(requests[0]), *explain_error(error))
         self._failed = True
         self._degraded[str(failure)] = f"failed: {failure}"
-        return self._told_path(self.loop.throw(failure))
+        return self._send_notes(self.loop.throw(failure))
 
     def finish_answer(self, answer: Answer) -> Answer:
-        """Return the answer with trace and usage, and tell the observers of it."""
-        runtime = self.program.runtime
-        answer, degraded = self._tell_missed(answer), tuple(self._degraded.values())
-        self._told_path([])
+        """Return the answer with trace and usage, and hand it to the observers."""
+        runtime = self.view.runtime
+        answer, degraded = self._mention_missed(answer), tuple(self._degraded.values())
+        self._send_notes([])
         trace = Trace(self.id, tuple(self.path), tuple(self.steps))
-        usage = replace(self.totals, seconds=time.perf_counter() - self.started)
+        usage = Usage(**self.counts, seconds=time.perf_counter() - self.started)
         answer = Answer(answer, degraded=degraded, trace=trace, usage=usage, version=runtime.version)
         for observer in runtime.observers:
             observer(answer, self.question, runtime.preset)
@@ -137,30 +135,27 @@ class Driver:
         """Return the first cap that is reached, or None."""
         if self.seconds_left(writing=False) <= 0:
             return StoppedBy.SECONDS
-        if self.totals.tokens_in + self.totals.tokens_out >= self.budget.max_tokens:
+        if self.counts["tokens_in"] + self.counts["tokens_out"] >= self.budget.max_tokens:
             return StoppedBy.TOKENS
-        if self.totals.usd and self.totals.usd >= self.budget.max_usd:
+        if self.counts["usd"] and self.counts["usd"] >= self.budget.max_usd:
             return StoppedBy.USD
         return None
 
-    def add(self, **counts: float) -> None:
-        """Add to the totals, by the names of `Usage`."""
-        self.totals = replace(self.totals, **{n: getattr(self.totals, n) + count for n, count in counts.items()})
-
     def prepare_request(self, request: Request) -> PreparedRequest:
         """Resolve what a request needs: its predictor, inputs, client and time."""
-        started = time.perf_counter()
+        started, runtime = time.perf_counter(), self.view.runtime
         if isinstance(request, Find):
-            here = self.program.runtime.library.searches_here(request.sources)
-            return PreparedRequest(request, started, not here)
-        predictor, inputs = self.program.predictor(request.predictor), decisions.to_prompt_inputs(request.inputs)
-        client = decisions.client_of(self.program, predictor, inputs)
-        stand_in = getattr(client, "stand_in", None)
-        if stand_in is not None and client.model in self._unreachable and decisions.is_decision(predictor):
-            client = stand_in
-        direct = decisions.is_untraced() and decisions.is_decision(predictor) and decisions.is_direct(client)
-        may_hang = not decisions.is_embedded(client)
-        return PreparedRequest(request, started, may_hang, predictor, inputs, client, stand_in, direct)
+            return PreparedRequest(request, started, not runtime.library.searches_here(request.sources))
+        predictor, inputs = self.view.predictors[request.predictor], decisions.to_prompt_inputs(request.inputs)
+        client = decisions.client_of(runtime.models, predictor, inputs)
+        traits, decides = decisions.traits_of(client), decisions.is_decision(predictor)
+        stand_in = traits.stand_in
+        if stand_in is not None and client.model in self._unreachable and decides:
+            client, traits = stand_in, decisions.traits_of(stand_in)
+        direct = decides and traits.decides and decisions.is_untraced()
+        return PreparedRequest(
+            request, started, not traits.embedded, predictor, inputs, client, traits, stand_in, direct
+        )
 
     @contextmanager
     def spending(self, call: PreparedRequest) -> Iterator[ModelSpending]:
@@ -172,38 +167,34 @@ class Driver:
             try:
                 yield spent
             except BaseException as error:
-                self._note_step(call, error, spent)
+                self._note_step(call, error, spent, (spent.tokens_in, spent.tokens_out))
                 raise
             finally:
-                self.add(calls=spent.calls, tokens_in=spent.tokens_in, tokens_out=spent.tokens_out, usd=spent.usd)
+                self.counts.update({name: getattr(spent, name) for name in METERED})
                 self.path += spent.notes
                 for handed, note in list(spent.handed_over.items()):  # what was called off may yet add to it
                     self._degraded.setdefault(handed, note)
 
-    def note_decision(self, call: PreparedRequest, said: Sequence[Mapping[str, Any]], spent: ModelSpending) -> Reply:
-        """Return the decision that the last client's evidence stands for, kept as a step."""
-        self.add(decisions=1)
-        if hasattr(call.client, "second"):
-            self.add(second_calls=len(said) - 1, second_avoided=2 - len(said))
-        if (tracker := dspy.settings.usage_tracker) is not None and spent.tokens_in:  # of texts DSPy keeps it itself
-            counts = {"prompt_tokens": spent.tokens_in, "completion_tokens": spent.tokens_out}
-            tracker.add_usage(call.model, {**counts, "total_tokens": sum(counts.values())})
-        return self._note_step(call, decode(said[-1], call.predictor.fields), spent)
+    def note_reply(
+        self,
+        call: PreparedRequest,
+        reply: Reply,
+        spent: ModelSpending,
+        usage: Mapping[str, Any] | None = None,
+        asked: int = 1,
+    ) -> Reply:
+        """Return a reply, counted and kept as a step.
 
-    def note_reply(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any]) -> Reply:
-        """Return the reply of a search or a text, kept as a step."""
-        tokens = None
-        if isinstance(call.request, Find):
-            self.add(searches=1)
-        elif decisions.is_decision(call.predictor):
-            self.add(decisions=1)
-        elif decisions.judges_many(call.predictor):
-            self.add(decisions=sum(len(value) for value in (reply or {}).values() if isinstance(value, list)))
-        elif not hasattr(call.client, "endpoint"):
+        Of the clients that may decide so many were `asked`; `usage` is what DSPy counted of a text.
+        """
+        tokens = spent.tokens_in, spent.tokens_out
+        self.counts.update(counted := account(self.view, call.request, reply, len(call.traits.tiers), asked))
+        if usage is not None and "decisions" not in counted and not call.traits.metered:
             tokens = count_used_tokens(usage)
-            self.add(calls=1, tokens_in=tokens[0], tokens_out=tokens[1])
-        if is_draft(call.request):
-            self.add(**count_second_drafts(self.program, strict=bool(call.inputs["strict"])))
+            self.counts.update({"calls": 1, "tokens_in": tokens[0], "tokens_out": tokens[1]})
+        if call.direct and spent.tokens_in and dspy.settings.usage_tracker is not None:  # of texts DSPy keeps it itself
+            used = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
+            dspy.settings.usage_tracker.add_usage(call.model, used)
         return self._note_step(call, reply, spent, tokens)
 
     def replace_judge(self, call: PreparedRequest, spent: ModelSpending, error: LMError) -> None:
@@ -220,22 +211,19 @@ class Driver:
             self._degraded[source] = f"not searched: {source} ({error.what.rstrip('.')})"
             self.path.append(self._degraded[source])
 
-    def _tell_missed(self, answer: Answer) -> Answer:
+    def _mention_missed(self, answer: Answer) -> Answer:
         """Return the answer; what is not supported is a failure where no source that was wanted was searched."""
         abstains = answer.outcome is Outcome.ABSTAIN
         unsupported = abstains or answer.stopped_by is StoppedBy.FALLBACK
         if unsupported and answer.sources and self._missed.keys() >= {*answer.sources}:
             failed = {"outcome": Outcome.FAILED, "stopped_by": StoppedBy.FALLBACK, "confidence": 0.0, "citations": ()}
             return Answer(answer, text=self._missed[answer.sources[0]], **failed)
-        told = " ".join(f"N{self._degraded[source][1:]}." for source in self._missed)
-        return Answer(answer, text=f"{answer.text} {told}") if abstains and told else answer
+        missed = " ".join(f"N{self._degraded[source][1:]}." for source in self._missed)
+        return Answer(answer, text=f"{answer.text} {missed}") if abstains and missed else answer
 
-    def _note_step(
-        self, call: PreparedRequest, reply: Reply, spent: ModelSpending, tokens: Sequence[int] | None = None
-    ) -> Reply:
+    def _note_step(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, tokens: tuple[int, int]) -> Reply:
         """Keep the request as a step, and return the reply: of one that failed, what it raised."""
         request, seconds = call.request, time.perf_counter() - call.started
-        tokens_in, tokens_out = tokens or (spent.tokens_in, spent.tokens_out)
         scores: dict[str, float] = {}
         documents: tuple[tuple[str, float], ...] = ()
         error, model = "", spent.answering(call.model)
@@ -249,18 +237,16 @@ class Driver:
             output, scores = _show_reply(reply or {})
         shown = repr(_show_input([*request.inputs.values()])) if isinstance(request, Ask) else request.query
         digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        began = time.time() - seconds
-        spent_on = (seconds * 1000, tokens_in, tokens_out)
-        step = Step(name_step(request), digest, output, *spent_on, scores, began, model, error, documents)
-        self.steps.append(step)
+        spent_on, began = (seconds * 1000, *tokens), time.time() - seconds
+        self.steps.append(Step(name_step(request), digest, output, *spent_on, scores, began, model, error, documents))
         return reply
 
-    def _told_path(self, requests: list[Request]) -> list[Request]:
-        """Tell of the notes that are new on the path, and return the requests."""
-        if self.tell is not None:
-            for note in self.path[self._told :]:
-                self.tell(Progress(note))
-            self._told = len(self.path)
+    def _send_notes(self, requests: list[Request]) -> list[Request]:
+        """Send the notes that are new on the path as events, and return the requests."""
+        if self.send is not None:
+            for note in self.path[self._notes_sent :]:
+                self.send(Progress(note))
+            self._notes_sent = len(self.path)
         return requests
 
 
@@ -278,14 +264,25 @@ def explain_error(error: BaseException) -> tuple[str, str]:
     return why, error.mend if isinstance(error, RagcError) else ""
 
 
-def count_second_drafts(program: Program, strict: bool) -> dict[str, int]:
-    """Return the calls of a second writer that a draft makes, and those that it avoids.
+def account(view: View, request: Request, reply: Reply, clients: int = 1, asked: int = 1) -> Mapping[str, int]:
+    """Return what a request counts for beside its calls, by the names of `Usage`.
 
-    A first draft avoids one, unless it is quoted; a strict draft makes that call after all.
+    `asked` of the `clients` that may decide were asked. A first draft avoids a call of a second writer, unless it is
+    quoted; a strict draft makes that call after all.
     """
-    if program.runtime.models.rewrite is None:
-        return {}
-    return {"second_calls": strict, "second_avoided": 0 if program.quotes(strict=False) else -1 if strict else 1}
+    if isinstance(request, Find):
+        return _ONE_SEARCH
+    predictor = view.predictors[request.predictor]
+    if decisions.is_decision(predictor):
+        if clients == 1:
+            return _ONE_DECISION
+        return {"decisions": 1, "second_calls": asked - 1, "second_avoided": clients - asked}
+    if decisions.judges_many(predictor):
+        return {"decisions": sum(len(value) for value in (reply or {}).values() if isinstance(value, list))}
+    if request.predictor == DRAFT and view.runtime.models.rewrite is not None:
+        strict = int(request.inputs["strict"])
+        return {"second_calls": strict, "second_avoided": 0 if view.quotes(strict=False) else -1 if strict else 1}
+    return {}
 
 
 def is_draft(request: Request) -> bool:

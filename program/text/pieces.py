@@ -1,38 +1,16 @@
-"""A text cut into words, sentences, pieces that can be quoted, and claims with their citation marks."""
+"""A text cut into sentences, pieces that can be quoted, and claims with their citation marks."""
 
 from __future__ import annotations
 
 import re
-import threading
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from textwrap import shorten
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import snowballstemmer
+from program.text.words import WORD
 
-# A number with its points and commas is one word (4.50, 3.8), so is a word with its apostrophe.
-WORD = re.compile(r"\d+(?:[.,]\d+)+|\w+(?:'\w+)*")
-_CJK = re.compile(r"[々〆〇ぁ-ゖゝ-ヺー-ヿㇰ-ㇿ㐀-䶿一-鿿가-힣豈-\ufaffｦ-ﾟ\U00020000-\U0003134f]+")
-"""A run of Han, kana or Hangul."""
-_MAY_BE_CJK = re.compile("[\u3005-\U0003134f]")  # several times as fast
-STOP_WORDS = frozenset(
-    """a about above after again all also am an and any are as at be because been before being below between
-    both but by can could did do does doing down during each few for from further had has have having he her
-    here hers him his how i if in into is it its itself just me more most my no nor not of off on once only or
-    other our ours out over own please same she should so some such than that the their theirs them then there
-    these they this those through to too under until up us very was we were what when where which while who
-    whom whose why will with would you your yours""".split()
-)
-GRAM, ECHOED = 4, 0.6
-"""The words of a stretch, and the share of a text's that stand in its prompt, and in no passage, of an echo."""
-LONGEST_PHRASE = 6  # words of an answer that is no sentence, as small models give them: `8 working days`
-_NUMBER = re.compile(r"(?P<sign>[£$€¥]?)(?P<value>\d+(?:[.,:]\d+)*)(?:[\s-]?(?P<unit>[%°]|[^\W\d_]+))?")
-_THOUSANDS = re.compile(r",(?=\d{3}(?!\d))")
-_OPENERS = " \"'“‘(*_"  # what may stand between the end of a sentence and the first word of the next
 SENTENCE_ENDS = ".!?…"
 BULLET = re.compile(r"\s*[-*•]\s+")
 """The mark before an item of a list."""
@@ -53,38 +31,8 @@ _MARK_AT_END, _LONGEST_MARK = re.compile(r"\[(\d{1,3})\]\Z"), len("[999]")
 _MAY_BE_MARK = re.compile(r"\[\d{0,3}\Z")
 _CLAIM = re.compile(r".+?(?:\[\d{1,3}\])+[.;]?|.+", re.DOTALL)
 _PROMPT_MARK = re.compile(r"\[\[\s*##.*?##\s*\]\]")
-NOT_ENGLISH, FEWEST_WORDS = 0.55, 5
-"""The probability of another language, and the words, from which a question is refused."""
-_LETTERS = re.compile(r"[\u0e00-\u0eff\u3040-\u9fff]|[^\W\d_]+")  # scripts without spaces count by the character
-_ENGLISH = frozenset("the a an is are do does how what which who when where can i my to of for and in it on".split())
-_CREOLE = "pcm"  # Nigerian Pidgin is taken for terse English, and the other way round
 QUOTED = 80  # characters of a question that an answer repeats
 PIECES_KEPT = 20_000  # of the passages read last
-
-
-def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
-    """Return a text's words in order, lower case, stemmed, without function words.
-
-    Of Chinese, Japanese and Korean, whose words no space parts, each character and each pair of neighbours is a word.
-    """
-    text = unicodedata.normalize("NFC", text).lower().replace("’", "'")
-    found = WORD.findall(_CJK.sub(_part_run, text) if _MAY_BE_CJK.search(text) else text)
-    return [stem_word(w) if stem and not w.isdigit() else w for w in found if keep_stop_words or w not in STOP_WORDS]
-
-
-def _part_run(run: re.Match[str]) -> str:
-    """Return the characters and the pairs of neighbours of a run, a space around each."""
-    return f" {' '.join([*run[0], *map(''.join, pairwise(run[0]))])} "
-
-
-_STEMMER, _stemming = snowballstemmer.stemmer("english"), threading.Lock()
-
-
-@lru_cache(maxsize=20_000)
-def stem_word(word: str) -> str:
-    """Return the Snowball (English) stem of a lower-case word."""
-    with _stemming:  # the stemmer keeps its place in the word on itself
-        return str(_STEMMER.stemWord(word))
 
 
 class Piece(NamedTuple):
@@ -203,62 +151,6 @@ class MarkNumbering:
         return f"[{self.order.setdefault(int(match[1]), len(self.order) + 1)}]"
 
 
-def states_claim(texts: Iterable[str], claim: str, least: float) -> bool:
-    """Tell whether texts hold a claim's numbers, units, names and share of words."""
-    held = frozenset[str]().union(*map(_read_words, texts))
-    numbers = {one for match in _NUMBER.finditer(claim) for one in _read_number(match)}
-    words = split_words(claim)
-    names = {stem_word(name) for name in _find_names(claim)}
-    covered = sum(word in held for word in words)
-    return bool(words) and numbers <= held and names <= held and covered >= least * len(words)
-
-
-def holds_phrase(text: str, phrase: str) -> bool:
-    """Tell whether a few words stand in a text just so, not cut short."""
-    said, text = WORD.findall(phrase.lower()), text.lower()
-    just_so = r"\b" + r"\W+".join(map(re.escape, said)) + r"(?!\w) *"
-    found = re.finditer(just_so, text) if 2 <= len(said) <= LONGEST_PHRASE else ()
-    return any((after := WORD.match(text, one.end())) is None or after[0] in STOP_WORDS for one in found)
-
-
-def is_echo(text: str, prompt: str, passages: Iterable[str] = ()) -> bool:
-    """Tell whether a text repeats its prompt, or holds no word at all."""
-    bare = MARK.sub("", text)
-    grams = _list_grams(bare)
-    repeated = grams & _list_grams(prompt).difference(*map(_list_grams, passages))
-    return not WORD.search(bare) or (bool(grams) and len(repeated) >= ECHOED * len(grams))
-
-
-@lru_cache(maxsize=1024)
-def _list_grams(text: str) -> frozenset[tuple[str, ...]]:
-    words = WORD.findall(text.lower())
-    return frozenset(tuple(words[n : n + GRAM]) for n in range(len(words) - GRAM + 1))
-
-
-@lru_cache(maxsize=4096)
-def _read_words(text: str) -> frozenset[str]:
-    """Return the stems of a text's words, and its numbers, units and signs in their one spelling."""
-    numbers = (one for match in _NUMBER.finditer(text) for one in _read_number(match))
-    return frozenset([*split_words(text, keep_stop_words=True), *numbers])
-
-
-def _read_number(match: re.Match[str]) -> Iterator[str]:
-    """Yield a number in one spelling, the sign before it and the unit after it: 1,000 as 1000, 4.50 as 4.5."""
-    value = _THOUSANDS.sub("", match["value"])
-    yield "#" + (value.rstrip("0").rstrip(".") if value.count(".") == 1 else value)
-    yield from (stem_word(one.lower()) for one in match.group("sign", "unit") if one and one.lower() not in STOP_WORDS)
-
-
-def _find_names(claim: str) -> Iterator[str]:
-    """Yield the words with a capital that do not open a sentence, in lower case."""
-    for match in WORD.finditer(claim):
-        before = claim[: match.start()].rstrip(_OPENERS)
-        opens = not before or before[-1] in ".!?…:;|•-–\n"
-        capital = any(c.isupper() for c in match[0][1:]) or (match[0][0].isupper() and not opens)
-        if capital and (name := match[0].lower().replace("’", "'")) not in STOP_WORDS:
-            yield name
-
-
 def _walk_lines(text: str) -> Iterator[Piece]:
     at, fence, lead = 0, "", ""
     lines = text.splitlines(keepends=True)
@@ -334,20 +226,3 @@ def _goes_on(before: str, after: str) -> bool:
         return True
     short = _SHORT_WORD.search(before) or (before.endswith(".") and " " not in before)
     return bool(short) and (after[0].isdigit() or after[0].islower())
-
-
-@lru_cache(maxsize=4096)
-def find_foreign_language(text: str) -> str:
-    """Return the question's ISO 639 code; "" for English, in doubt, or of few words."""
-    words = _LETTERS.findall(text.lower())
-    if len(words) < FEWEST_WORDS or len(_ENGLISH.intersection(words)) > 1:
-        return ""  # spares the model's load for nearly every question
-    code, probability = _language_identifier().classify(text)
-    return "" if code in ("en", _CREOLE) or probability < NOT_ENGLISH else str(code)
-
-
-@lru_cache(maxsize=1)
-def _language_identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
