@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 import orjson
 
@@ -22,6 +23,29 @@ ASIDE = ".tmp-"  # how the name of a file that is being written begins
 MAX_BYTES = 1_000_000_000  # of a cache file, about
 _TABLE = "CREATE TABLE IF NOT EXISTS entries (key BLOB PRIMARY KEY, value BLOB NOT NULL)"
 _DROP_OLDER_HALF = "DELETE FROM entries WHERE rowid <= (SELECT (min(rowid) + max(rowid)) / 2 FROM entries)"
+
+
+class Closable(Protocol):
+    """What can be closed and opens again when it is used."""
+
+    def close(self) -> None: ...
+
+
+_open: WeakSet[Closable] = WeakSet()
+
+
+def close_before_fork(thing: Closable) -> None:
+    """Have a thing closed whenever this process forks: no connection may be used on both sides."""
+    _open.add(thing)
+
+
+def _close_all() -> None:
+    for thing in list(_open):
+        thing.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_close_all)
 
 
 class DiskCache:
@@ -36,11 +60,11 @@ class DiskCache:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
-        self._process = 0
         self._unusable = False
+        close_before_fork(self)
 
     def close(self) -> None:
-        """Close the file, which must not be open in a fork; the next use opens it."""
+        """Close the file; the next use opens it."""
         with self._lock:
             if self._db is not None:
                 self._db.close()
@@ -74,8 +98,6 @@ class DiskCache:
                 self._give_up()
 
     def _connect(self) -> sqlite3.Connection | None:
-        if self._process != os.getpid():  # a connection must not be used on both sides of a fork
-            self._db, self._process = None, os.getpid()
         if self._db is None and not self._unusable:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)

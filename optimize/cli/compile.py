@@ -52,6 +52,7 @@ def run_compile(
     max_calls: Annotated[int | None, Option(min=1, max=MOST_CALLS, help="Model calls, never more.")] = None,
     max_usd: Annotated[float | None, Option(min=0, callback=_finite, help="US dollars, never more.")] = None,
     max_seconds: Annotated[float | None, Option(min=LEAST_SECONDS, callback=_finite, help="Seconds, no more.")] = None,
+    jobs: Annotated[int | None, Option(min=1, help="Processes that share the work; one a core unless given.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with the last study, under its caps.")] = False,
     study: Annotated[str | None, Option(callback=_named, help="Go on with this one instead.")] = None,
     origin: Annotated[str | None, Option("--from", callback=_named, help="The version to start from.")] = None,
@@ -67,6 +68,7 @@ def run_compile(
     from optimize.compiler.tasks.examples import import_task, is_named
     from optimize.registry.aliases import promote_version, require_alias
     from program.knowledge.project import Project
+    from program.models.embedded.encoder import count_threads
 
     if promote:
         require_alias(promote)
@@ -74,6 +76,8 @@ def run_compile(
     options |= {"max_seconds": max_seconds, "resume": resume, "study": study or "", "origin": origin or ""}
     opened: Project | None = None
     if is_named(str(project)) and not project.exists():
+        if jobs is not None:
+            raise SettingsError("A program of your own code is run in one process.", "Leave --jobs out.")
         task = import_task(str(project), data, metric, "--name NAME --data FILE", name)
         run: Callable[..., Any] = partial(compile_program, *task, name=name, optimizer=optimizer, artifacts=artifacts)
         root = artifacts
@@ -82,7 +86,7 @@ def run_compile(
             what = "--data, --metric, --name and --optimizer are for a program of your own code."
             raise SettingsError(what, "Name it as MODULE:FUNCTION.")
         opened = Project.open(project)
-        run, root = partial(compile_project, opened), opened.artifacts
+        run, root = partial(compile_project, opened, jobs=jobs or count_threads()), opened.artifacts
     begun: set[str] = set()
 
     def go_on() -> str:

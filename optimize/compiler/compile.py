@@ -68,6 +68,7 @@ class Terms(TypedDict, total=False):
     resume: bool  # to go on with the last study
     study: str  # to go on with the study of that name
     origin: str  # the version to compile from
+    jobs: int  # processes that share the work; 1 unless given, and for a program of one's own
     watch: Watch
 
 
@@ -109,6 +110,7 @@ def compile_program(
     def maker(session: Session, seed: int, origin: str) -> ModuleTask:
         return open_module_task(project, make, data, metric, seed, origin)
 
+    terms["jobs"] = 1  # another's code may hold what does not survive a fork
     return compile_task(project, maker, search, "ragc compile MODULE:FUNCTION", optimizer, **terms)
 
 
@@ -125,9 +127,9 @@ def compile_task(
     It is given a session, a seed and the version to compile from; `command` is what begins such a compile.
     """
     begun, seed, origin, caps = take_up_study(project, terms)
-    session = open_session(project, caps, terms.get("watch") or (lambda live: None))
+    session = open_session(project, caps, terms.get("watch") or (lambda live: None), jobs=terms.get("jobs", 1))
     session.limit(Share.CHOICE)
-    with closing(session.record), ExitStack() as held:
+    with closing(session), ExitStack() as held:
         try:
             join_spending(session, begun)
             task = maker(session, seed, origin)
@@ -151,7 +153,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None, w
     identity = current.notes[Note.IDENTITY]
     session = open_session(project, Caps(**current.notes[Note.CAPS]), watch, current.name)
     session.limit(Share.SEARCH)
-    with closing(session.record), suppress(BudgetStop):
+    with closing(session), suppress(BudgetStop):
         join_spending(session, current, leads=False)
         task = open_project_task(project, session, identity["seed"], identity["from"], leads=False)
         current.expect(task.describe_conditions())
@@ -159,14 +161,14 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None, w
         current.wait_for(Note.PLANNED, lambda: session.advance(0, 0), wait)
         plan = load_plan(session, task, current)
         worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
-        search = open_search(current, task, plan, worker)
+        search = open_search(session, current, task, plan, worker)
         session.begin_stage("searching")
         with suppress(BudgetStop):
             search.run(len(plan.firsts), session)
             swept = current.wait_for(Note.SWEPT, lambda: session.advance(session.live.done, 0), wait)
             search.follow_sweeps(swept)
             search.run(current.notes[Note.TRIALS] + len(search.firsts), session)
-        return search.count_own()
+        return search.added
     return 0
 
 
@@ -196,9 +198,9 @@ def take_up_study(project: Project, terms: Terms) -> tuple[Study | None, int, st
     return begun, noted["seed"], noted["from"], caps.fill_from(begun.notes[Note.CAPS])
 
 
-def open_session(project: Project, caps: Caps, watch: Watch, study: str = "") -> Session:
+def open_session(project: Project, caps: Caps, watch: Watch, study: str = "", jobs: int = 1) -> Session:
     """Return what every stage of a compile works with, nothing spent so far."""
-    return Session(open_record(project), Spending(), caps, Live(study=study), watch)
+    return Session(open_record(project), Spending(), caps, Live(study=study), watch, jobs)
 
 
 def join_spending(session: Session, study: Study | None, leads: bool = True) -> None:
@@ -247,14 +249,14 @@ def lead_study(project: Project, name: str) -> Iterator[None]:
 
 def search_task(session: Session, task: Task, study: Study, stages: Collection[str] = STAGES) -> Found:
     """Return the compiled program at the setting that was chosen."""
-    task = task.prepare(session)
+    task = task.prepare(session, study.notes[Note.TRIALS])
     plan = plan_search(session, task, study)
-    search = open_search(study, task, plan)
+    search = open_search(session, study, task, plan)
     search_settings(session, search, stages)
     final = task.base.deepcopy()
     plan.candidates.equip_program(final)
     dev = Arm(task.runner(session, final), task.parts["dev"])
-    validation = Validation(search.scoring, dev, search.price)
+    validation = Validation(search.scoring, dev, task.price)
     points = choose(session, search, validation, plan.firsts[0])
     points = points if task.has_points else points.only_balanced()
     apply_setting(final, points.points[BALANCED])
@@ -263,7 +265,7 @@ def search_task(session: Session, task: Task, study: Study, stages: Collection[s
 
 def learn(optimizer: str, session: Session, task: ModuleTask, study: Study) -> Found:
     """Return the program as one of DSPy's optimizers compiled it."""
-    task = task.prepare(session)
+    task = task.prepare(session, study.notes[Note.TRIALS])
     session.begin_stage(f"running {optimizer}")
     shown = [[one.example for one in task.parts[part]] for part in ("train", "dev")]
     final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)
@@ -320,10 +322,11 @@ def make_arms(session: Session, task: Task) -> list[AnyArm]:
     return [Arm(task.runner(session, task.base.deepcopy()), [questions[n] for n in fold]) for fold in folds]
 
 
-def open_search(study: Study, task: Task, plan: SearchPlan, worker: int = 0) -> Search:
+def open_search(session: Session, study: Study, task: Task, plan: SearchPlan, worker: int = 0) -> Search:
     """Return the search of what a plan says."""
-    scoring, space = Scoring(plan.arms, task.search_grader), task.list_parameters(plan.arms[0].replay.program)
-    return Search(study, scoring, plan.firsts, task.price, task.seed, worker, space)
+    scoring = Scoring(plan.arms, task.search_grader, session.fork)
+    space = task.list_parameters(plan.arms[0].replay.program)
+    return Search(study, scoring, plan.firsts, task.seed, worker, space)
 
 
 def search_settings(session: Session, search: Search, stages: Collection[str] = STAGES) -> None:
@@ -381,7 +384,8 @@ def test(session: Session, found: Found, study: Study) -> Tested:
     looks = Publisher(task.project, task.parts).note_look(study.key)  # first, so that one cut short counts
     session.limit(1.0)
     programs = [*task.controls, found.final]
-    arms = [(task.grader(program), task.runner(session, program).answer_all) for program in programs]
+    asks = session.share([task.runner(session, program).answer_all for program in programs])
+    arms = [(task.grader(program), ask) for program, ask in zip(programs, asks, strict=True)]
     *plain, before, after = evaluate_side_by_side(arms, questions, session.advance)
     if after.failed and not after.grades:
         what = f"No question of test could be graded: {after.failed[0]}."

@@ -25,7 +25,7 @@ from program.models.catalog import is_local
 from program.models.language.layout import PromptLayout
 from program.models.requests import to_jsonable
 from program.passage import Passage
-from program.storage import digest_code
+from program.storage import close_before_fork, digest_code
 
 RECORD = "record.sqlite"
 TABLE_PREFIX = "ragc_"  # prefix of the tables' names in a database that may hold other things
@@ -66,6 +66,7 @@ class Store(Ledger):
             self._engine = sa.create_engine(url, pool_size=_CONNECTIONS, **options)
         except (ImportError, ValueError, ArgumentError) as error:
             raise database_error(error) from error
+        close_before_fork(self)
         if not prefix:
             sa.event.listen(self._engine, "connect", _set_pragmas)
         tables = sa.MetaData()
@@ -75,7 +76,6 @@ class Store(Ledger):
             sa.Column("value", sa.LargeBinary(2**24), nullable=False),
             *(sa.Column(name, sa.Double, nullable=False) for name in ("seconds", "usd")),
             *(sa.Column(name, sa.Integer, nullable=False) for name in ("tokens_in", "tokens_out")),
-            sqlite_with_rowid=False,
         )  # fmt: skip
         self._booked = sa.Table(
             f"{prefix}spending", tables,

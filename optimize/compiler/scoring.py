@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from optimize.compiler.runs.runner import AnyArm
+from optimize.compiler.runs.runner import AnyArm, Decided
+from optimize.compiler.runs.workers import Workers, no_workers
 from optimize.evaluation.evaluate import Grading
 from optimize.evaluation.stats import ALPHA, one_sided_limits
 from optimize.labelled.dataset import MIN_UNITS, Question
@@ -57,6 +58,11 @@ class Scores(NamedTuple):
         return self.utility + (own - price) * self.calls
 
     @property
+    def complete(self) -> bool:
+        """True when every question was asked."""
+        return bool(np.isfinite(self.calls).all())
+
+    @property
     def merit(self) -> Floats:
         """Utility of each question, and the credit for routing; 0 where neither is known."""
         return np.nan_to_num(self.utility) + ROUTING_CREDIT * np.nan_to_num(self.routing)
@@ -85,9 +91,17 @@ class Scores(NamedTuple):
 
 
 class Scoring:
-    """Settings scored on the questions of several arms, once each; `broken` says what could not be graded."""
+    """Settings scored on the questions of several arms, once each; `broken` says what could not be graded.
 
-    def __init__(self, arms: Sequence[AnyArm], grade: Grading) -> None:
+    `fork` makes the processes that share the work; each question always goes to the same one.
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[AnyArm],
+        grade: Grading,
+        fork: Callable[[Callable[[Any], Any]], Workers[Any, Any]] = no_workers,
+    ) -> None:
         self.arms = arms
         self.questions = [question for arm in arms for question in arm.questions]
         self._arm_of = [at for at, arm in enumerate(arms) for _ in arm.questions]
@@ -95,23 +109,79 @@ class Scoring:
         self._turning = [ProgramParameters(arm.replay.program) for arm in arms]
         self._known: dict[tuple[tuple[str, float], ...], Floats] = {}
         self._grade = grade
+        self._fork = fork
+        self._workers = fork(lambda task: getattr(self, task[0])(*task[1:]))
 
     def __call__(self, setting: Setting, places: Sequence[int] | None = None) -> Scores:
         """Return the scores of the questions at those places, or of all; NaN elsewhere unless known before."""
-        known = self._known.setdefault(setting_key(setting), np.full((4, len(self.questions)), np.nan))
+        self.score_ahead([setting], places)
+        self._score_here(setting, range(len(self.questions)) if places is None else sorted(places))
+        return Scores(*self._scores_of(setting).copy())
+
+    def score_ahead(self, settings: Sequence[Setting], places: Sequence[int] | None = None) -> list[Scores]:
+        """Have the workers score all that needs no call of a language model; return what is known then of each."""
         wanted = range(len(self.questions)) if places is None else sorted(places)
+        tasks = []
+        for setting in settings:
+            lacking = np.isnan(self._scores_of(setting)[2])
+            shares = self._split([n for n in wanted if lacking[n]])
+            tasks += [(number, ("_score_share", setting, share)) for number, share in shares]
+        for (_, (_, setting, share)), found in zip(tasks, self._workers.run(tasks), strict=True):
+            if found is not None:
+                self._scores_of(setting)[:, share], broken = found
+                self.broken |= broken
+        return [Scores(*self._scores_of(setting).copy()) for setting in settings]
+
+    def decide_all(self, setting: Setting) -> list[list[Decided]]:
+        """Return the decisions on the way to the answer of each question. Raises `BudgetStop` at a cap."""
+        shares = self._split(range(len(self.questions)))
+        found = self._workers.run([(number, ("_decide_share", setting, share)) for number, share in shares])
+        pairs = zip(shares, found, strict=True)
+        return [one for (_, share), own in pairs for one in own or self._decide_share(setting, share)]
+
+    def over(self, arms: Sequence[AnyArm]) -> Scoring:
+        """Return the same scoring over other arms."""
+        return Scoring(arms, self._grade, self._fork)
+
+    def _scores_of(self, setting: Setting) -> Floats:
+        return self._known.setdefault(setting_key(setting), np.full((4, len(self.questions)), np.nan))
+
+    def _score_here(self, setting: Setting, places: Sequence[int]) -> None:
+        known = self._scores_of(setting)
         for at, arm in enumerate(self.arms):
-            lacking = [n for n in wanted if self._arm_of[n] == at and np.isnan(known[2, n])]
+            lacking = [n for n in places if self._arm_of[n] == at and np.isnan(known[2, n])]
             if lacking:
                 self._turning[at].apply(setting)
                 answers = arm.replay.answer_all([self.questions[n].question for n in lacking])
                 for n, answer in zip(lacking, answers, strict=True):
                     known[:, n] = *self._grade_answer(self.questions[n], answer), answer.usage.calls, answer.usage.usd
-        return Scores(*known.copy())
 
-    def over(self, arms: Sequence[AnyArm]) -> Scoring:
-        """Return the same scoring over other arms."""
-        return Scoring(arms, self._grade)
+    def _split(self, places: Sequence[int]) -> list[tuple[int, list[int]]]:
+        """Return the number of each process that has some of the questions, and those."""
+        shares: dict[int, list[int]] = defaultdict(list)
+        for n in places:
+            shares[n * self._workers.count // len(self.questions)].append(n)
+        return list(shares.items())
+
+    def _score_share(self, setting: Setting, share: list[int]) -> tuple[Floats, dict[str, str]]:
+        """Return the scores of a setting on a share of the questions; NaN where a language model is asked."""
+        self.broken, waiting = {}, [share]
+        while waiting:
+            places = waiting.pop()
+            try:
+                self._score_here(setting, places)
+            except BudgetStop:
+                middle = len(places) // 2
+                waiting += [places[:middle], places[middle:]] if middle else []
+        return self._scores_of(setting)[:, share], self.broken
+
+    def _decide_share(self, setting: Setting, share: list[int]) -> list[list[Decided]]:
+        """Return the decisions on the way to the answers of a share of the questions, which are in order."""
+        found = []
+        for at, arm in enumerate(self.arms):
+            self._turning[at].apply(setting)
+            found += arm.replay.decide_all([self.questions[n].question for n in share if self._arm_of[n] == at])
+        return found
 
     def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:
         """Return utility and routing, NaN when grading raises."""
@@ -236,7 +306,9 @@ def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> t
     before = scoring(setting).utility
     preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
     values, rows, matters = list[float](), [before], False
-    for value in grid_of(dimension, setting[dimension.name]):
+    grid = grid_of(dimension, setting[dimension.name])
+    scoring.score_ahead([{**setting, dimension.name: value} for value in grid], preview)
+    for value in grid:
         try:
             tried = {**setting, dimension.name: value}
             gain = scoring(tried, preview).utility[preview] - before[preview]

@@ -1,19 +1,27 @@
 """One multi-objective Optuna study over every knob of a program: utility against model calls.
 
-A trial is written once it is finished, in one piece, so that a process killed at any moment leaves no half of one. The
-next setting depends on the finished trials, the seed and the worker alone: a search that was killed goes on as if it
-had not been.
+1. The first settings are tried: those of the plan, then the one that sweeps found.
+2. Optuna's TPE proposes BATCH settings at a time for the knobs that had an effect. It is told of none of them before
+   all are finished, so that they can be scored at once, by as many processes as there are. (Under a constant liar the
+   proposals would depend on which trials are under way, and so on the number of processes and their speed.)
+3. A batch is scored on growing parts of the questions. A setting that a Wilcoxon test finds worse than the best before
+   the batch, and that costs no fewer calls, is given up.
+4. Trials are added in the order in which they were proposed. So the next batch depends on the seed, the worker and the
+   trials before it alone: a search that was killed goes on as if it had not been.
+
+A trial is written once it is finished, in one piece, not asked for and told as Optuna would: a process killed at any
+moment leaves no half of one, and `should_prune` and Optuna's WilcoxonPruner take one objective only. A second study, in
+memory, holds the searched knobs alone: the sampler would model the others, too, at their one value.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import optuna
@@ -21,15 +29,17 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial, TrialState
 
 from optimize.compiler.record import Record
-from optimize.compiler.runs.replay import Replay
+from optimize.compiler.runs.workers import Workers
 from optimize.compiler.scoring import Scores, Scoring, setting_key
 from optimize.compiler.study import KEPT_EVERY, OBJECTIVES, Caps, Spending, Study
+from optimize.evaluation.evaluate import Asking
 from program.loop.policy import Dimension, Setting, find_dimensions
-from program.loop.rag import AgenticRAG
 
 SHARES = (0.15, 0.4, 1.0)  # parts of the questions after which a trial may be given up
 PRUNED_BELOW = 0.1  # p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up
-IN_FULL = 4  # of the first settings so many are scored on every question: others are compared with them
+IN_FULL = 4  # of the first settings so many are scored on every question: the other ones are compared with them
+READ_TOGETHER = 4  # questions for which a process reads before it says how far it is
+BATCH = 8  # settings proposed before any of them is scored
 GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
 IMPORTANT_FROM = 20  # complete trials under which nothing is said of importances
 FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"  # what brought a setting about
@@ -37,13 +47,12 @@ FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"  # what brought a sett
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A setting with its mean utility (routing credit included), model calls and US dollars a question."""
+    """A setting with its mean utility (routing credit included) and model calls a question."""
 
     number: int
     setting: Setting
     worth: float
     calls: float
-    usd: float
     origin: str  # FIRST, SWEEP or STUDY
     first: int | None = None  # place among the settings the search begins with
     pruned: bool = False  # true when it was given up on a part of the questions, of which its figures are then
@@ -51,11 +60,18 @@ class Trial:
     @classmethod
     def of(cls, frozen: FrozenTrial) -> Trial:
         """Return Optuna's trial as ours."""
-        notes = frozen.user_attrs
+        notes, setting = frozen.user_attrs, plain_params(frozen.params)
+        worth, calls = notes["figures"]
         pruned = frozen.state == TrialState.PRUNED
-        worth, calls, usd = notes["figures"]
-        setting = plain_params(frozen.params)
-        return cls(frozen.number, setting, worth, calls, usd, notes["origin"], notes.get("first"), pruned)
+        return cls(frozen.number, setting, worth, calls, notes["origin"], notes.get("first"), pruned)
+
+
+class Proposal(NamedTuple):
+    """A setting to be tried, and where it comes from."""
+
+    origin: str  # FIRST, SWEEP or STUDY
+    setting: Setting
+    first: int | None = None  # place among the settings the search begins with
 
 
 @dataclass(slots=True)
@@ -86,6 +102,48 @@ class Session:
     caps: Caps
     live: Live
     watch: Watch
+    jobs: int = 1  # processes that share the work
+    forked: list[Workers[Any, Any]] = field(default_factory=list)
+
+    def fork(self, work: Callable[[Any], Any]) -> Workers[Any, Any]:
+        """Return the processes that share some work."""
+        self.forked.append(Workers(self.jobs, work, self.spending))
+        return self.forked[-1]
+
+    def share(self, asks: Sequence[Asking]) -> list[Asking]:
+        """Return what gives the same answers, worked out by several processes; those forked before are ended."""
+        self.end_processes()
+        workers = self.fork(lambda given: asks[given[0]](given[1]))
+
+        def ask(at: int, texts: Sequence[str]) -> list[Any]:
+            parts = [texts[n :: workers.count] for n in range(min(workers.count, len(texts)))] or [texts]
+            found = workers.run([(n, (at, part)) for n, part in enumerate(parts)])
+            answers = {
+                text: answer
+                for part, made in zip(parts, found, strict=True)
+                for text, answer in zip(part, asks[at](part) if made is None else made, strict=True)
+            }
+            return [answers[text] for text in texts]
+
+        return [partial(ask, at) for at in range(len(asks))]
+
+    def read_ahead(self, read: Callable[[Sequence[str]], None], texts: Sequence[str]) -> None:
+        """Have several processes read for questions, so that the caches hold what is needed later."""
+        self.begin_stage("reading what is found for the questions")
+        parts = [texts[n : n + READ_TOGETHER] for n in range(0, len(texts), READ_TOGETHER)]
+        done = lambda n: self.advance(min(n * READ_TOGETHER, len(texts)), len(texts))  # noqa: E731
+        self.fork(read).run(list(enumerate(parts)), done)
+        self.end_processes()
+
+    def end_processes(self) -> None:
+        """End the processes; what they do next forks them anew."""
+        for workers in self.forked:
+            workers.close()
+
+    def close(self) -> None:
+        """End the processes and close the record."""
+        self.end_processes()
+        self.record.close()
 
     def limit(self, share: float) -> None:
         """Let no more than that share of each cap be gone from now on."""
@@ -112,17 +170,12 @@ class Session:
         self.live.calls = self.spending.calls
         self.watch(self.live)
 
-    def replay(self, program: AgenticRAG) -> Replay:
-        """Return the program's runs through the record and under the caps."""
-        return Replay(program, self.record, self.spending, vouches=False)
-
 
 class Search:
     """The trials of a study, proposed and scored by this process and by any other that joins.
 
-    First the `firsts` are tried, then proposals of Optuna's TPE for the knobs in `searched`, all others as in
-    the best of the firsts. A setting that a Wilcoxon test finds worse than the best, and that costs no fewer calls,
-    is given up.
+    First the `firsts` are tried, then proposals for the knobs that are searched, all others as in the best of the
+    firsts.
     """
 
     def __init__(
@@ -130,21 +183,19 @@ class Search:
         study: Study,
         scoring: Scoring,
         firsts: Sequence[Setting],
-        price: float,
         seed: int,
         worker: int = 0,
         space: Sequence[Dimension] = (),
     ) -> None:
         self.study = study
         self.scoring = scoring
-        self.price = price
         self.space = list(space) or find_dimensions(scoring.arms[0].replay.program)
         self.firsts = [(FIRST, self.fit_ranges(setting)) for setting in firsts]
         self._searched = [dimension.name for dimension in self.space]
         self._distributions = {d.name: _make_distribution(d) for d in self.space}
         self._seed = seed
         self._worker = worker
-        self._name = f"{socket.gethostname()}:{os.getpid()}:{worker}"
+        self.added = 0  # trials by this process
         optuna.logging.set_verbosity(logging.ERROR)
         self._memory = optuna.create_study(directions=[*OBJECTIVES.values()])  # of the trials, for the sampler
         self._remembered = 0
@@ -160,22 +211,24 @@ class Search:
         live, live.of = session.live, target
         while len(trials := self.trials()) < target and not (self._worker and self.study.finished):
             session.spending.check()
-            first, origin, setting = self._next_setting(trials)
-            frozen = self._try_setting(setting, origin, first, trials)
-            self.study.add(frozen)
-            trials.append(Trial.of(frozen))
-            live.done = len(trials)
-            live.baseline = next((one.worth for one in trials if one.first == 0), None)
-            live.best = max((one.worth for one in trials if not one.pruned), default=None)
-            session.tell()
+            batch, best = self._propose(trials)
+            batch = batch[: target - len(trials)]
+            self._score_ahead(batch, best)
+            for proposal in batch:
+                if len(self.study.trials()) >= target:  # others add to it, too
+                    break
+                frozen = self._try_setting(proposal, best)
+                self.study.add(frozen)
+                self.added += 1
+                trials.append(Trial.of(frozen))
+                live.done = len(trials)
+                live.baseline = next((one.worth for one in trials if one.first == 0), None)
+                live.best = max((one.worth for one in trials if not one.pruned), default=None)
+                session.tell()
 
     def trials(self) -> list[Trial]:
         """Return every finished trial of the study, oldest first."""
         return [Trial.of(frozen) for frozen in self.study.trials()]
-
-    def count_own(self) -> int:
-        """Return how many trials this process added."""
-        return sum(trial.user_attrs["worker"] == self._name for trial in self.study.trials())
 
     def rank_trials(self, origins: Sequence[str] = (FIRST, SWEEP, STUDY)) -> list[Trial]:
         """Return the trials scored on every question, best first, no setting twice."""
@@ -212,59 +265,88 @@ class Search:
         )
         return found
 
-    def _next_setting(self, trials: Sequence[Trial]) -> tuple[int | None, str, Setting]:
-        """Return the place of the next setting among the firsts, if it is one, where it comes from, and the setting."""
-        tried = {trial.first for trial in trials}
-        if open_ := [n for n in range(len(self.firsts)) if n not in tried]:
-            first = open_[self._worker % len(open_)]  # workers begin at different ones
-            return first, *self.firsts[first]
-        base = max((one for one in trials if one.first is not None), key=lambda one: (one.worth, -one.number)).setting
+    def _propose(self, trials: Sequence[Trial]) -> tuple[list[Proposal], Trial | None]:
+        """Return what is left of the batch that is under way, and the best trial before it.
+
+        Without such a trial the batch is scored on every question.
+        """
+        firsts = {trial.first: trial for trial in trials if trial.first is not None}
+        if open_ := [n for n in range(len(self.firsts)) if n not in firsts]:
+            at = self._worker % len(open_)  # workers begin at different ones
+            numbers = [*open_[at:], *open_[:at]][:IN_FULL]
+            compared = [trial for n, trial in firsts.items() if n < IN_FULL]
+            in_full = min(numbers) < IN_FULL or self.firsts[numbers[0]][0] == SWEEP
+            return [Proposal(*self.firsts[n], n) for n in numbers], None if in_full else _find_best(compared)
+        start = len(trials) - (len(trials) - len(self.firsts)) % BATCH
+        base = max(firsts.values(), key=_rank).setting
         space = {name: self._distributions[name] for name in self._searched}
-        for one in trials[self._remembered :]:
+        for one in trials[self._remembered : start]:
             params = {name: one.setting[name] for name in space}
             values = [one.worth, one.calls]
             self._memory.add_trial(optuna.create_trial(values=values, params=params, distributions=space))
-        self._remembered = len(trials)
-        seed = (self._seed * 1_000_003 + self._worker * 7_919 + len(trials)) % 2**32
+        self._remembered = start
+        seed = (self._seed * 1_000_003 + self._worker * 7_919 + start) % 2**32
         self._memory.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
-        asked = self._memory.ask(space)
-        self._memory.tell(asked, state=TrialState.FAIL)  # it is added once it is on disk
-        found = plain_params(asked.params)
-        return None, STUDY, base | {d.name: _coarsen_value(d, found[d.name]) for d in self.space if d.name in found}
+        asked = [self._memory.ask(space) for _ in range(BATCH)]
+        for one in asked:
+            self._memory.tell(one, state=TrialState.FAIL)  # it is added once it is on disk
+        found = [plain_params(one.params) for one in asked[len(trials) - start :]]
+        steps = [{d.name: _coarsen_value(d, one[d.name]) for d in self.space if d.name in one} for one in found]
+        return [Proposal(STUDY, base | one) for one in steps], _find_best(trials[:start])
 
     def fit_ranges(self, setting: Setting) -> Setting:
         """Return the setting with each value in its range."""
         return {d.name: _round_to_range(d, setting[d.name]) for d in self.space}
 
-    def _try_setting(self, setting: Setting, origin: str, first: int | None, trials: Sequence[Trial]) -> FrozenTrial:
+    def _score_ahead(self, batch: Sequence[Proposal], best: Trial | None) -> None:
+        """Have the workers score a batch, as far as it is not given up and no language model is asked."""
+        left = [proposal.setting for proposal in batch]
+        for seen in self._parts_for(best):
+            parts = [scores.take(seen) for scores in self.scoring.score_ahead(left, seen)]
+            scored = zip(left, parts, strict=True)
+            left = [one for one, part in scored if part.complete and not self._is_hopeless(part, best, seen)]
+
+    def _try_setting(self, proposal: Proposal, best: Trial | None) -> FrozenTrial:
         """Return the finished trial of a setting, scored on growing parts of the questions."""
-        best = max((one for one in trials if not one.pruned), key=lambda one: (one.worth, -one.number), default=None)
-        in_full = best is None or (first is not None and first < IN_FULL)
-        for share in (1.0,) if in_full else SHARES:
-            seen = self._order[: max(1, round(share * len(self._order)))]
-            scores = self.scoring(setting, seen).take(seen)
-            if pruned := share < 1.0 and best is not None and self._is_hopeless(scores, best, seen):
+        for seen in self._parts_for(best):
+            scores = self.scoring(proposal.setting, seen).take(seen)
+            if pruned := self._is_hopeless(scores, best, seen):
                 break
-        figures = [scores.worth, scores.mean_calls, scores.mean_usd]
-        notes = {"figures": figures, "origin": origin, "worker": self._name, "judged_on": len(seen)}
+        figures = [scores.worth, scores.mean_calls]
+        notes = {"figures": figures, "origin": proposal.origin}
         return optuna.create_trial(
             state=TrialState.PRUNED if pruned else TrialState.COMPLETE,
-            params=setting,
+            params=proposal.setting,
             distributions=self._distributions,
-            values=None if pruned else figures[:2],
-            user_attrs=notes if first is None else {**notes, "first": first},
+            values=None if pruned else figures,
+            user_attrs=notes if proposal.first is None else {**notes, "first": proposal.first},
         )
 
-    def _is_hopeless(self, scores: Scores, best: Trial, seen: Sequence[int]) -> bool:
-        """Return True when a setting is surely worse than the best on these questions and costs no fewer calls."""
+    def _parts_for(self, best: Trial | None) -> list[list[int]]:
+        """Return the growing parts of the questions on which a setting is compared with the best, if there is one."""
+        return [self._order[: max(1, round(share * len(self._order)))] for share in (SHARES if best else SHARES[-1:])]
+
+    def _is_hopeless(self, scores: Scores, best: Trial | None, seen: Sequence[int]) -> bool:
+        """Return True when a setting is surely worse than the best on a part and costs no fewer calls."""
         from scipy.stats import wilcoxon  # slow to import
 
+        if best is None or len(seen) == len(self._order):
+            return False
         before = self.scoring(best.setting).take(seen)
         gain = scores.utility - before.utility
         gain = gain[np.isfinite(gain)]
         if scores.mean_calls < before.mean_calls or len(gain) < 2 or gain.mean() >= 0:
             return False
         return bool(wilcoxon(gain, alternative="less", zero_method="zsplit").pvalue < PRUNED_BELOW)
+
+
+def _rank(trial: Trial) -> tuple[float, int]:
+    return trial.worth, -trial.number
+
+
+def _find_best(trials: Iterable[Trial]) -> Trial | None:
+    """Return the best of the trials that were not given up; of equals the first."""
+    return max((one for one in trials if not one.pruned), key=_rank, default=None)
 
 
 def plain_params(params: Mapping[str, Any]) -> Setting:

@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,11 +98,12 @@ class Spending:
     """Calls, US dollars and seconds of a compile, checked against caps before each call. Safe from many threads.
 
     `join_study` books them for a study: what it spent before counts, and what its other processes spend. `tripped`
-    names the cap that was reached last.
+    names the cap that was reached last; unless it `pays`, every call but to a model of this process is past a cap.
     """
 
     def __init__(self, caps: Caps = Caps()) -> None:
         self.caps = caps
+        self.pays = True
         self.calls = 0
         self.usd = 0.0
         self.tripped = ""
@@ -134,6 +135,11 @@ class Spending:
         ledger.book_spending(study, before.calls, before.usd)
         self.book()
 
+    def pay_nothing(self) -> None:
+        """Refuse calls, as in a process that shares the work of the one that pays; free ones are booked."""
+        self.caps, self.pays = replace(self.caps, seconds=None), False
+        self._leads, self._unbooked = False, 0
+
     def book(self, every: float = 0.0) -> None:
         """Book what the study does not know of yet, and read its total."""
         if time.monotonic() - self._booked_at < every:
@@ -157,6 +163,8 @@ class Spending:
 
         Waits for calls under way, which may cost less than reserved. Raises `BudgetStop` when it would pass a cap.
         """
+        if not (self.pays or (here and self.caps.calls is None)):
+            raise BudgetStop("calls")
         while True:
             self.check()
             with self._changed:

@@ -23,7 +23,7 @@ from scipy.special import expit, log_softmax, logsumexp, softmax
 from optimize.compiler.runs.runner import Chances, Decided
 from optimize.compiler.scoring import Floats, Scoring, Sweeps, split_topics, sweep_knobs
 from program.errors import BudgetStop
-from program.loop.policy import LEAST, LEVEL, Dimension, Setting, apply_setting
+from program.loop.policy import LEAST, LEVEL, Dimension, Setting
 
 LIGHTEST, HEAVIEST = 1e-6, 1e6  # weights of an option at which no other, or only others, are chosen
 ROUNDS = 2  # over the decisions of a program that has several, as others moved meanwhile
@@ -41,7 +41,8 @@ def fit_parameters(
     """
     setting, gains, effective, turns = dict(start), dict[str, float](), dict[str, None](), list[_Decision]()
     with suppress(BudgetStop):
-        decisions = [one for one in _list_decisions(space) if one.count_most(_list_decided(scoring, setting)) == 1]
+        runs = scoring.decide_all(setting)
+        decisions = [one for one in _list_decisions(space) if one.count_most(runs) == 1]
         fitted = {d.name for one in decisions for d in one.parameters}
         space = [d for d in space if d.name not in fitted]
         turns = [one for _ in range(min(ROUNDS, len(decisions))) for one in decisions]
@@ -68,7 +69,7 @@ def _fit_decision(
 
     There are no values where they surely lose on those topics.
     """
-    logs = decision.read_logs(_list_decided(scoring, setting))
+    logs = decision.read_logs(scoring.decide_all(setting))
     worth = decision.find_worth(scoring, setting, logs, tell)
     if not (worth != worth[:, :1]).any():
         return None
@@ -165,15 +166,6 @@ class _Decision:
             return [sum(share for option, share in p.items() if option not in named), *(p[one] for one in named)]
         level = sum(n * share for n, share in p.items()) / sum(p.values()) - (self.parameters[0].low - LEAST)
         return [1 - level, level]
-
-
-def _list_decided(scoring: Scoring, setting: Setting) -> list[list[Decided]]:
-    """Return the decisions on the way to the answer of each question under a setting."""
-    found = []
-    for arm in scoring.arms:
-        apply_setting(arm.replay.program, setting)
-        found += arm.replay.decide_all([question.question for question in arm.questions])
-    return found
 
 
 def _list_decisions(space: Sequence[Dimension]) -> list[_Decision]:

@@ -19,19 +19,24 @@ As a compile of sixty trials came to on a project of six questions.
 """
 
 
+BEGUN, OF_TRIAL = 60, 0.5
+"""Settings that first settings, sweeps and choice come to, and the share of the questions that a trial is scored on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a compile comes to, about: calls to language models, the minutes they take, and US dollars."""
+    """What a compile comes to, about: calls to language models, minutes, and US dollars."""
 
     calls: int
     minutes: float
     usd: float
 
     def describe(self) -> str:
-        """Return the estimate in a line, empty where no language model is asked."""
+        """Return the estimate in a line."""
+        minutes = f"{self.minutes:,.0f} minutes" if self.minutes >= 1.5 else "a minute"
         if not self.calls:
-            return ""
-        return f"about {self.calls:,} calls to language models, {self.minutes:,.0f} minutes, US$ {self.usd:,.2f}"
+            return f"about {minutes}"
+        return f"about {self.calls:,} calls to language models, {minutes}, US$ {self.usd:,.2f}"
 
 
 def list_asked(project: Project) -> list[str]:
@@ -53,12 +58,12 @@ def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
 
 
 def estimate_cost(
-    project: Project, searched: int, tested: int, screened: int, at_once: int, most: int | None
+    project: Project, searched: int, tested: int, screened: int, at_once: int, most: int | None, local: float = 0.0
 ) -> Expected:
     """Return what a compile with an empty record comes to by the paces measured.
 
     `searched` and `tested` are questions, `screened` the calls that screen the writer's layouts, `at_once` the calls
-    under way at once, `most` the cap on calls.
+    under way at once, `most` the cap on calls, `local` the seconds that no language model is waited for.
     """
     models, paces = project.settings.models, read_paces(project.private)
     calls: dict[str, int] = {}
@@ -68,7 +73,7 @@ def estimate_cost(
             calls[name] = calls.get(name, 0) + of_search * searched + of_test * tested + once
     total = sum(calls.values())
     share = min(1.0, most / total) if most is not None and total else 1.0
-    seconds = usd = 0.0
+    seconds, usd = local, 0.0
     for name, count in calls.items():
         pace, endpoint = paces.get(name), open_endpoint(name, project.settings.provider)
         if pace is not None:

@@ -142,7 +142,7 @@ def searched(rag, folder, tell, firsts, trials, count=24, swept=None):
     scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], Grader(rag, WEIGHTS, relevancy=False))
     before = read_setting(table.program)
     study = create_study(Project.open(folder), {}, {})
-    search = Search(study, scoring, [{**before, **first} for first in firsts], WEIGHTS.call, 0)
+    search = Search(study, scoring, [{**before, **first} for first in firsts], 0)
     session = Session(None, Spending(), Caps(), Live(), lambda live: None)
     search.run(len(firsts), session)
     if swept is not None:
@@ -176,7 +176,6 @@ def test_a_search_that_stopped_goes_on_as_if_it_had_not(rag, tmp_path):
         half.study,
         Scoring([Arm(table, half.scoring.questions)], Grader(rag, WEIGHTS, relevancy=False)),
         firsts,
-        WEIGHTS.call,
         0,
     )
     resumed.follow_sweeps({"setting": half.firsts[-1][1], "effective": KNOBS})

@@ -21,7 +21,7 @@ from optimize.compiler.runs.runner import Arm, Decided
 from optimize.compiler.study import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
-from program.errors import RagcError
+from program.errors import BudgetStop, RagcError
 from program.loop.decisions import ask_client, clients_of, is_decision, to_prompt_inputs, traits_of
 from program.loop.evidence import Pool
 from program.loop.question_meter import account
@@ -268,6 +268,8 @@ class Performer:
     def _perform_group(self, calls: Sequence[PendingCall]) -> list[Entry | StepFailed]:
         """Perform calls of one kind to one model; what goes through at once is kept at once."""
         model, request = calls[0].model, calls[0].request
+        if not (self._spending.pays or all(map(self._needs_no_server, calls))):
+            raise BudgetStop("calls")
         if isinstance(request, Find):
             found = self._search([call.request for call in calls if isinstance(call.request, Find)])
             return self._keep(calls, found, self._program.runtime.library.pack_pool)
@@ -283,6 +285,12 @@ class Performer:
             return [one.result() for one in made]
         finally:
             pool.shutdown(cancel_futures=True)  # after a stop, calls under way are waited for, and none is begun
+
+    def _needs_no_server(self, call: PendingCall) -> bool:
+        library = self._program.runtime.library
+        if isinstance(call.request, Find):
+            return call.digest is not None and (library.index is None or library.searches_here(()))
+        return is_local(call.model)
 
     def _keep(
         self, calls: Sequence[PendingCall], found: Sequence[Entry | StepFailed], pack: Callable[[Any], Any]

@@ -104,7 +104,7 @@ class ModuleTask(Task):
         with dspy.context(lm=dspy.settings.lm or self.embedded, callbacks=callbacks):
             yield
 
-    def prepare(self, session: Session) -> ModuleTask:
+    def prepare(self, session: Session, trials: int) -> ModuleTask:
         """Return the task, its program and metric tried."""
         session.begin_stage("asking the program as it is")
         self.check(session.record)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -37,7 +38,7 @@ from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import read_ancestors
-from optimize.report.estimate import estimate_cost, list_asked, measure_model
+from optimize.report.estimate import BEGUN, OF_TRIAL, estimate_cost, list_asked, measure_model
 from program.answer import Outcome
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import index_project
@@ -45,7 +46,7 @@ from program.knowledge.project import Project
 from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT
+from program.loop.state import DRAFT, Find
 from program.models.catalog import is_local, list_names
 from program.models.language.layout import Layout
 from program.models.language.pace import Pace, note_pace, read_paces
@@ -53,6 +54,7 @@ from program.serve.artifact import ROLES, describe_structure, export_files, requ
 from program.serve.opening import load, open_program
 from program.serve.reference import Manifest
 
+PROBED = 12  # questions asked to see how long a compile takes
 AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
 """Knobs at which a program does under a language model what it did without, until calls prove their worth."""
 DEFAULT_TRIALS = 60  # settings that a search proposes by default
@@ -102,9 +104,9 @@ class ProjectTask(Task):
             "rounds": settings.budget.max_rounds,
         }
 
-    def prepare(self, session: Session) -> ProjectTask:
+    def prepare(self, session: Session, trials: int) -> ProjectTask:
         """Return the project under limits that fit its models, with demonstrations."""
-        session.begin_stage("measuring the language models")
+        session.begin_stage("measuring how long answers take")
         before = read_paces(self.project.private)
         for name in list_asked(self.project):
             if name not in before and (pace := _find_pace(session, self.project, name)) is not None:
@@ -120,11 +122,33 @@ class ProjectTask(Task):
             screened=count_calls(ROUNDS[-1][1]),
             at_once=PARALLEL_CALLS,
             most=session.caps.calls,
+            local=0.0 if list_asked(self.project) else task._estimate_seconds(session, trials),
         ).describe()
+        runner, asked = task.runner(session, task.base), {one.question for one in (*task.searched, *task.parts["dev"])}
+
+        def read(texts: Sequence[str]) -> None:
+            runner.reply_all([Find(text, task.first.sources) for text in texts])
+            runner.answer_all([text for text in texts if text in asked])
+
+        session.read_ahead(read, [one.question for part in ("train", "dev") for one in task.parts[part]])
         session.begin_stage("making demonstrations")
         train = task.parts["train"]
         demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
         return replace(task, demonstrations=demonstrator.make(train, session.advance))
+
+    def _estimate_seconds(self, session: Session, trials: int) -> float:
+        """Return the seconds that the compile takes, about, by a few questions asked now under several settings."""
+        runner = self.runner(session, self.base.deepcopy())
+        asked = [question.question for question in self.searched[:: max(1, len(self.searched) // PROBED)]]
+        seconds = []
+        for setting in ({}, *PRESETS.values()):
+            apply_setting(runner.program, {f"policy.{name}": value for name, value in setting.items()})
+            started = time.monotonic()
+            runner.answer_all(asked)
+            seconds.append((time.monotonic() - started) / len(asked))
+        anew, again = seconds[0], sum(seconds[1:]) / len(PRESETS)
+        questions = len(self.searched) + len(self.parts["dev"]) + len(self.parts["test"])
+        return (anew * questions + again * len(self.searched) * (BEGUN + OF_TRIAL * trials)) / session.jobs
 
     def runner(self, session: Session, program: AgenticRAG) -> Replay:
         """Return a program's runs, without the confidence of unchecked drafts."""
@@ -139,7 +163,7 @@ class ProjectTask(Task):
         session.begin_stage("choosing candidates")
         session.limit(Share.CANDIDATES)
         model = self.base.runtime.models.propose
-        return find_candidates(
+        found = find_candidates(
             first=self.first,
             base=self.base,
             demonstrations=self.demonstrations,
@@ -150,6 +174,25 @@ class ProjectTask(Task):
             layouts={DRAFT: layouts} if layouts else {},
             progress=session.advance,
         )
+        self._fit_heads(session, found, arms)
+        return found
+
+    def _fit_heads(self, session: Session, candidates: CandidateSets, arms: Sequence[ReplayArm]) -> None:
+        """Fit the heads with which the search begins, of each arm and of all topics, in several processes."""
+        session.begin_stage("fitting decisions")
+        whole, embedded = self.base.deepcopy(), self.base.runtime.models.embedded
+        candidates.equip_program(whole)
+        programs = [whole, *(arm.replay.program for arm in arms)]
+
+        def fit(n: int) -> Any:
+            apply_setting(programs[n], {**read_setting(programs[n]), **candidates.begun_choices})
+            for name, _ in programs[n].named_predictors():
+                _fit_head(programs[n], name)
+            return embedded.export_heads()
+
+        for heads in session.fork(fit).run(list(enumerate(range(len(programs))))):
+            embedded.import_heads(heads or {})
+        session.end_processes()
 
     def starts(self, begun: Setting) -> list[Setting]:
         """Return the published designs; none for a program that has learned already."""

@@ -102,8 +102,8 @@ class Task(ABC):
         return nullcontext()
 
     @abstractmethod
-    def prepare(self, session: Session) -> Task:
-        """Return the task ready to be searched, what it takes tried and measured once."""
+    def prepare(self, session: Session, trials: int) -> Task:
+        """Return the task ready to be searched, what so many trials take tried and measured once."""
 
     def starts(self, begun: Setting) -> list[Setting]:
         """Return settings to try first, beside "as it is" and what it begins with."""

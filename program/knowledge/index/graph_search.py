@@ -86,7 +86,8 @@ class GraphScores:
             return None
         given = links.data[links.indptr[row] : links.indptr[row + 1]] * self.mass[rows] / graph.strength[rows]
         before = int(rows[int(np.argmax(given))])
-        shared = np.intersect1d(graph.entities_of(before, "mentions"), graph.entities_of(row, "mentions"))
+        there, here = (graph.entities_of(one, "mentions") for one in (before, row))
+        shared = np.intersect1d(there, here, assume_unique=True)
         if not len(shared) or not given.max() > 0:
             return None
         return before, int(shared[int(np.argmax(graph.rarity[shared]))])

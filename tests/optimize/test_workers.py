@@ -1,0 +1,100 @@
+"""A compile by several processes: the same version whatever their number, and nothing lost with one that is killed."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from optimize.compiler.runs.replay import Replay
+from optimize.compiler.runs.workers import Workers
+from optimize.compiler.study import Caps, Spending
+from program.errors import BudgetStop
+from tests.conftest import write_shop
+from tests.optimize.conftest import compile_, manifest_of, paid
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+TRIALS = 12  # a batch, and part of another
+
+
+def compiled_by(folder, jobs, **options):
+    """The digest of what so many processes compile, and the compile."""
+    done = compile_(folder, jobs=jobs, trials=TRIALS, **options)
+    return manifest_of(folder, done.reference).content_digest, done
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What one process compiles."""
+    return compiled_by(write_shop(tmp_path_factory.mktemp("alone") / "shop"), 1)[0]
+
+
+def test_the_version_is_the_same_and_the_work_is_done_by_the_others(own_shop, alone, monkeypatch):
+    stages, answer_all, this = [""], Replay.answer_all, os.getpid()
+    asked = {}
+
+    def note(replay, questions):
+        if os.getpid() == this:
+            asked.setdefault(stages[-1], []).extend(questions)
+        return answer_all(replay, questions)
+
+    monkeypatch.setattr(Replay, "answer_all", note)
+    assert compiled_by(own_shop, 3, watch=lambda live: stages.append(live.stage))[0] == alone
+    assert list(asked) == ["measuring how long answers take"]
+    assert not multiprocessing.active_children()
+
+
+def test_nothing_is_lost_with_processes_that_are_killed(own_shop, alone):
+    killed = []
+
+    def kill(live):
+        killed.extend(children := multiprocessing.active_children())
+        for child in children:
+            child.kill()
+
+    assert compiled_by(own_shop, 2, watch=kill)[0] == alone
+    assert len(killed) > TRIALS
+
+
+def test_a_cap_on_calls_holds_for_all_and_leaves_the_same_version(tmp_path, model, monkeypatch):
+    found = []
+    for jobs in (1, 2):
+        model.calls.clear()
+        folder = paid(write_shop(tmp_path / str(jobs)), model.url, monkeypatch)
+        digest, done = compiled_by(folder, jobs, max_calls=100)
+        assert done.stopped_by == "calls"
+        assert len(model.calls) == done.calls <= 100
+        found.append((digest, done.calls, done.trials))
+    assert found[0] == found[1]
+
+
+def work(given):
+    if given == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if given == "fail":
+        raise ValueError
+    time.sleep(0.01 * (given == "wait"))
+    return os.getpid(), given
+
+
+@pytest.fixture
+def two():
+    workers = Workers(2, work, Spending())
+    yield workers
+    workers.close()
+
+
+def test_a_task_goes_to_the_process_of_its_number_and_one_that_fails_or_kills_it_comes_back_empty(two):
+    a, b, failed, c = two.run([(0, "a"), (1, "b"), (0, "fail"), (2, "c")])
+    assert failed is None and a[0] == c[0] != b[0] != os.getpid()
+    assert two.run([(0, "die"), (0, "a"), (1, "b")])[0] is None
+    assert two.run([(1, "b")]) == [b]
+    assert Workers(1, work, Spending()).run([(0, "a")]) == [None]
+
+
+def test_the_processes_end_when_the_time_is_up():
+    workers = Workers(2, work, Spending(Caps(seconds=0.0)))
+    with pytest.raises(BudgetStop):
+        workers.run([(n, "wait") for n in range(9)])
+    assert not multiprocessing.active_children()
