@@ -119,7 +119,7 @@ class Scoring:
         return Scores(*self._scores_of(setting).copy())
 
     def score_ahead(self, settings: Sequence[Setting], places: Sequence[int] | None = None) -> list[Scores]:
-        """Have the workers score all that needs no call of a language model; return what is known then of each."""
+        """Return what is known of settings once workers scored what needs no call."""
         wanted = range(len(self.questions)) if places is None else sorted(places)
         tasks = []
         for setting in settings:
@@ -133,7 +133,7 @@ class Scoring:
         return [Scores(*self._scores_of(setting).copy()) for setting in settings]
 
     def decide_all(self, setting: Setting) -> list[list[Decided]]:
-        """Return the decisions on the way to the answer of each question. Raises `BudgetStop` at a cap."""
+        """Return the decisions on the way to each answer; a cap raises `BudgetStop`."""
         shares = self._split(range(len(self.questions)))
         found = self._workers.run([(number, ("_decide_share", setting, share)) for number, share in shares])
         pairs = zip(shares, found, strict=True)

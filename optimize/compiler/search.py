@@ -128,7 +128,7 @@ class Session:
         return [partial(ask, at) for at in range(len(asks))]
 
     def read_ahead(self, read: Callable[[Sequence[str]], None], texts: Sequence[str]) -> None:
-        """Have several processes read for questions, so that the caches hold what is needed later."""
+        """Have several processes read for questions, for the caches of what follows."""
         self.begin_stage("reading what is found for the questions")
         parts = [texts[n : n + READ_TOGETHER] for n in range(0, len(texts), READ_TOGETHER)]
         done = lambda n: self.advance(min(n * READ_TOGETHER, len(texts)), len(texts))  # noqa: E731

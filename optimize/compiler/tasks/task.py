@@ -103,7 +103,7 @@ class Task(ABC):
 
     @abstractmethod
     def prepare(self, session: Session, trials: int) -> Task:
-        """Return the task ready to be searched, what so many trials take tried and measured once."""
+        """Return the task ready to be searched by so many trials, measured once."""
 
     def starts(self, begun: Setting) -> list[Setting]:
         """Return settings to try first, beside "as it is" and what it begins with."""
