@@ -1,0 +1,140 @@
+"""How often the piece that is quoted first states what is asked, of all pieces of the eight passages found.
+
+    python benchmarks/first_piece.py [--quick] [--json]
+
+On train and dev of the shipped example, and squad2 of RAGC_DATASETS. Three orders are compared: the bare score of the
+reader's best answer in a piece; the prior that the reader's card holds; and weights fitted on the labels of some
+topics, tried on questions of the others.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from figures import ROOT, Figure, figure, find_datasets, run_benchmark
+
+from optimize.compiler.record import Record
+from optimize.compiler.runs.replay import Replay
+from optimize.labelled.dataset import read_labelled
+from optimize.labelled.imports import import_set
+from program import open_program
+from program.knowledge.project import Project
+from program.loop.evidence import rank_pool
+from program.loop.state import Find
+from program.models.embedded.features import Case, EvidenceText, FeatureSpace, Vector
+from program.models.embedded.heads import Head, fit_statement
+from program.text.facts import states
+from program.text.pieces import split_pieces
+
+EXAMPLE = ROOT / "data" / "tallowgate"
+FOUND = 8  # passages of a question
+SIZES, DRAWS = (60, 120, 200), 4  # labelled questions that weights are fitted on, and how often they are drawn
+QUICK, FEW = 60, 30  # questions of a set, and of them to fit weights on
+
+Score = Callable[[Vector], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A labelled question with its pieces: what is read of each, and how many of the facts it states."""
+
+    question: str
+    topic: str
+    simple: bool
+    facts: int
+    rows: Sequence[Vector]
+    stated: Sequence[int]
+
+    def first(self, score: Score) -> int:
+        """Return how many facts the piece of the highest score states."""
+        return self.stated[int(np.argmax([score(row) for row in self.rows]))]
+
+
+def collect(project: Project, most: int | None) -> Iterator[Asked]:
+    """Yield the questions of train and dev that facts or an abstention are labelled of."""
+    program = open_program(project)
+    reader, embedder = program.runtime.models.reader, program.runtime.models.embedder
+    replay, tuning, space = Replay(program, Record()), replace(program.policy.tuning(), k=FOUND), FeatureSpace.from_cases([])
+    labelled = [one for one in read_labelled(project.labelled, project.folder) if one.split != "test"]
+    wanted = [one for one in labelled if one.alternatives or one.outcome == "abstain"]
+    for one in wanted[:: max(1, len(wanted) // most)] if most else wanted:
+        pool = rank_pool(replay.reply(Find(one.question, program.sources)) or [], tuning)
+        cases = [
+            Case(one.question, (EvidenceText(passage.title, passage.text),), (one.question, piece.text))
+            for passage in pool
+            for piece in split_pieces(passage.text)
+        ]
+        if cases:
+            rows = [blocks["statement"] for blocks in space.compute_blocks(cases, embedder, reader)]
+            stated = [sum(states(case.texts[1], forms) for forms in one.alternatives) for case in cases]
+            facts = len(one.alternatives)
+            yield Asked(one.question, one.cluster, one.route in (None, "simple"), facts, rows, stated)
+
+
+def fit(asked: Sequence[Asked], prior: Head) -> Head:
+    """Return the weights that the labels of some questions give."""
+    rows = [{"statement": row} for one in asked for row in one.rows]
+    labels = [int(count > 0) for one in asked for count in one.stated]
+    return fit_statement(rows, labels, [one.question for one in asked for _ in one.rows], prior)
+
+
+def score_by(head: Head) -> Score:
+    """Return a head's logit as a score."""
+    return lambda row: float(head.calibrated_logits({"statement": row})[0])
+
+
+def measure_set(name: str, project: Project, quick: bool) -> Iterator[Figure]:
+    """Yield how often the first piece states a fact and all of them, and what labels add."""
+    prior = Head.from_arrays(open_program(project).runtime.models.reader.prior)
+    every = list(collect(project, QUICK if quick else None))
+    bare: Score = lambda row: float(row[0])  # noqa: E731
+    simple = [one for one in every if one.simple and one.facts]
+    for order, score in (("bare score", bare), ("prior", score_by(prior))):
+        first = [(one.first(score), one.facts) for one in simple]
+        any_fact, all_facts = (float(np.mean([hit(*pair) for pair in first])) for hit in (_states_any, _states_all))
+        yield figure(f"{name} the first piece by the {order} states a fact", any_fact, "reported", len(first))
+        yield figure(f"{name} the first piece by the {order} states all facts", all_facts, "reported", len(first))
+    topics = sorted({one.topic for one in every})
+    for size in (FEW,) if quick else SIZES:
+        gains = []
+        for draw in range(DRAWS):
+            order = np.random.default_rng(draw).permutation(topics).tolist()
+            taught: list[Asked] = []
+            while order and len(taught) < size:
+                topic = order.pop()
+                taught += [one for one in every if one.topic == topic]
+            held = [one for one in every if one.topic in order and one.facts]
+            if held:
+                score = score_by(fit(taught, prior))
+                gains.append(np.mean([(one.first(score) > 0) - (one.first(bare) > 0) for one in held]))
+        if gains:
+            title = f"{name} labels of {size} questions over the bare score, other topics"
+            yield figure(title, float(np.mean(gains)), "> 0", len(gains))
+
+
+def _states_any(stated: int, facts: int) -> bool:
+    return stated > 0
+
+
+def _states_all(stated: int, facts: int) -> bool:
+    return stated == facts
+
+
+def measure(quick: bool) -> Iterator[Figure]:
+    """Yield the figures of the example, and of squad2 where it is at hand."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / EXAMPLE.name
+        shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns(".ragc"))
+        yield from measure_set(EXAMPLE.name, Project.open(folder), quick)
+        for found in [] if quick else find_datasets("squad2"):
+            import_set(Path(place) / found.name, found)
+            yield from measure_set(found.name, Project.open(Path(place) / found.name), quick)
+
+
+if __name__ == "__main__":
+    run_benchmark(__doc__, measure)
