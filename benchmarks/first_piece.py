@@ -59,7 +59,8 @@ def collect(project: Project, most: int | None) -> Iterator[Asked]:
     """Yield the questions of train and dev that facts or an abstention are labelled of."""
     program = open_program(project)
     reader, embedder = program.runtime.models.reader, program.runtime.models.embedder
-    replay, tuning, space = Replay(program, Record()), replace(program.policy.tuning(), k=FOUND), FeatureSpace.from_cases([])
+    replay, space = Replay(program, Record()), FeatureSpace.from_cases([])
+    tuning = replace(program.policy.tuning(), k=FOUND)
     labelled = [one for one in read_labelled(project.labelled, project.folder) if one.split != "test"]
     wanted = [one for one in labelled if one.alternatives or one.outcome == "abstain"]
     for one in wanted[:: max(1, len(wanted) // most)] if most else wanted:
