@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import optuna
@@ -38,11 +38,15 @@ from program.loop.policy import Dimension, Setting, find_dimensions
 SHARES = (0.15, 0.4, 1.0)  # parts of the questions after which a trial may be given up
 PRUNED_BELOW = 0.1  # p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up
 IN_FULL = 4  # of the first settings so many are scored on every question: the other ones are compared with them
-READ_TOGETHER = 4  # questions for which a process reads before it says how far it is
+TOGETHER = 4  # questions that a process is given before it says how far it is
 BATCH = 8  # settings proposed before any of them is scored
 GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
 IMPORTANT_FROM = 20  # complete trials under which nothing is said of importances
 FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"  # what brought a setting about
+
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +131,19 @@ class Session:
 
         return [partial(ask, at) for at in range(len(asks))]
 
-    def read_ahead(self, read: Callable[[Sequence[str]], None], texts: Sequence[str]) -> None:
-        """Have several processes read for questions, for the caches of what follows."""
-        self.begin_stage("reading what is found for the questions")
-        parts = [texts[n : n + READ_TOGETHER] for n in range(0, len(texts), READ_TOGETHER)]
-        done = lambda n: self.advance(min(n * READ_TOGETHER, len(texts)), len(texts))  # noqa: E731
-        self.fork(read).run(list(enumerate(parts)), done)
+    def divide(self, work: Callable[[Sequence[A]], B], among: Sequence[A], needed: bool = True) -> list[B | None]:
+        """Return what several processes make of parts, in order.
+
+        What they cannot do is done here where it is `needed`, else None.
+        """
+        parts = [among[n : n + TOGETHER] for n in range(0, len(among), TOGETHER)]
+        done = lambda n: self.advance(min(n * TOGETHER, len(among)), len(among))  # noqa: E731
+        found = self.fork(work).run(list(enumerate(parts)), done)
         self.end_processes()
+        for n in [n for n, one in enumerate(found) if one is None and needed]:
+            found[n] = work(parts[n])
+            done(n + 1)
+        return found
 
     def end_processes(self) -> None:
         """End the processes; what they do next forks them anew."""
