@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from inspect import unwrap
 from typing import Any
 
 import dspy
 from pydantic import BaseModel
+
+DECIDED_KEPT = 65_536  # yes-or-no decisions of which the last are kept
 
 Inputs = Mapping[str, Any]
 State = Mapping[str, Any]  # what DSPy sends beside the questions: `instructions`, `inputs`, `demos`
@@ -116,7 +119,13 @@ def decode_output(found: Any, config: Mapping[str, Any]) -> Decision:
         value = sum(level * p for level, p in enumerate(found)) / sum(found)
         cuts = config.get("cuts") or [n + 0.5 for n in range(len(found) - 1)]
         return Decision(value, max(found), dict(enumerate(found)), sum(value >= cut for cut in cuts))
-    return Decision(found >= config.get("threshold", 0.5), found)
+    return _decide_noul(found >= config.get("threshold", 0.5), found)
+
+
+@lru_cache(maxsize=DECIDED_KEPT)
+def _decide_noul(value: bool, probability: float) -> Decision:
+    """Return a decision, the same object for all settings of a search that decode it alike."""
+    return Decision(value, probability)
 
 
 class RequestCache:
