@@ -137,7 +137,10 @@ class Session:
         What they cannot do is done here where it is `needed`, else None.
         """
         parts = [among[n : n + TOGETHER] for n in range(0, len(among), TOGETHER)]
-        done = lambda n: self.advance(min(n * TOGETHER, len(among)), len(among))  # noqa: E731
+
+        def done(n: int) -> None:
+            self.advance(min(n * TOGETHER, len(among)), len(among))
+
         found = self.fork(work).run(list(enumerate(parts)), done)
         self.end_processes()
         for n in [n for n, one in enumerate(found) if one is None and needed]:
