@@ -226,7 +226,7 @@ class Search:
             session.spending.check()
             batch, best = self._propose(trials)
             batch = batch[: target - len(trials)]
-            self._score_ahead(batch, best)
+            self.scoring.score_ahead([(proposal.setting, None) for proposal in batch])
             for proposal in batch:
                 if len(self.study.trials()) >= target:  # others add to it, too
                     break
@@ -310,14 +310,6 @@ class Search:
     def fit_ranges(self, setting: Setting) -> Setting:
         """Return the setting with each value in its range."""
         return {d.name: _round_to_range(d, setting[d.name]) for d in self.space}
-
-    def _score_ahead(self, batch: Sequence[Proposal], best: Trial | None) -> None:
-        """Have the workers score a batch, as far as it is not given up and no language model is asked."""
-        left = [proposal.setting for proposal in batch]
-        for seen in self._parts_for(best):
-            parts = [scores.take(seen) for scores in self.scoring.score_ahead(left, seen)]
-            scored = zip(left, parts, strict=True)
-            left = [one for one, part in scored if part.complete and not self._is_hopeless(part, best, seen)]
 
     def _try_setting(self, proposal: Proposal, best: Trial | None) -> FrozenTrial:
         """Return the finished trial of a setting, scored on growing parts of the questions."""
