@@ -7,7 +7,7 @@ import math
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -204,14 +204,12 @@ def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer
         broken=dict.fromkeys(after.failed, "in the test"),
         points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
         frontier=points.seal().dump_frontier(),
-        oracle=points.oracle,
-        reached=points.reached,
         chosen=points.points[BALANCED],
         stage_seconds=session.live.seconds,
     )
     page = b""
     if found.plan and found.search and found.validation:
-        done = _describe_search(session, done, study, task, found.plan, found.search, found.validation)
+        done = _describe_search(done, study, task, found.plan, found.search, found.validation)
         page = render_compile_page(done)
     contents, origin = (
         task.contents(task.complete(session, found.final, points)),
@@ -224,7 +222,7 @@ def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer
 
 
 def _describe_search(
-    session: Session, done: Compiled, study: Study, task: Task, plan: SearchPlan, search: Search, validation: Validation
+    done: Compiled, study: Study, task: Task, plan: SearchPlan, search: Search, validation: Validation
 ) -> Compiled:
     """Return a compile with what its search came to."""
     trials = len(search.trials())
@@ -234,9 +232,7 @@ def _describe_search(
         replayed=all(arm.replay.replays for arm in plan.arms),
         broken={**search.scoring.broken, **validation.dev.broken, **done.broken},
         started_from=search.firsts[0][1],
-        decisions=[asdict(one) for one in task.calibrate(session, plan.arms, done.chosen)],
         given=plan.candidates.describe_choice(task.base, done.chosen),
-        importances=search.knob_importances(),
         meanings={one.name: one.meaning for one in search.space if one.meaning},
         asked={
             "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),

@@ -51,19 +51,10 @@ class Compiled:
     """`utility` and `calls` of the settings that no other beats, on the same questions."""
     stages: Sequence[Mapping[str, Any]] = ()
     """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
-    reached: float = 0.0  # utility of the setting of `balanced`
-    oracle: float = 0.0  # utility of choosing the best of the settings for each question
     chosen: Setting  # the setting of `balanced`, candidates included
     started_from: Setting = field(default_factory=dict)
-    decisions: Sequence[Mapping[str, Any]] = ()
-    """Decisions on labelled cases of topics they were not shown.
-
-    `parameter` is as `judge.relevance:relevant`; `cut` tells a yes-or-no decision, cut at the threshold of that name.
-    `chances` are probabilities of yes, of a choice those of the likeliest option; `truths` whether it was so.
-    """
     given: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By predictor the instruction or demonstrations chosen, as `kind` and `text`."""
-    importances: Mapping[str, float] = field(default_factory=dict)  # by parameter its share of the spread in utility
     meanings: Mapping[str, str] = field(default_factory=dict)  # by parameter what it is, in words
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage of the compile how long it took, in this process."""

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-import numpy as np
-
 from optimize.evaluation.stats import PairedResult, format_estimate
 
 WIDTH, HEIGHT, EDGE = 340, 170, 30
 MARGIN = 52  # left of a plot, where numbers stand beside its axis
 LINE = 12  # pixels that a line of text is allowed
-BINS = 20
 WIDE = 720
 ROW = 26
 LEFT, RIGHT = 190.0, 510.0
@@ -49,38 +46,6 @@ def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
             below, lowest = at + LINE, lowest + LINE  # no text runs into the one over it, nor the last into the axis
             parts.append(_draw_text(x - 8 if left else x + 8, at, m.text, "end" if left else "start"))
     return _wrap_svg(parts + frame.draw_axes(across, up))
-
-
-def draw_cuts(no: Sequence[float], yes: Sequence[float], before: float, after: float) -> str:
-    """Draw how probabilities spread by label, no above and yes below, and cuts."""
-    frame = _Frame(0, 1, -1, 1)
-    parts = []
-    width = frame.x(1 / BINS) - frame.x(0) - 1
-    for values, way, kind in ((no, 1, "no"), (yes, -1, "yes")):
-        counts = np.histogram(values, bins=BINS, range=(0, 1))[0]
-        top = max(int(counts.max(initial=0)), 1)
-        for n, count in enumerate(counts.tolist()):
-            if count:
-                a, b = sorted((frame.y(0), frame.y(way * count / top)))
-                place = f'x="{frame.x(n / BINS):.1f}" y="{a:.1f}" width="{width:.1f}" height="{b - a:.1f}"'
-                parts.append(f'<rect class="{kind}" {place}/>')
-    for at, kind in ((before, "was"), (after, "cut")):
-        x = frame.x(at)
-        parts.append(_draw_line(kind, x, x, EDGE / 2, HEIGHT - EDGE))
-    return _wrap_svg(parts + frame.draw_axes("probability", "", ticks=False))
-
-
-def draw_calibration(chances: Sequence[float], truths: Sequence[bool]) -> str:
-    """Draw the share of yes labels against the probability, in equal parts."""
-    order = np.argsort(chances, kind="stable")
-    groups = [part for part in np.array_split(order, min(8, max(1, len(order) // 8))) if len(part)]
-    p, y = np.asarray(chances, float), np.asarray(truths, float)
-    frame = _Frame(0, 1, 0, 1)
-    parts = [_draw_line("was", frame.x(0), frame.x(1), frame.y(0), frame.y(1))]
-    for group in groups:
-        x, up = frame.x(float(p[group].mean())), frame.y(float(y[group].mean()))
-        parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{up:.1f}" r="4"/>')
-    return _wrap_svg(parts + frame.draw_axes("said", "was"))
 
 
 def draw_whiskers(tests: Mapping[str, PairedResult]) -> str:

@@ -23,7 +23,6 @@ from pydantic import TypeAdapter
 
 from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
 from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.candidates.labels import Calibration, calibrate_decisions
 from optimize.compiler.candidates.layouts import ROUNDS, count_calls, screen_layouts
 from optimize.compiler.candidates.screening import CandidateSets, find_candidates
 from optimize.compiler.choice import OperatingPoints, fit_doubt
@@ -230,10 +229,6 @@ class ProjectTask(Task):
         for name in sorted(asked):
             _fit_head(sealed, name)
         return sealed
-
-    def calibrate(self, session: Session, arms: Sequence[ReplayArm], setting: Setting) -> list[Calibration]:
-        """Return every decision that has labels, for no money."""
-        return calibrate_decisions(arms, self.demonstrations, setting, session.spending)
 
     def contents(self, program: AgenticRAG) -> Contents:
         """Return the program's files, and what it was compiled over."""

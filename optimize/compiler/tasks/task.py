@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import dspy
 
-from optimize.compiler.candidates.labels import Calibration
 from optimize.compiler.candidates.screening import CandidateSets
 from optimize.compiler.choice import OperatingPoints
 from optimize.compiler.record import compiler_digest
@@ -116,10 +115,6 @@ class Task(ABC):
     def complete(self, session: Session, program: Any, points: OperatingPoints) -> dspy.Module:
         """Return the program that is sealed."""
         return program
-
-    def calibrate(self, session: Session, arms: Sequence[Any], setting: Setting) -> list[Calibration]:
-        """Return the decisions on labelled cases, if labels say how they should fall."""
-        return []
 
 
 @dataclass(frozen=True, slots=True)
