@@ -27,7 +27,7 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
-from optimize.compiler.candidates.screening import CandidateSets
+from optimize.compiler.candidates.offers import CandidateSets
 from optimize.compiler.choice import OperatingPoints, Validation, choose_points
 from optimize.compiler.publish import Found, Publisher, Tested, seal
 from optimize.compiler.record import Entry, digest_json, open_record

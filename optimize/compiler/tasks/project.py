@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
 from optimize.compiler.candidates.instructions import propose_instructions
 from optimize.compiler.candidates.layouts import ROUNDS, count_calls, screen_layouts
-from optimize.compiler.candidates.screening import CandidateSets, find_candidates
+from optimize.compiler.candidates.offers import CandidateSets, find_candidates
 from optimize.compiler.choice import OperatingPoints, fit_doubt
 from optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
 from optimize.compiler.runs.recorded_lm import RecordedLM
@@ -161,7 +161,7 @@ class ProjectTask(Task):
         return Replay(program, session.record, session.spending, vouches=False)
 
     def offer(self, session: Session, arms: Sequence[ReplayArm]) -> CandidateSets:
-        """Return demonstrations, instructions and layouts, screened by labels."""
+        """Return demonstrations, instructions, and layouts of the writer's prompt."""
         session.begin_stage("screening layouts of prompts")
         session.limit(Share.LAYOUTS)
         replay = self.runner(session, self.base.deepcopy())

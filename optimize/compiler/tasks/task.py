@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import dspy
 
-from optimize.compiler.candidates.screening import CandidateSets
+from optimize.compiler.candidates.offers import CandidateSets
 from optimize.compiler.choice import OperatingPoints
 from optimize.compiler.record import compiler_digest
 from optimize.compiler.runs.runner import AnyArm, Runner
