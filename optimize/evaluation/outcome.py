@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from optimize.evaluation.evaluate import Evaluation
+from optimize.evaluation.risk import check_risk, compare_curves, judge_grades
 from optimize.evaluation.stats import PairedResult
-from program.loop.policy import Setting
+from program.loop.policy import Risk, Setting
 
 BALANCED = "balanced"
 BETTER = "The gain survived the folds of train and dev and was above 0 on test, or was detectable on test."
@@ -55,6 +56,7 @@ class Compiled:
     oracle: float = 0.0  # utility of choosing the best of the settings for each question
     chosen: Setting  # the setting of `balanced`, candidates included
     started_from: Setting = field(default_factory=dict)
+    risks: Mapping[str, Risk] = field(default_factory=dict)  # the stated risk of each point, where one was asked for
     decisions: Sequence[Mapping[str, Any]] = ()
     """Decisions on labelled cases of topics they were not shown.
 
@@ -74,6 +76,11 @@ class Compiled:
         return self.verdict == "better"
 
     @property
+    def ready(self) -> bool:
+        """True when it is detectably better, and the risk that was asked for, if any, is proved."""
+        return self.improved and all(self.risks[point].proved for point in self.risks if point == BALANCED)
+
+    @property
     def better(self) -> bool:
         """True when it counts as better than its parent, by what BETTER says."""
         return self.improved or (BALANCED in self.survived and self.gain.difference > 0)
@@ -85,7 +92,25 @@ class Compiled:
         judged = {"better": self.better, "rule": BETTER, "survived_folds": survived, "verdict": self.verdict}
         how = {"name": self.optimizer, "seed": seed, "trials": self.trials, "study": study, "test_looks": self.looks}
         cost = {"seconds": round(self.seconds, 1), "calls": self.calls, "usd": round(self.usd, 6)}
-        return {"parent": self.parent, "gain": {**judged, **figures}, "optimizer": how, "cost": cost}
+        found = {"parent": self.parent, "gain": {**judged, **figures}, "optimizer": how, "cost": cost}
+        return {**found, **({"risk": {name: asdict(risk) for name, risk in self.risks.items()}} if self.risks else {})}
+
+    @property
+    def risk_coverage(self) -> dict[str, Any] | None:
+        """The risk-coverage curves on test of plain RAG, parent and version; None without confidences."""
+        sides = {"plain RAG": self.plain, "parent": self.before, "this": self.after}
+        return compare_curves({name: judge_grades(side.grades) for name, side in sides.items() if side is not None})
+
+    def describe_risk(self) -> list[str]:
+        """Return in a few lines what risk is stated, whether it held on test, and what was done without."""
+        if (risk := self.risks.get(BALANCED)) is None:
+            return []
+        lines = [f"Stated risk: {risk.describe()}. {check_risk(risk, self.after.measure('selective_risk'))}".strip()]
+        if not risk.proved:
+            lines.append(
+                f"What is missing is {risk.lacks}. So the version refuses nothing for a risk, and states none."
+            )
+        return lines
 
     def explain(self) -> str:
         """Return in words whether it counts as better, why, and what to do if not."""
@@ -98,9 +123,11 @@ class Compiled:
             )
         why = f"It does not count as better than {self.parent}: there was no gain on test."
         if self.trials and BALANCED not in self.survived:
+            refusing = BALANCED in self.risks and self.risks[BALANCED].threshold > 0
+            changed = "Only its refusals for the stated risk are" if refusing else "Nothing is"
             why = (
                 f"No gain was found: of {self.trials} settings none beat {self.parent} by more than chance on"
-                f" topics that it was not chosen on. Nothing is changed: this version answers as {self.parent} does."
+                f" topics that it was not chosen on. {changed} changed: this version answers as {self.parent} does."
             )
         more = "To find a smaller gain, label more questions, of more topics, and compile again. Now there are"
         return f"{why} {more} {self.labelled}."

@@ -51,6 +51,20 @@ def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
     return _wrap_svg(parts + frame.draw_axes(across, up))
 
 
+def draw_curves(curves: Mapping[str, Sequence[tuple[float, float]]], across: str, up: str) -> str:
+    """Draw a line for each named curve, from 0 on, its name over the end; the last one stands out."""
+    points = [point for curve in curves.values() for point in curve]
+    frame = _Frame(0, max(x for x, _ in points), 0, max(y for _, y in points))
+    parts = []
+    for n, (name, curve) in enumerate(curves.items(), 1):
+        kind = "cut" if n == len(curves) else "line"
+        path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in curve)
+        x, y = curve[-1]
+        parts.append(f'<polyline class="{kind}" fill="none" points="{path}"/>')
+        parts.append(_draw_text(frame.x(x), max(frame.y(y) - 4, 2 * LINE), name, "end"))
+    return _wrap_svg(parts + frame.draw_axes(across, up))
+
+
 def draw_cuts(no: Sequence[float], yes: Sequence[float], before: float, after: float) -> str:
     """Draw how probabilities spread by label, no above and yes below, and cuts."""
     frame = _Frame(0, 1, -1, 1)

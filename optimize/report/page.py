@@ -15,6 +15,7 @@ import numpy as np
 from optimize.evaluation.evaluate import Evaluation, tabulate_metrics
 from optimize.evaluation.grades import PROPORTIONS
 from optimize.evaluation.outcome import Compiled
+from optimize.evaluation.risk import describe_curves
 from optimize.evaluation.stats import format_estimate, format_interval, format_number, format_p
 from optimize.report import charts
 from program.loop.policy import Setting, is_candidate
@@ -45,7 +46,10 @@ def render_compile_page(report: Compiled) -> bytes:
 
 def render_ab_page(found: OfflineTest) -> str:
     """Return the page of an offline test."""
-    drawn = [{"arm": arm, "plot": charts.draw_whiskers({arm.metric: arm, **arm.others})} for arm in found.arms]
+    drawn = [
+        {"arm": arm, "plot": charts.draw_whiskers({arm.metric: arm, **arm.others}), **draw_risk(arm.risk_coverage)}
+        for arm in found.arms
+    ]
     return _open_template("offline.html").render(test=found, control=found.control, metric=found.metric, arms=drawn)
 
 
@@ -78,6 +82,8 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
         "metrics": list(metrics.values()),
         "first": [metrics[name] for name in FIRST if name in metrics],
         "frontier": _draw_frontier(report),
+        "stated": report.describe_risk(),
+        **draw_risk(report.risk_coverage),
         "importances": [(_name_parameter(report, name), name, share, share / top) for name, share in important],
         "moved": [
             (_name_parameter(report, name), name, was, report.chosen[name])
@@ -95,6 +101,17 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
         "most": most,
         "listed": max(most, 1),
         "longest": longest,
+    }
+
+
+def draw_risk(found: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the picture of risk-coverage curves and their areas in words, empty without curves."""
+    if found is None:
+        return {"curves": "", "areas": ""}
+    curves = {name: side["curve"] for name, side in found["sides"].items()}
+    return {
+        "curves": charts.draw_curves(curves, "coverage: share of the questions answered", "risk: wrong among answered"),
+        "areas": describe_curves(found),
     }
 
 
