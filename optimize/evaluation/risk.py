@@ -61,7 +61,7 @@ def check_risk(risk: Risk, tested: Interval | None) -> str:
 
 
 def _percent(found: Interval) -> str:
-    return f"{format_estimate(100 * found.value, [100 * end for end in found.ci], '.1f')} %"
+    return f"{format_estimate(100 * found.value, [end and 100 * end for end in found.ci], '.1f')} %"
 
 
 def prove_risk(judged: Sequence[Judged], level: float) -> Risk:
