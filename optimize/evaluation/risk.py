@@ -7,7 +7,7 @@
    24:193). rho is that of all answers, since of the surest too few are wrong to tell.
 3. Thresholds are tested from a strict one to the laxest, and the first that fails ends it: the chance that any is
    accepted whose risk is above the level stays 5 % (fixed-sequence testing: Angelopoulos et al. 2021, "Learn then
-   Test", section 4.2). Where it begins depends on confidences and topics alone, not on which answers are wrong.
+   Test", section 4.2). Where that begins depends on confidences, topics and rho, not on which answers are wrong.
 """
 
 from __future__ import annotations
@@ -54,14 +54,11 @@ def judge_rows(rows: Iterable[Mapping[str, Any]]) -> list[Judged]:
 
 def check_risk(risk: Risk, tested: Interval | None) -> str:
     """Return in a line whether a stated risk held on test."""
-    if not risk.proved or tested is None:
-        return "" if tested is None else f"On test {_percent(tested)} of {tested.n} answers are wrong."
-    held = "held" if tested.value <= risk.level else "broken"
-    return f"The risk is {held} on test: {_percent(tested)} of {tested.n} answers are wrong."
-
-
-def _percent(found: Interval) -> str:
-    return f"{format_estimate(100 * found.value, [end and 100 * end for end in found.ci], '.1f')} %"
+    if tested is None:
+        return "Nothing was answered on test."
+    share = format_estimate(100 * tested.value, [end and 100 * end for end in tested.ci], ".1f")
+    state = "held" if tested.value <= risk.level else "broken"
+    return f"{f'It is {state} on test' if risk.proved else 'On test'}: {share} % of {tested.n} answers are wrong."
 
 
 def prove_risk(judged: Sequence[Judged], level: float) -> Risk:
@@ -69,7 +66,8 @@ def prove_risk(judged: Sequence[Judged], level: float) -> Risk:
 
     Where none is, the risk is that of all answers, at the threshold 0, and `lacks` says what is missing.
     """
-    confidence, wrong, topics = _order_answers(judged)
+    places, confidence, wrong = _order_answers(judged)
+    topics = [judged[n].topic for n in places]
     n, shares, sizes = len(wrong), np.cumsum(wrong) / np.arange(1, len(wrong) + 1), _count_effective(wrong, topics)
     limits = _limit_share(shares, sizes)
     roomy = (np.flatnonzero(_limit_share(spared / np.arange(1, n + 1), sizes) <= level) for spared in SPARED)
@@ -166,7 +164,7 @@ def describe_curves(found: Mapping[str, Any]) -> str:
         return ", ".join(f"{name} {format_estimate(one['value'], one['ci'], '.3f')}" for name, one in of.items())
 
     areas, less = show({name: side["aurc"] for name, side in found["sides"].items()}), show(found["differences"])
-    return f"AURC over the surest {found['coverage']:.0%} of the questions: {areas}; the last less each other: {less}"
+    return f"AURC over the surest {found['coverage']:.0%} of the questions: {areas}; its difference from {less}"
 
 
 def _resample_topics(topics: Sequence[str]) -> Floats:
@@ -179,10 +177,9 @@ def _resample_topics(topics: Sequence[str]) -> Floats:
 
 def _measure_areas(judged: Sequence[Judged], weights: Floats, coverage: float) -> Floats:
     """Return the area under a curve by each row of weights."""
-    order = _list_surest(judged)
-    confidence = np.array([judged[n].confidence for n in order])
-    ends = len(order) - 1 - np.searchsorted(confidence[::-1], confidence)  # of those as sure, the last
-    own, wrong = weights[:, order], np.array([judged[n].wrong for n in order], float)
+    places, confidence, wrong = _order_answers(judged)
+    ends = len(places) - 1 - np.searchsorted(confidence[::-1], confidence)  # of those as sure, the last
+    own = weights[:, places]
     answers = np.cumsum(own, axis=1)
     risk = (np.cumsum(own * wrong, axis=1) / np.maximum(answers, 1e-9))[:, ends]
     own = own * (answers <= coverage * weights.sum(axis=1, keepdims=True) + 1e-9)
@@ -197,21 +194,15 @@ def _estimate(areas: Floats) -> dict[str, Any]:
 
 def _trace_curve(judged: Sequence[Judged]) -> list[tuple[float, float]]:
     """Return coverage and risk at thresholds of confidence, the strictest first."""
-    confidence, wrong, _ = _order_answers(judged)
+    _, confidence, wrong = _order_answers(judged)
     ends = np.flatnonzero(np.diff(confidence, append=-1.0))
     kept = ends[np.unique(np.linspace(0, len(ends) - 1, POINTS).round().astype(int))]
     risk = np.cumsum(wrong) / np.arange(1, len(wrong) + 1)
     return [(round((int(k) + 1) / len(judged), 6), round(float(risk[k]), 6)) for k in kept]
 
 
-def _list_surest(judged: Sequence[Judged]) -> list[int]:
-    """Return the places of what was answered, the surest first."""
-    found = [n for n, one in enumerate(judged) if one.confidence is not None]
-    return sorted(found, key=lambda n: -(judged[n].confidence or 0.0))
-
-
-def _order_answers(judged: Sequence[Judged]) -> tuple[Floats, Floats, list[str]]:
-    """Return confidence, wrongness and topic of each answer, the surest first."""
-    answers = [judged[n] for n in _list_surest(judged)]
-    confidence, wrong = (np.array([one[at] for one in answers], float) for at in (0, 1))
-    return confidence, wrong, [one.topic for one in answers]
+def _order_answers(judged: Sequence[Judged]) -> tuple[list[int], Floats, Floats]:
+    """Return the places of what was answered, the surest first, and how sure and how wrong each is."""
+    known = {n: one.confidence for n, one in enumerate(judged) if one.confidence is not None}
+    places = sorted(known, key=lambda n: -known[n])
+    return places, np.array([known[n] for n in places]), np.array([judged[n].wrong for n in places], float)

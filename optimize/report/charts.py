@@ -52,16 +52,14 @@ def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
 
 
 def draw_curves(curves: Mapping[str, Sequence[tuple[float, float]]], across: str, up: str) -> str:
-    """Draw a line for each named curve, from 0 on, its name over the end; the last one stands out."""
+    """Draw up to three named curves from 0 on, the last one standing out."""
     points = [point for curve in curves.values() for point in curve]
     frame = _Frame(0, max(x for x, _ in points), 0, max(y for _, y in points))
-    parts = []
-    for n, (name, curve) in enumerate(curves.items(), 1):
-        kind = "cut" if n == len(curves) else "line"
-        path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in curve)
-        x, y = curve[-1]
+    parts, right, low = list[str](), WIDTH - EDGE, HEIGHT - EDGE - LINE * len(curves)
+    for n, (kind, (name, curve)) in enumerate(zip(("was", "line", "cut")[-len(curves) :], curves.items(), strict=True)):
+        path, y = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in curve), low + LINE * n
         parts.append(f'<polyline class="{kind}" fill="none" points="{path}"/>')
-        parts.append(_draw_text(frame.x(x), max(frame.y(y) - 4, 2 * LINE), name, "end"))
+        parts += [_draw_line(kind, right - 20, right, y, y), _draw_text(right - 24, y + 3, name, "end")]
     return _wrap_svg(parts + frame.draw_axes(across, up))
 
 

@@ -46,10 +46,7 @@ def render_compile_page(report: Compiled) -> bytes:
 
 def render_ab_page(found: OfflineTest) -> str:
     """Return the page of an offline test."""
-    drawn = [
-        {"arm": arm, "plot": charts.draw_whiskers({arm.metric: arm, **arm.others}), **draw_risk(arm.risk_coverage)}
-        for arm in found.arms
-    ]
+    drawn = [{"arm": arm, "plot": charts.draw_whiskers({arm.metric: arm, **arm.others})} for arm in found.arms]
     return _open_template("offline.html").render(test=found, control=found.control, metric=found.metric, arms=drawn)
 
 
@@ -71,7 +68,7 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
     drawn = _select_decisions(report, min(most, DRAWN))
     sides = {"plain RAG": report.plain, "parent": report.before, "this": report.after}
     tested = {name: one for name, one in sides.items() if one is not None}
-    metrics = _list_metrics(list(tested.values()))
+    metrics, curves = _list_metrics(list(tested.values())), report.risk_coverage
     return {
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
@@ -83,7 +80,8 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
         "first": [metrics[name] for name in FIRST if name in metrics],
         "frontier": _draw_frontier(report),
         "stated": report.describe_risk(),
-        **draw_risk(report.risk_coverage),
+        "areas": describe_curves(curves) if curves else "",
+        "curves": _draw_curves(curves) if curves else "",
         "importances": [(_name_parameter(report, name), name, share, share / top) for name, share in important],
         "moved": [
             (_name_parameter(report, name), name, was, report.chosen[name])
@@ -104,17 +102,6 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
     }
 
 
-def draw_risk(found: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the picture of risk-coverage curves and their areas in words, empty without curves."""
-    if found is None:
-        return {"curves": "", "areas": ""}
-    curves = {name: side["curve"] for name, side in found["sides"].items()}
-    return {
-        "curves": charts.draw_curves(curves, "coverage: share of the questions answered", "risk: wrong among answered"),
-        "areas": describe_curves(found),
-    }
-
-
 def _name_parameter(report: Compiled, name: str) -> str:
     """Return in words what a parameter is, on a line or two."""
     if is_candidate(name):
@@ -129,6 +116,11 @@ def _list_metrics(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]
         name: {"name": f"{name}, %" if name in PROPORTIONS else name, "cells": cells, "n": n}
         for name, cells, n in tabulate_metrics([one.metrics() for one in evaluations], digits=3, timed=False)
     }
+
+
+def _draw_curves(found: Mapping[str, Any]) -> str:
+    curves = {name: side["curve"] for name, side in found["sides"].items()}
+    return charts.draw_curves(curves, "coverage: share of the questions answered", "risk: wrong among answered")
 
 
 def _draw_frontier(report: Compiled) -> str:

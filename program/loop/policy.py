@@ -204,7 +204,7 @@ class Risk:
         rests = f"{self.answered:.0%} answered; on {self.n} answers of {self.topics} topics"
         if self.proved:
             held = f"at most {self.upper:.1%} of the answers are wrong (95 % limit; asked: {self.level:.0%})"
-            return f"{held}, {rests}, refusing under confidence {self.threshold:.2f}"
+            return f"{held}, {rests}, refusing {f'under confidence {self.threshold:.2f}' if self.threshold else 'none'}"
         return (
             f"not proved: the 95 % limit of wrong among answered is {self.upper:.1%} (asked: {self.level:.0%}), {rests}"
         )
