@@ -164,7 +164,7 @@ def first_repeat(rows: Sequence[Row]) -> Evaluation:
 
 
 def find_unstable(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the questions that did not end the same each time, with how often they ended in each way."""
+    """Return the questions that ended in several ways, and how often in each."""
     ended: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         ended[row["id"]][f"{row['outcome']}, {find_word(row)}"] += 1

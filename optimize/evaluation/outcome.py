@@ -102,7 +102,7 @@ class Compiled:
         return compare_curves({name: judge_grades(side.grades) for name, side in sides.items() if side is not None})
 
     def describe_risk(self) -> list[str]:
-        """Return in a few lines what risk is stated, whether it held on test, and what was done without."""
+        """Return in lines what risk is stated, and whether it held on test."""
         if (risk := self.risks.get(BALANCED)) is None:
             return []
         lines = [f"Stated risk: {risk.describe()}. {check_risk(risk, self.after.measure('selective_risk'))}".strip()]

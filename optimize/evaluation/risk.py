@@ -62,9 +62,9 @@ def check_risk(risk: Risk, tested: Interval | None) -> str:
 
 
 def prove_risk(judged: Sequence[Judged], level: float) -> Risk:
-    """Return the laxest threshold of confidence whose risk is proved to be at most `level`.
+    """Return the risk at the laxest threshold where it is proved to be `level` at most.
 
-    Where none is, the risk is that of all answers, at the threshold 0, and `lacks` says what is missing.
+    Where none is, it is that of all answers, at the threshold 0, and `lacks` says what is missing.
     """
     places, confidence, wrong = _order_answers(judged)
     topics = [judged[n].topic for n in places]
@@ -137,7 +137,7 @@ def _correlate_topics(wrong: Floats, codes: NDArray[np.int64]) -> float:
 
 
 def compare_curves(sides: Mapping[str, Sequence[Judged]]) -> dict[str, Any] | None:
-    """Return the risk-coverage curves of several programs on the same questions, None where one answered nothing.
+    """Return risk-coverage curves on the same questions, None where one side is silent.
 
     Risk is the share of wrong among the surest answers, coverage their share of all questions (El-Yaniv and Wiener
     2010). The area AURC is the mean risk over its answers of the surest `coverage` of the questions, what all sides
@@ -158,7 +158,7 @@ def compare_curves(sides: Mapping[str, Sequence[Judged]]) -> dict[str, Any] | No
 
 
 def describe_curves(found: Mapping[str, Any]) -> str:
-    """Return the areas under curves in a line, and how the last differs from each other one."""
+    """Return the areas under curves in a line, and the last one's differences."""
 
     def show(of: Mapping[str, Any]) -> str:
         return ", ".join(f"{name} {format_estimate(one['value'], one['ci'], '.3f')}" for name, one in of.items())

@@ -263,9 +263,6 @@ def make_answer(
     if removed := [host for host in list_hosts(text) if host not in list_hosts(shown)]:
         state.path.append(f"{LINKS_REMOVED}{', '.join(removed)}")
     text, cited = cite_passages(shown, passages)
-    if outcome is Outcome.ANSWERED and confidence < state.tuning.refuse_below:
-        state.path.append(f"not sure enough {format_share(confidence)}")
-        return make_abstention(state, "", 1.0 - confidence, stopped_by)
     if outcome is Outcome.ANSWERED and confidence < state.tuning.unsure_below:
         text = f"{UNSURE} {text}"
     return Answer(

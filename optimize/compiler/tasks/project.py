@@ -160,7 +160,7 @@ class ProjectTask(Task):
         return Replay(program, session.record, session.spending)
 
     def prove_risks(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> dict[str, Risk]:
-        """Return the risk of each point as dev proves it, on which then nothing else was chosen."""
+        """Return the risk of each point as dev proves it; nothing else was chosen there."""
         if self.risk is None:
             return {}
         session.begin_stage("proving the risk on dev")

@@ -82,7 +82,7 @@ class Task(ABC):
         return self.runner(session, program)
 
     def prove_risks(self, session: Session, program: Any, points: OperatingPoints) -> dict[str, Risk]:
-        """Return the stated risk of each point, and let the program refuse by that of `balanced`."""
+        """Return the stated risk of each point; the program refuses by `balanced`'s."""
         return {}
 
     @abstractmethod
