@@ -5,8 +5,8 @@
 The example's train and dev, and from RAGC_DATASETS `squad2` and `hotpotqa`, are asked once of the uncompiled program.
 Their topics are then divided in two by chance RESPLITS times: a threshold is proved at the risk LEVEL on one half, and
 broken where more of its answers on the other half are wrong. Without a proof nothing is promised and nothing counts as
-answered. The least risk at which enough would be answered says what the order of answers allows. Last the AURC of the
-shipped version against its parent, from the scores sealed in both.
+answered. Laxer risks say what the order of answers allows. Last the AURC of the shipped version against its parent,
+from the scores sealed in both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from program.serve.opening import open_program
 
 LEVEL, ENOUGH = 0.10, 0.40  # wrong among answered that is asked for, and answerable questions to be answered
 RESPLITS, QUICK_RESPLITS = 500, 50
-OTHER_LEVELS, OTHER_RESPLITS = (0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7), 100
+OTHER_LEVELS, OTHER_RESPLITS = (0.2, 0.3, 0.4, 0.5, 0.6), 200
 Asked = tuple[list[Judged], np.ndarray]  # how each question ended, and whether it has an answer
 
 
@@ -65,11 +65,9 @@ def resplit(name: str, asked: Asked, times: int) -> Iterator[Figure]:
     yield figure(f"{name}, risk {LEVEL:.2f}: answerable answered", share, f">= {ENOUGH}", len(judged))
     yield figure(f"{name}, risk {LEVEL:.2f}: re-splits with a proof", proved, "reported", times)
     for level in OTHER_LEVELS:
-        _, broken, share = try_level(asked, level, OTHER_RESPLITS)
-        if share >= ENOUGH:
-            yield figure(f"{name}: least risk at which {ENOUGH:.0%} are answered", level, "reported", len(judged))
-            yield figure(f"{name}, risk {level:.2f}: bound broken", broken, "reported", OTHER_RESPLITS)
-            break
+        _, broken, share = try_level(asked, level, min(times, OTHER_RESPLITS))
+        yield figure(f"{name}, risk {level:.2f}: bound broken", broken, "<= 0.05", min(times, OTHER_RESPLITS))
+        yield figure(f"{name}, risk {level:.2f}: answerable answered", share, "reported", len(judged))
 
 
 def try_level(asked: Asked, level: float, times: int) -> tuple[float, float, float]:

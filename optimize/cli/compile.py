@@ -221,7 +221,7 @@ def _print_compiled(done: Compiled, project: Project | None) -> None:
     lines = [f"{what}: {_over(done.gain, done.parent)}: {done.verdict}{plain}"]
     if done.points:
         points = (f"{name} {one['utility']:.3f} at {one['calls']:.2f} calls" for name, one in done.points.items())
-        lines.append(f"On train and dev: {', '.join(points)}")
+        lines.append(f"On {done.chosen_on}: {', '.join(points)}")
     lines += done.describe_risk() + ([describe_curves(done.risk_coverage)] if done.risk_coverage else [])
     calls = f"{show.count_noun(done.calls, 'model call')}, ${done.usd:.2f}"
     tried = f"{done.optimizer}: {show.count_noun(done.trials, 'setting')} tried in {done.seconds:.0f} s, {calls}"

@@ -76,6 +76,11 @@ class Compiled:
         return self.verdict == "better"
 
     @property
+    def chosen_on(self) -> str:
+        """The splits that the settings were chosen on; of a stated risk dev is left for the proof."""
+        return "train" if self.risks else "train and dev"
+
+    @property
     def ready(self) -> bool:
         """True when it is detectably better, and the risk that was asked for, if any, is proved."""
         return self.improved and all(self.risks[point].proved for point in self.risks if point == BALANCED)
@@ -118,7 +123,7 @@ class Compiled:
             return f"It is better than {self.parent} on test by more than chance."
         if self.better:
             return (
-                f"It counts as better than {self.parent}: its gain held on topics of train and dev that it was not"
+                f"It counts as better than {self.parent}: its gain held on topics of {self.chosen_on} that it was not"
                 " chosen on, and was above 0 on test. The test alone does not prove it."
             )
         why = f"It does not count as better than {self.parent}: there was no gain on test."
