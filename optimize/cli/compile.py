@@ -53,7 +53,7 @@ def run_compile(
     max_usd: Annotated[float | None, Option(min=0, callback=_finite, help="US dollars, never more.")] = None,
     max_seconds: Annotated[float | None, Option(min=LEAST_SECONDS, callback=_finite, help="Seconds, no more.")] = None,
     risk: Annotated[
-        float | None, Option(min=0.001, max=0.999, help="Prove that at most this share of the answers is wrong.")
+        float | None, Option(min=0.001, max=0.999, help="Prove that no more of the answers are wrong.")
     ] = None,
     jobs: Annotated[int | None, Option(min=1, help="Processes that share the work; one a core unless given.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with the last study, under its caps.")] = False,

@@ -22,14 +22,8 @@ if TYPE_CHECKING:
 
 HEADLINE = ("utility", "correct", "wrong")
 FIGURES = (
-    *HEADLINE,
-    "selective_risk",
-    "outcome_accuracy",
-    "routing_accuracy",
-    "retrieval_recall",
-    "fact_recall",
-    "model_calls",
-    "usd",
+    *(*HEADLINE, "selective_risk", "outcome_accuracy", "routing_accuracy", "retrieval_recall", "fact_recall"),
+    *("model_calls", "usd"),
 )
 MOST_MOVED = 10  # settings that are shown; --all has all
 SHOWN = 5  # demonstrations of a predictor that are shown; --json has all

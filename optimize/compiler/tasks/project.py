@@ -36,7 +36,7 @@ from optimize.compiler.tasks.task import Contents, Task
 from optimize.evaluation.evaluate import Grader
 from optimize.evaluation.grades import judge_answer
 from optimize.evaluation.outcome import BALANCED
-from optimize.evaluation.risk import Judged, judge_grades, prove_risk
+from optimize.evaluation.risk import judge_grades, prove_risk
 from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
@@ -174,11 +174,13 @@ class ProjectTask(Task):
         dev, twin, found = self.parts["dev"], program.deepcopy(), dict[str, Risk]()
         for name, setting in points.points.items():
             apply_setting(twin, setting)
-            judged: list[Judged] = []
-            with suppress(BudgetStop):
+            try:
                 answers = self.tester(session, twin).answer_all([question.question for question in dev])
-                judged = judge_grades(map(self.search_grader, dev, answers))
-            found[name] = prove_risk(judged, self.risk)
+                found[name] = prove_risk(judge_grades(map(self.search_grader, dev, answers)), self.risk)
+            except BudgetStop as stop:
+                found[name] = replace(
+                    prove_risk([], self.risk), lacks=f"room to answer dev under the cap on {stop.tripped}"
+                )
         program.policy.turn(refuse_below=found[BALANCED].threshold)
         return found
 
