@@ -155,7 +155,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None, w
     """
     current = open_study(project, study)
     identity = current.notes[Note.IDENTITY]
-    project = project.with_risk(identity["utility"]["risk"])
+    project = project.with_risk(identity["utility"].get("risk"))
     session = open_session(project, Caps(**current.notes[Note.CAPS]), watch, current.name)
     session.limit(Share.SEARCH)
     with closing(session), suppress(BudgetStop):
