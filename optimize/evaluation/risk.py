@@ -62,7 +62,7 @@ def check_risk(risk: Risk, tested: Interval | None) -> str:
 
 
 def prove_risk(judged: Sequence[Judged], level: float) -> Risk:
-    """Return the risk at the laxest threshold where it is proved to be `level` at most.
+    """Return the risk at the laxest threshold that proves it to be at most `level`.
 
     Where none is, it is that of all answers, at the threshold 0, and `lacks` says what is missing.
     """
@@ -137,7 +137,7 @@ def _correlate_topics(wrong: Floats, codes: NDArray[np.int64]) -> float:
 
 
 def compare_curves(sides: Mapping[str, Sequence[Judged]]) -> dict[str, Any] | None:
-    """Return risk-coverage curves on the same questions, None where one side is silent.
+    """Return risk-coverage curves on the same questions; None where a side is silent.
 
     Risk is the share of wrong among the surest answers, coverage their share of all questions (El-Yaniv and Wiener
     2010). The area AURC is the mean risk over its answers of the surest `coverage` of the questions, what all sides
