@@ -7,7 +7,7 @@ import math
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from optimize.labelled.split import question_digest
 from optimize.registry.versions import hold_lock, note_test_use, publish_version, read_manifests
 from optimize.report.page import render_compile_page
 from program.knowledge.project import Project
-from program.loop.policy import read_setting
+from program.loop.policy import Risk, read_setting
 from program.serve.artifact import FRONTIER, STATE
 from program.serve.reference import resolve
 
@@ -49,6 +49,7 @@ class Found:
     plan: SearchPlan | None = None
     search: Search | None = None
     validation: Validation | None = None
+    risks: Mapping[str, Risk] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,7 @@ def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer
         points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
         frontier=points.seal().dump_frontier(),
         chosen=points.points[BALANCED],
+        risks=found.risks,
         stage_seconds=session.live.seconds,
     )
     page = b""
@@ -237,7 +239,7 @@ def _describe_search(
         asked={
             "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),
             "train": (len(search.scoring.questions), len(task.searched)),
-            "dev": (len(validation.dev.questions), len(task.parts["dev"])),
+            "dev": (len(task.parts["dev"] if task.risk else validation.dev.questions), len(task.parts["dev"])),
             "test": (len(done.after.grades), len(task.parts["test"])),
         },
     )

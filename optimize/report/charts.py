@@ -48,6 +48,18 @@ def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
     return _wrap_svg(parts + frame.draw_axes(across, up))
 
 
+def draw_curves(curves: Mapping[str, Sequence[tuple[float, float]]], across: str, up: str) -> str:
+    """Draw up to three named curves from 0 on, the last one standing out."""
+    points = [point for curve in curves.values() for point in curve]
+    frame = _Frame(0, max(x for x, _ in points), 0, max(y for _, y in points))
+    parts, right, low = list[str](), WIDTH - EDGE, HEIGHT - EDGE - LINE * len(curves)
+    for n, (kind, (name, curve)) in enumerate(zip(("was", "line", "cut")[-len(curves) :], curves.items(), strict=True)):
+        path, y = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in curve), low + LINE * n
+        parts.append(f'<polyline class="{kind}" fill="none" points="{path}"/>')
+        parts += [_draw_line(kind, right - 20, right, y, y), _draw_text(right - 24, y + 3, name, "end")]
+    return _wrap_svg(parts + frame.draw_axes(across, up))
+
+
 def draw_whiskers(tests: Mapping[str, PairedResult]) -> str:
     """Draw by metric the difference of a test and its interval a row, zero in the middle.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from optimize.evaluation.evaluate import Evaluation, tabulate_metrics
 from optimize.evaluation.grades import PROPORTIONS
 from optimize.evaluation.outcome import Compiled
+from optimize.evaluation.risk import describe_curves
 from optimize.evaluation.stats import format_estimate, format_interval, format_number, format_p
 from optimize.report import charts
 from program.loop.policy import is_candidate
@@ -59,7 +60,7 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
     pairs = list(zip(report.before.grades, report.after.grades, strict=True))
     sides = {"plain RAG": report.plain, "parent": report.before, "this": report.after}
     tested = {name: one for name, one in sides.items() if one is not None}
-    metrics = _list_metrics(list(tested.values()))
+    metrics, curves = _list_metrics(list(tested.values())), report.risk_coverage
     return {
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
@@ -70,6 +71,9 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
         "metrics": list(metrics.values()),
         "first": [metrics[name] for name in FIRST if name in metrics],
         "frontier": _draw_frontier(report),
+        "stated": report.describe_risk(),
+        "areas": describe_curves(curves) if curves else "",
+        "curves": _draw_curves(curves) if curves else "",
         "moved": [
             (_name_parameter(report, name), name, was, report.chosen[name])
             for name, was in sorted(report.started_from.items())
@@ -96,6 +100,11 @@ def _list_metrics(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]
         name: {"name": f"{name}, %" if name in PROPORTIONS else name, "cells": cells, "n": n}
         for name, cells, n in tabulate_metrics([one.metrics() for one in evaluations], digits=3, timed=False)
     }
+
+
+def _draw_curves(found: Mapping[str, Any]) -> str:
+    curves = {name: side["curve"] for name, side in found["sides"].items()}
+    return charts.draw_curves(curves, "coverage: share of the questions answered", "risk: wrong among answered")
 
 
 def _draw_frontier(report: Compiled) -> str:

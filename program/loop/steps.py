@@ -42,7 +42,10 @@ def steps(
     text = ""
     for attempt in (_answer_in_rounds, _fall_back):
         try:
-            return (yield from attempt(state))
+            answer = yield from attempt(state)
+            if answer.outcome is Outcome.ANSWERED and answer.confidence < state.tuning.refuse_below:
+                answer = grounding.make_abstention(state, "", 1.0 - answer.confidence, answer.stopped_by)
+            return answer
         except StepFailed as failure:
             path.append(f"failed: {failure}")
             text = failure.text
