@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import POOL, Scripted, passage
 
-from optimize.compiler.candidates.demonstrations import label_conversations
+from optimize.compiler.candidates.demonstrations import Demonstrator
 from optimize.compiler.record import Record
 from optimize.compiler.runs.replay import Replay
 from optimize.labelled.dataset import LabelledQuestion
@@ -161,11 +161,11 @@ def test_a_program_that_stands_for_others_hands_the_conversation_on(rag):
 def test_labels_teach_what_follows_on_by_questions_of_other_topics_behind_the_same_conversation():
     single = [LabelledQuestion(id=f"s{n}", question=f"Q{n}?", topic=f"t{n}", outcome="abstain") for n in range(6)]
     later = LabelledQuestion(id="l", question="The Merle", topic="t0", outcome="answered", history=MESSAGES)
-    made = label_conversations([*single, later])
+    made = Demonstrator.label_conversations([*single, later])
     assert [(one.fields["question"], one.fields["follows_on"]) for one in made] == [
         ("The Merle", True),
         ("Q1?", False),
         ("Q2?", False),
     ]
-    assert all(one.fields["history"] == TURNS for one in made) and label_conversations(single) == []
+    assert all(one.fields["history"] == TURNS for one in made) and Demonstrator.label_conversations(single) == []
     assert later.as_example().inputs().keys() == ["question", "history"] and "history" not in single[0].model_dump()
