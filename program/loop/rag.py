@@ -102,12 +102,12 @@ class AgenticRAG(dspy.Module):
         A failed step never fails it. Raises `QuestionError` when there is nothing to ask, or for a history that is no
         conversation.
         """
-        answer: Answer = super().__call__(question=question, history=history)
+        answer: Answer = super().__call__(question=question, **({"history": history} if history else {}))
         return answer
 
     async def acall(self, question: str, history: History = None) -> Answer:
         """Return the answer, awaited."""
-        answer: Answer = await super().acall(question=question, history=history)
+        answer: Answer = await super().acall(question=question, **({"history": history} if history else {}))
         return answer
 
     aask = acall

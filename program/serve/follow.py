@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from program.answer import Answer
 from program.errors import VersionError
 from program.serve.reference import LATEST, Reference, find_versions, is_alias, parse_reference
+from program.text.history import History
 
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
-    from program.text.history import History
 
 RETRY_SECONDS = 30.0  # a version that failed to load is tried again no sooner: its files may still be on their way
 _log = logging.getLogger(__name__)

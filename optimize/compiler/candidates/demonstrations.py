@@ -90,7 +90,7 @@ class Demonstrator:
         self._passages = {p.id: p for p in program.runtime.library.passages()}
 
     def make(self, questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
-        """Return the demonstrations that questions by themselves give of every predictor, as many as there are."""
+        """Return every demonstration that questions without a history give."""
         single = [question for question in questions if not question.history]
         self._replay.reply_all([Find(question.question, self._program.sources) for question in single])
         made: list[Demonstration] = []
@@ -113,7 +113,10 @@ class Demonstrator:
 
     @staticmethod
     def label_conversations(questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
-        """Label each question with a history as following on, and others behind the history of another topic as not."""
+        """Label questions as following on or not.
+
+        Those with a history do; others, behind the history of another topic, do not.
+        """
         later = [question for question in questions if question.history]
         others = [question for question in questions if not question.history]
         pairs = [(one, one.history, True) for one in later]
