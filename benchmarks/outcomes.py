@@ -1,4 +1,4 @@
-"""How questions end: what a stated risk costs in answers, and whether it is kept.
+"""How questions end: asked back (`vagueness.py`), after others (`conversations.py`), and at a stated risk.
 
     python benchmarks/outcomes.py [--quick] [--json]
 
@@ -16,7 +16,9 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import conversations
 import numpy as np
+import vagueness
 from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 from machines import make_project
 from small_projects import open_example, open_set
@@ -105,8 +107,8 @@ def measure_areas(quick: bool) -> Iterator[Figure]:
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    yield from measure_risk(quick)
-    yield from measure_areas(quick)
+    for part in (vagueness.measure, conversations.measure, measure_risk, measure_areas):
+        yield from part(quick)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ class Session:
         self.end_processes()
         workers = self.fork(lambda given: asks[given[0]](given[1]))
 
-        def ask(at: int, texts: Sequence[str]) -> list[Any]:
+        def ask(at: int, texts: Sequence[Any]) -> list[Any]:
             parts = [texts[n :: workers.count] for n in range(min(workers.count, len(texts)))] or [texts]
             found = workers.run([(n, (at, part)) for n, part in enumerate(parts)])
             answers = {

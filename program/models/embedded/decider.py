@@ -23,6 +23,7 @@ from program.storage import keep_last
 
 HEADS_KEPT = 512
 SETS_KEPT = 16
+PRIORS = {True: "follows_on", False: "statement"}  # the entries of the reader's card
 DIGITS = 6  # finer differences are those between two machines' arithmetic
 
 Arrays = dict[str, NDArray[Any]]
@@ -111,8 +112,9 @@ class LocalDecider(DecisionClient):
             keep_last(self._heads, heads, HEADS_KEPT)
 
     @cached_property
-    def _prior(self) -> Head:
-        return Head.from_arrays(self.reader.prior)
+    def _priors(self) -> dict[bool, Head]:
+        """What was fitted elsewhere: of whether a question follows on, and of what a piece states."""
+        return {follows: Head.from_arrays(self.reader.prior(entry)) for follows, entry in PRIORS.items()}
 
     @cached_property
     def _read_by(self) -> str:
@@ -121,7 +123,8 @@ class LocalDecider(DecisionClient):
     def _answer(
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
     ) -> dict[str, Any]:
-        before, options = answer_untaught(question, asked, blocks, self.embedder, shown.space.words, self._prior)
+        given = question, asked, blocks, self.embedder, shown.space.words, self._priors[question.follows]
+        before, options = answer_untaught(*given)
         if head := self._head_of(question, shown):
             probabilities = head.probabilities({**blocks, "options": options}, len(question.options))
         else:  # labels of one option only move the answer as its prior would
@@ -157,11 +160,12 @@ class LocalDecider(DecisionClient):
         places, labels = zip(*shown.labelled(question), strict=True)
         groups = [shown.cases[n].asked for n in places]
         if question.alone and all(shown.cases[n].quoted for n in places):
-            return fit_statement([rows[n] for n in places], labels, groups, self._prior)
+            return fit_statement([rows[n] for n in places], labels, groups, self._priors[False])
         cases = []
         for n in places:
-            given = question, shown.cases[n], rows[n], self.embedder, shown.space.words, self._prior
+            prior = self._priors[question.follows]
+            given = question, shown.cases[n], rows[n], self.embedder, shown.space.words, prior
             cases.append({**rows[n], "options": answer_untaught(*given)[1]})
-        read = any(case.evidence for case in shown.cases)
+        read = question.follows or any(case.evidence for case in shown.cases)
         sets = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
         return fit_decision(cases, labels, groups, sets)
