@@ -20,7 +20,7 @@ from program.models.embedded.reader import Reader, Reading
 from program.text.pieces import split_pieces, split_sentences
 
 Vector = NDArray[np.float32]
-BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options")
+BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options", "rivals")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
 SHAPE, READING, STATEMENT, CHAIN = 13, 24, 10, 7  # numbers in each, the last among those of reading
 GRAM_BUCKETS = 1024
