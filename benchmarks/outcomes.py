@@ -45,7 +45,7 @@ def show(question: str, texts: Sequence[TitledText]) -> Asked:
 
 def decide(asked: Sequence[Asked], demos: Sequence[Asked] = ()) -> np.ndarray:
     """Return how probably each question is vague, in the light of labelled ones."""
-    state = {"inputs": asked[0], "demos": demos, "input_fields": "1. `question` 2. `glimpse`"}
+    state = {"inputs": asked[0], "demos": demos, "input_fields": "`question` `glimpse`"}
     return np.array([reply["vague"]["noul"] for reply in open_decider().batch(state, PUT, asked)])
 
 

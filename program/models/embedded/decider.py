@@ -26,7 +26,7 @@ from program.models.embedded.heads import (
     fit_statement,
 )
 from program.models.embedded.reader import READER, Reader, TitledText
-from program.models.embedded.rivals import read_rivals
+from program.models.embedded.rivals import PIECES, read_rivals
 from program.models.requests import DecisionClient
 from program.storage import keep_last
 
@@ -122,15 +122,15 @@ class LocalDecider(DecisionClient):
     def name_options(self, question: str, texts: Sequence[TitledText]) -> list[str]:
         """Return two to four of one kind that texts tell apart and a vague question does not, in their words, or none.
 
-        They are the rivals of the kind that the prior takes for likeliest.
+        They are the rivals of the kind that the prior takes for likeliest; sentences only where no kind has names.
         """
         shown = [EvidenceText(*text) for text in texts]
         asked, *vectors = self.embedder.encode([question, *(text.embedded for text in shown)])
-        kinds, rivals = read_rivals(
-            question, shown, np.array([one @ asked for one in vectors], np.float32), self.reader
-        )
-        logits = self._priors[VAGUE].calibrated_logits({"rivals": rivals})[:, 0]
-        return kinds[int(logits.argmax())].options if kinds else []
+        sims = np.array([vector @ asked for vector in vectors], np.float32)
+        kinds, rivals = read_rivals(question, shown, sims, self.reader)
+        logits = self._priors[VAGUE].calibrated_logits({"rivals": rivals})[:, 0].tolist()
+        ranked = sorted(zip(kinds, logits, strict=True), key=lambda one: (one[0].form == PIECES, -one[1]))
+        return ranked[0][0].options if ranked else []
 
     @cached_property
     def _priors(self) -> dict[str, Head]:
@@ -190,6 +190,6 @@ class LocalDecider(DecisionClient):
             given = question, shown.cases[n], rows[n], self.embedder, shown.space.words, self._prior(question)
             cases.append({**rows[n], "options": answer_untaught(*given)[1]})
         read = any(case.evidence for case in shown.cases)
-        sets = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
+        sets: Sequence[str] = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
         sets = VAGUE_SETS if read and question.field == VAGUE else sets
         return fit_decision(cases, labels, groups, sets)

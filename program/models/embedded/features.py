@@ -139,8 +139,12 @@ class WordRarity:
 
         The sums are exact, so that no order of words changes them.
         """
-        whole = math.fsum(map(self, some))
-        return math.fsum(map(self, some & words)) / whole if whole else 0.0
+        whole = self.weigh(some)
+        return self.weigh(some & words) / whole if whole else 0.0
+
+    def weigh(self, words: frozenset[str]) -> float:
+        """Return the sum of some words' rarities."""
+        return math.fsum(map(self, words))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -32,7 +31,6 @@ RIVALS = FORMS * MEASURES  # numbers of a kind: the measures at the place of its
 MOST_RIVALS = 4  # pieces or texts in a kind by score, and options in a question back
 LOWEST = FLOOR / 2  # of a score
 TEXTS_KEPT = 20_000
-_LABEL = re.compile(r"\W*((?:\w[^\s:]*\s){0,4}\w[^\s:]*?)\W?:\s")  # at most five words before a colon
 
 Words = frozenset[str]
 
@@ -55,11 +53,8 @@ class Kind(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """The names of the best rivals, as a question back lists them; of a piece its label, or a short quotation."""
-        names = [rival.name for rival in self.rivals]
-        if self.form == PIECES:
-            labels = [_LABEL.match(name) for name in names]
-            names = [label[1] for label in labels if label] if all(labels) else list(map(quote_shortly, names))
+        """The names of the best rivals, as a question back lists them; of a piece a short quotation."""
+        names = (quote_shortly(one.name) if self.form == PIECES else one.name for one in self.rivals)
         return list(dict.fromkeys(names))[:MOST_RIVALS]
 
 
@@ -151,9 +146,7 @@ def measure_kinds(
     texts, and in none. Words weigh as they are rare.
     """
     asked, bags = _words(question), [_words(f"{text.title} {text.text}") for text in texts]
-    rarity = WordRarity(bags)
-    weigh = lambda words: math.fsum(map(rarity, words))  # noqa: E731
-    whole, known = max(weigh(asked), 1e-6), frozenset[str]().union(*bags)
+    rarity, known = WordRarity(bags), frozenset[str]().union(*bags)
     answers = [min(max(one.answers, LOWEST), -LOWEST) for one in read]
     best = max((kind.rivals[0].score for kind in kinds), default=0.0)
     rows = np.zeros((len(kinds), FORMS, MEASURES), np.float32)
@@ -163,23 +156,19 @@ def measure_kinds(
         names = [_words(rival.name) for rival in rivals]
         common = frozenset.intersection(*names)
         telling = [name - common for name in names]
-        named = [weigh(own & asked) / max(weigh(own), 1e-6) for own in telling]
-        hit = [bool(own & asked) for own in telling]
-        about_words, own_sims = _words(about) | common, sims[list(places)]
-        asked_about = weigh(about_words & asked)
+        named, hit = [rarity.share_of(own, asked) for own in telling], [bool(own & asked) for own in telling]
+        common |= _words(about)
+        near, sure = sims[list(places)], [answers[at] for at in places]
         rows[n, form] = [
             *(scores[0], scores[0] - best, scores[1] - scores[0], scores.mean() - scores[0]),
             *(-(shares * np.log(shares + 1e-9)).sum() / math.log(len(scores)), math.log(len(scores))),
             *(max(named), named[0], sum(hit) / len(hit), any(hit), hit[0]),
-            weigh(frozenset[str]().union(*telling) & asked) / whole,
-            *(asked_about / max(weigh(about_words), 1e-6), asked_about / whole),
+            rarity.share_of(asked, frozenset[str]().union(*telling)),
+            *(rarity.share_of(common, asked), rarity.share_of(asked, common)),
             len({rival.value.casefold() for rival in rivals}) / len(rivals),
-            *(max(answers[at] for at in places), max(answers), len(asked), min(answers[at] for at in places)),
-            *(own_sims.max(), own_sims.min(), own_sims.max() - sims.max()),
-            *(
-                weigh(asked & frozenset[str]().union(*(bags[at] for at in places))) / whole,
-                weigh(asked - known) / whole,
-            ),
-            1.0,
+            *(max(sure), max(answers), len(asked), min(sure)),
+            *(near.max(), near.min(), near.max() - sims.max()),
+            rarity.share_of(asked, frozenset[str]().union(*(bags[at] for at in places))),
+            *(1 - rarity.share_of(asked, known), 1.0),
         ]
     return rows.reshape(len(kinds), RIVALS)
