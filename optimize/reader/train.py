@@ -77,7 +77,8 @@ def make_reader(
     for name in ("onnx", "accelerate"):
         if not find_spec(name):
             raise ModelError(f"The package {name} is not installed.", 'Run: python -m pip install "ragc[train]"')
-    texts, pairs = {one.text for file in files for one in file.examples}, read_vague(vague) if vague else []
+    texts = {one.text for file in files for one in file.examples}
+    pairs = read_vague(vague) if vague else []
     card: dict[str, Any] = {
         "minilm_sha256": MINILM_SHA256,
         "data": [file.describe() | {"share": file.share} for file in files],
@@ -95,7 +96,8 @@ def make_reader(
         one["figures"] = {"questions": one["questions"], **measure_reader(Reader(out), file.examples)}
     if held_out:
         card["statement"] = fit_prior(Reader(out), [file.examples for file in held_out], Embedder(MINILM))
-    if pairs:
+    if vague:
+        card["vague_pairs"] = {"file": vague.name, "sha256": digest_file(vague), "questions": len(pairs)}
         card["vague"] = fit_vague(Reader(out), pairs, Embedder(MINILM))
     write_whole(out / "README.md", render_card(card).encode())
     write_whole(out / CARD, orjson.dumps(card, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))

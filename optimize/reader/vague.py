@@ -83,7 +83,7 @@ def fit_vague(reader: Reader, examples: list[VagueExample], embedder: Embedder) 
 
 
 def names_options(kind: Kind, options: list[str]) -> bool:
-    """Tell whether half of a kind's rivals are among some options, and half of these among its rivals."""
+    """Tell whether half of a kind's rivals are among some options, and of these half."""
     names = {rival.name.casefold() for rival in kind.rivals}
     hits = sum(any(option.casefold() in name for name in names) for option in options)
     return hits * 2 >= max(len(options), len(names))

@@ -120,9 +120,10 @@ class LocalDecider(DecisionClient):
             keep_last(self._heads, heads, HEADS_KEPT)
 
     def name_options(self, question: str, texts: Sequence[TitledText]) -> list[str]:
-        """Return two to four of one kind that texts tell apart and a vague question does not, in their words, or none.
+        """Return what a vague question leaves open: two to four options in the texts' words.
 
-        They are the rivals of the kind that the prior takes for likeliest; sentences only where no kind has names.
+        They are rivals of the kind that the prior takes for likeliest, sentences only where no kind has names; none
+        where there is no kind.
         """
         shown = [EvidenceText(*text) for text in texts]
         asked, *vectors = self.embedder.encode([question, *(text.embedded for text in shown)])

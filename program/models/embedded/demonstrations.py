@@ -25,7 +25,7 @@ from program.models.embedded.features import (
 )
 from program.models.embedded.heads import Head
 from program.models.embedded.reader import Reader
-from program.models.embedded.rivals import FORMS, read_rivals
+from program.models.embedded.rivals import FORMS, MEASURES, read_rivals
 
 VAGUE = "vague"
 """The field that says whether only the asker can say what is meant: the rivals in the evidence tell."""
@@ -136,7 +136,10 @@ class DemonstrationSet:
         return self._blocks
 
     def read_cases(self, cases: Sequence[Case], embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
-        """Return the blocks of any cases; `rivals`, a row a kind, where it is asked whether they are vague."""
+        """Return the blocks of any cases.
+
+        Where it is asked whether they are vague, `rivals` is among them, a row a kind.
+        """
         blocks = self.space.compute_blocks(cases, embedder, reader)
         for case, own in zip(cases, blocks, strict=True) if self._vague else ():
             _, own["rivals"] = read_rivals(case.asked, case.evidence, own["similarities"], reader)
@@ -204,9 +207,12 @@ def answer_untaught(
 
 
 def weigh_forms(rivals: Vector, prior: Head) -> Vector:
-    """Return the logit that any kind of rivals is left open, and of each form the greatest of its kinds."""
+    """Return the logit of a vague question.
+
+    Behind it stands for each form of rivals the greatest logit of its kinds.
+    """
     logits = prior.calibrated_logits({"rivals": rivals})[:, 0]
-    forms = rivals.reshape(len(rivals), FORMS, -1)[:, :, -1] > 0
+    forms = rivals.reshape(len(rivals), FORMS, MEASURES)[:, :, -1] > 0
     best = np.where(forms, logits[:, None], UNLIKELY).max(0, initial=UNLIKELY)
     return np.array([max(np.logaddexp.reduce(logits, initial=UNLIKELY), UNLIKELY), *best], np.float32)
 

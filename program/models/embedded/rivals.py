@@ -61,14 +61,17 @@ class Kind(NamedTuple):
 def read_rivals(
     question: str, texts: Sequence[EvidenceText], sims: Vector, reader: Reader
 ) -> tuple[list[Kind], Vector]:
-    """Return the kinds of rivals in some texts, and their measures; `sims` are similarities to the question."""
+    """Return the kinds of rivals in some texts, and their measures.
+
+    `sims` are the texts' similarities to the question.
+    """
     read = reader.read(question, [text[:2] for text in texts])
     kinds = list_kinds(texts, read)
     return kinds, measure_kinds(question, texts, read, sims, kinds)
 
 
 def list_kinds(texts: Sequence[EvidenceText], read: Sequence[Reading]) -> list[Kind]:
-    """Return every kind of at least two rivals among some texts, which the reader read for the question."""
+    """Return every kind of at least two rivals among some texts, as they were read."""
     within = (kind for n, text in enumerate(texts) for kind in _list_within(n, text, read[n]))
     return [kind for kind in (*within, *_list_titles(texts, read)) if len({rival.name for rival in kind.rivals}) > 1]
 
