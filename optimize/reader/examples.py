@@ -120,7 +120,7 @@ def _read_row(row: _Row) -> Iterator[ReadingExample]:
 
 
 def write_rows(text: str) -> str:
-    """Return a Markdown text with its tables as rows of `header: value`; any other as it is."""
+    """Return a Markdown text with its tables as rows; any other as it is."""
     blocks = read_markdown(text) if "|" in text else []
     if all(block.kind != "row" for block in blocks):
         return text

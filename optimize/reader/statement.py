@@ -55,7 +55,7 @@ def fit_prior(reader: Reader, files: Sequence[Sequence[ReadingExample]], embedde
 
 
 def make_flat_head(rows: Sequence[Mapping[str, Any]], block: str) -> Head:
-    """Return a head that weighs nothing of a block, which it scales as these rows are spread."""
+    """Return a head that scales a block as these rows are spread, and weighs nothing."""
     x = np.stack([row[block] for row in rows])
     return Head(
         blocks=np.array([BLOCKS.index(block)], np.uint8),

@@ -120,10 +120,10 @@ class LocalDecider(DecisionClient):
             keep_last(self._heads, heads, HEADS_KEPT)
 
     def name_options(self, question: str, texts: Sequence[TitledText]) -> list[str]:
-        """Return what a vague question leaves open: two to four options in the texts' words.
+        """Return what a vague question leaves open: two to four options.
 
-        They are rivals of the kind that the prior takes for likeliest, sentences only where no kind has names; none
-        where there is no kind.
+        They are rivals, in the texts' words, of the kind that the prior takes for likeliest; sentences only where no
+        kind has names, and none where there is no kind.
         """
         shown = [EvidenceText(*text) for text in texts]
         asked, *vectors = self.embedder.encode([question, *(text.embedded for text in shown)])
