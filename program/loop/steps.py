@@ -168,7 +168,9 @@ def _take_rounds(state: State) -> Flow[Answer]:
 
 def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer]:
     """Ask one question back that names the options found; they count as found, not as cited."""
-    (reply,) = yield [Ask("generator.clarify", {"question": state.question, "passages": state.kept})]
+    embedded, texts = state.program.runtime.models.embedded, [(one.title, one.text) for one in state.kept]
+    shown = {"passages": state.kept, "options": embedded.name_options(state.question, texts)}
+    (reply,) = yield [Ask("generator.clarify", {"question": state.question, **shown})]
     text = reply["clarifying_question"]
     if grounding.repeats_prompt(state, "generator.clarify", text):
         return grounding.make_abstention(state, state.missing, 0.0, stopped_by)
