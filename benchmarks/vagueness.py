@@ -16,8 +16,8 @@ from zlib import crc32
 
 import numpy as np
 from figures import Figure, figure, find_datasets
-from optimize.reader.vague import VAGUE, VagueExample, read_vague
 
+from optimize.reader.vague import VAGUE, read_vague
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import MINILM, Embedder
 from program.models.embedded.reader import TitledText, shared_reader
@@ -69,13 +69,11 @@ def measure_pairs(folder: Path, quick: bool) -> Iterator[Figure]:
     for title, bar, texts in (("their own passages", ">= 0.75", own), ("their pair's passages", "reported", both)):
         back = decide([show(one.question, some) for one, some in zip(examples, texts, strict=True)]) > VAGUE
         yield figure(f"vague_dev, {title}: F1 of asking back", score_asking(vague, back), bar, n)
-    named = [_share_named(one, some) for one, some in zip(examples, own, strict=True) if one.vague]
+    named = []
+    for one, some in zip(examples, own, strict=True):
+        told = "; ".join(open_decider().name_options(one.question, some)).casefold()
+        named += [np.mean([option.casefold() in told for option in one.options])] if one.vague else []
     yield figure("vague_dev: share of labelled options named", float(np.mean(named)), ">= 0.60", len(named))
-
-
-def _share_named(one: VagueExample, texts: Sequence[TitledText]) -> float:
-    told = "; ".join(open_decider().name_options(one.question, texts)).casefold()
-    return float(np.mean([option.casefold() in told for option in one.options]))
 
 
 def measure_turns(folder: Path, quick: bool) -> Iterator[Figure]:
@@ -86,7 +84,8 @@ def measure_turns(folder: Path, quick: bool) -> Iterator[Figure]:
     vague = np.array(["UNDERSPECIFIED" in task["answerability"] for task in tasks])
     answerable = np.array(["ANSWERABLE" in task["answerability"] for task in tasks])
     fold = np.array([crc32(task["id"].partition("<")[0].encode()) % FOLDS for task in tasks])
-    chances = {frozenset(left): _teach(asked, vague, np.isin(fold, left)) for left in _leave_out(FOLDS)}
+    left_out = [*((n,) for n in range(FOLDS)), *combinations(range(FOLDS), 2)]
+    chances = {frozenset(left): _teach(asked, vague, np.isin(fold, left)) for left in left_out}
     back = np.zeros(len(tasks), bool)
     for n in range(FOLDS):
         inner = np.zeros(len(tasks))
@@ -97,10 +96,6 @@ def measure_turns(folder: Path, quick: bool) -> Iterator[Figure]:
     yield figure("MTRAG-UN: F1 of asking back", score_asking(vague, back), ">= 0.40", len(tasks))
     wrong = float(back[answerable].mean())
     yield figure("MTRAG-UN: answerable asked back", wrong, f"<= {MOST_ASKED}", int(answerable.sum()))
-
-
-def _leave_out(folds: int) -> list[tuple[int, ...]]:
-    return [*((n,) for n in range(folds)), *combinations(range(folds), 2)]
 
 
 def _teach(asked: Sequence[Asked], vague: np.ndarray, left: np.ndarray) -> np.ndarray:
