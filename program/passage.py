@@ -103,8 +103,8 @@ class Passage:
         scores, reason = self.scores if scores is None else scores, self.reason if reason is None else reason
         dated = self.as_of, self.authority, self.superseded_by, self.link
         said = self.id, self.source, self.title, self.text
-        rest = scores, self.attributes, reason, self.copies, self.readers
-        return Passage(*said, score, method or self.method, *dated, *rest)
+        rest = self.attributes, reason, self.copies, self.readers
+        return Passage(*said, score, method or self.method, *dated, scores, *rest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from program.serve.reference import LATEST, Reference, find_versions, is_alias, 
 
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
+    from program.passage import Readers
 
 RETRY_SECONDS = 30.0  # a version that failed to load is tried again no sooner: its files may still be on their way
 _log = logging.getLogger(__name__)
@@ -34,17 +35,17 @@ class Proxy(ABC):
         """Return an answer, noted."""
         return answer
 
-    def __call__(self, question: str) -> Answer:
-        """Answer a question."""
-        return self.note_answer(self.choose_program()(question))
+    def __call__(self, question: str, *, readers: Readers = ()) -> Answer:
+        """Answer a question of what these groups may read."""
+        return self.note_answer(self.choose_program()(question, readers=readers))
 
-    async def aask(self, question: str) -> Answer:
+    async def aask(self, question: str, *, readers: Readers = ()) -> Answer:
         """Answer a question; the choice does not hold up the event loop."""
-        return self.note_answer(await (await asyncio.to_thread(self.choose_program)).aask(question))
+        return self.note_answer(await (await asyncio.to_thread(self.choose_program)).aask(question, readers=readers))
 
-    async def stream(self, question: str) -> AsyncIterator[Any]:
+    async def stream(self, question: str, *, readers: Readers = ()) -> AsyncIterator[Any]:
         """Yield the events of the program chosen, the answer last."""
-        async for event in (await asyncio.to_thread(self.choose_program)).stream(question):
+        async for event in (await asyncio.to_thread(self.choose_program)).stream(question, readers=readers):
             yield self.note_answer(event) if isinstance(event, Answer) else event
 
 

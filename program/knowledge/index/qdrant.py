@@ -151,9 +151,7 @@ def select_rows(rows: Sequence[int]) -> models.Filter:
     return models.Filter(must=[models.HasIdCondition(has_id=[*rows])])
 
 
-def select_points(
-    base: str | None, filters: Filters, admitted: frozenset[ReaderSets] | None = None
-) -> models.Filter:
+def select_points(base: str | None, filters: Filters, admitted: frozenset[ReaderSets] | None = None) -> models.Filter:
     """Return the filter that admits what `Selection.admitted_rows` does, of admitted readers if any are named."""
     values = [("base", base)] if base is not None else []
     values += [("attributes", f"{key}={value.casefold()}") for key, value in filters.attributes]

@@ -103,7 +103,9 @@ def read_base(name: str, base: FileSettings, cache: DiskCache | None = None) -> 
         if isinstance(base, TablesSettings) and len(document.passages) > base.max_rows:
             flaws = [*flaws, tell_rows_left_out(name, base, len(document.passages))]
             counts = Counter[ReaderSets]()  # no row takes the place of one that has other readers
-            first = (p for p in document.passages if not counts.update([p.readers]) and counts[p.readers] <= base.max_rows)
+            first = (
+                p for p in document.passages if not counts.update([p.readers]) and counts[p.readers] <= base.max_rows
+            )
             document = replace(document, passages=tuple(first))
         passages = tuple(
             replace(p, id=shown + p.id.removeprefix(path), source=name, method=KINDS[base.kind].method)

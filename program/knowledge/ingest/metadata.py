@@ -94,7 +94,12 @@ def read_fields(fields: Mapping[str, object], lines: Mapping[str, int] | None = 
     checks = (
         ("as_of", written and as_of is None, no_date, "Write it like 2026-03-01."),
         ("authority", level and level not in AUTHORITY, no_level, f"Use {' | '.join(AUTHORITY)}."),
-        (READERS, readers == NOBODY, "readers names no group, so nobody reads it", "Write readers: [GROUP], or no key."),
+        (
+            READERS,
+            readers == NOBODY,
+            "readers names no group, so nobody reads it",
+            "Write readers: [GROUP], or no key.",
+        ),
         ("supersedes", not all(paths), no_path, "Write <base>/<file>, or a list of them."),
     )
     return Metadata(
