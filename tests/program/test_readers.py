@@ -27,13 +27,14 @@ NAMES = ("Merle kettle", "Wren lamp", "Robin fan", "Alder House")
 GROUPS = ("board", "finance")
 QUESTIONS = ("What does the Merle kettle cost?", "Who sells the Wren lamp at Alder House?", "cost of the fan in 2024")
 TOML = 'name = "goods"\n[trace]\nenabled = false\n'
-readers = st.sets(st.sampled_from(GROUPS), min_size=1) | st.none()
+readers = st.sampled_from((None, None, {"board"}, {"finance"}, {*GROUPS}))
+group_sets = st.sampled_from([(), *((group,) for group in GROUPS), GROUPS])
 document = st.tuples(
     st.sampled_from("ab"), readers, st.sampled_from(NAMES), st.sampled_from(NAMES), st.integers(1, 40),
     st.none() | st.integers(0, 5), st.sampled_from(("", "as_of: 2024-03-01\n", "as_of: 2025-03-01\nauthority: official\n")),
 )  # fmt: skip
-rows = st.lists(st.tuples(readers, st.sampled_from(NAMES), st.integers(1, 40)), max_size=4)
-project = st.tuples(st.lists(document, min_size=1, max_size=6), rows, readers)
+rows = st.lists(st.tuples(readers, st.sampled_from(NAMES), st.integers(1, 40)), min_size=2, max_size=4)
+project = st.tuples(st.lists(document, min_size=2, max_size=6), rows, readers)
 
 
 def write_project(folder, made, groups):
@@ -69,7 +70,8 @@ def open_words(project):
     return Library.open(bases, place, WordEmbedder(), settings=project.settings)
 
 
-@given(project, st.sets(st.sampled_from(GROUPS)))
+@settings(max_examples=30)
+@given(project, group_sets)
 def test_a_search_finds_what_it_would_without_what_its_reader_may_not_see(made, groups):
     with tempfile.TemporaryDirectory() as folder:
         whole = open_words(write_project(Path(folder) / "whole", made, None))
@@ -83,7 +85,7 @@ def test_a_search_finds_what_it_would_without_what_its_reader_may_not_see(made, 
 
 
 @settings(max_examples=6)
-@given(project, st.sets(st.sampled_from(GROUPS)))
+@given(project, group_sets)
 def test_an_answer_is_what_it_would_be_without_what_its_reader_may_not_see(made, groups):
     with tempfile.TemporaryDirectory() as folder:
         whole = open_program(write_project(Path(folder) / "whole", made, None))
@@ -209,7 +211,7 @@ def test_a_base_that_is_kept_from_its_reader_is_no_choice_of_the_router_and_no_m
     assert office.readable_by().sources == ("house",) and office.readable_by("finance").sources == ("house", "money")
     route = office.readable_by().predictor("classifier.route").signature
     assert "base_house" in route.output_fields and "base_money" not in route.output_fields
-    assert set(dspy.Tool(office).args) == {"question"}
+    assert "readers" not in dspy.Tool(office).args
 
 
 def test_who_may_read_nothing_is_told_that_it_is_not_known(tmp_path):
