@@ -24,6 +24,7 @@ from program.models.catalog import DOUBT
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.models.requests import RequestCache
 from program.passage import Readers, SourceCard, to_groups
+from program.text.history import Asked, History, read_history
 
 MAX_QUESTION = 10_000
 Call = TypeVar("Call", bound=Callable[..., Any])
@@ -49,7 +50,7 @@ class CascadeThresholds(dspy.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("route", "relevance", "sufficiency", "contradiction", "support", "responsive"):
+        for name in ("follows_on", "route", "relevance", "sufficiency", "contradiction", "support", "responsive"):
             meaning = f"certainty of a decision on {name} under which a dearer model decides"
             setattr(self, name, Knob(DOUBT, 0.0, 1.0, step=0.05, meaning=meaning))
 
@@ -76,6 +77,7 @@ class AgenticRAG(dspy.Module):
         self.__doc__ = f"Answer a question from these knowledge bases, with citations. {about}"
         self.sources = tuple(card.name for card in cards)
         self.strategies = offer_strategies(cards)
+        self.conversation = Predictors(follows_on=signatures.FollowsOn, standalone=signatures.Standalone)
         self.classifier = Predictors(route=signatures.route_signature(cards))
         self.decomposer = Predictors(split=signatures.Decompose, follow=signatures.FollowUp)
         self.judge = Predictors(
@@ -108,35 +110,39 @@ class AgenticRAG(dspy.Module):
         self._bind_deciders()
 
     @_keep_from_models
-    def __call__(self, question: str, *, readers: Readers = ()) -> Answer:
-        """Return the answer to a question, of what somebody of these groups may read.
+    def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
+        """Return the answer to a question, which may follow on from a conversation before it.
 
-        Without `readers` it is of what all may read. A failed step never fails it. Raises `QuestionError` when there is
-        nothing to ask.
+        It is of what somebody in the groups `readers` may read, else of what all may. A failed step never fails it.
+        Raises `QuestionError` when there is nothing to ask, or for a history that is no conversation.
         """
-        answer: Answer = super().__call__(question=question, **({"readers": readers} if readers else {}))
+        answer: Answer = super().__call__(
+            question=question, history=history, **({"readers": readers} if readers else {})
+        )
         return answer
 
-    async def acall(self, question: str, *, readers: Readers = ()) -> Answer:
+    async def acall(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer, awaited."""
-        answer: Answer = await super().acall(question=question, **({"readers": readers} if readers else {}))
+        answer: Answer = await super().acall(
+            question=question, history=history, **({"readers": readers} if readers else {})
+        )
         return answer
 
     aask = acall
 
-    def forward(self, question: str, *, readers: Readers = ()) -> Answer:
+    def forward(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer, requests performed in turn."""
-        return drivers.run(check_question(question), self.readable_by(readers)._with_configured_writer().view())
+        return drivers.run(read_asked(question, history), self.readable_by(readers)._with_configured_writer().view())
 
-    async def aforward(self, question: str, *, readers: Readers = ()) -> Answer:
+    async def aforward(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer, independent requests performed in parallel."""
         kept = self.runtime.library.keeps  # a part that is made anew would hold up the event loop
         program = await asyncio.to_thread(self.readable_by, readers) if kept else self.readable_by(readers)
-        return await drivers.arun(check_question(question), program._with_configured_writer().view())
+        return await drivers.arun(read_asked(question, history), program._with_configured_writer().view())
 
-    def stream(self, question: str, *, readers: Readers = ()) -> AsyncIterator[Any]:
+    def stream(self, question: str, history: History = None, readers: Readers = ()) -> AsyncIterator[Any]:
         """Yield `Progress`, `Token` and `Withdrawn` events, then the `Answer`."""
-        return drivers.stream(partial(self.acall, question, readers=readers))
+        return drivers.stream(partial(self.acall, question, history, readers))
 
     def readable_by(self, readers: Readers = ()) -> AgenticRAG:
         """Return the program for somebody of these groups, or itself where it keeps nothing from them.
@@ -269,6 +275,11 @@ def _reopen(opened: Callable[[], AgenticRAG], state: dict[str, Any], own_lms: Ma
         program.set_lm(lm, role)
     program.load_state(state, allow_unsafe_lm_state=True)
     return program
+
+
+def read_asked(question: object, history: History = None) -> Asked:
+    """Return the question and its history, checked. Raises `QuestionError`."""
+    return Asked(check_question(question), read_history(history))
 
 
 def check_question(question: object) -> str:

@@ -29,6 +29,7 @@ from program.signatures import BASE_PREFIX, Statement, excerpts
 from program.text.facts import holds, states
 from program.text.pieces import split_pieces, split_sentences
 
+UNRELATED = 2  # questions, for each that follows on, behind its conversation
 NEGATIVES = 4  # passages of a search that are taken as near misses
 CONTEXT = 6  # passages shown to a judge of sufficiency or to a writer
 SHOWN = 3  # passages, and no less than the evidence, of a text to be shown to a language model
@@ -38,7 +39,9 @@ PIECES = 2_400  # demonstrations of what to quote at most: each piece of a passa
 READ = 4  # passages of a question, its evidence aside, whose pieces are labelled
 WORKED = 200  # questions at most that are worked through for the other predictors: each gives several
 CLASSIFIER = "classifier.route"
+FOLLOWS_ON = "conversation.follows_on"
 LABEL = {
+    FOLLOWS_ON: "follows_on",
     "judge.relevance": "relevant",
     "judge.sufficiency": "sufficient",
     "grounder.support": "supported",
@@ -83,19 +86,21 @@ class Demonstrator:
         self._program = program
         self._replay = replay
         self._worked = {question.id for question in worked}
-        self._passages = {p.id: p for p in program.runtime.library.passages()}
+        self._passages = {p.id: p for p in program.readable_by().runtime.library.passages()}
 
     def make(
         self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
     ) -> list[Demonstration]:
-        """Return the demonstrations of every predictor with labels."""
-        self._replay.reply_all([Find(question.question, self._program.sources) for question in questions])
-        made: list[Demonstration] = []
-        for done, question in enumerate(questions, 1):
+        """Return the demonstrations of every predictor with labels, of questions that anybody may ask."""
+        questions = [question for question in questions if not question.readers]
+        single = [question for question in questions if not question.history]
+        self._replay.reply_all([Find(question.question, self._program.sources) for question in single])
+        made = label_conversations(questions)
+        for done, question in enumerate(single, 1):
             with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
                 found = self._work_through(question)
                 made += [Demonstration(name, question.cluster, fields) for name, fields in found]
-            progress(done, len(questions))
+            progress(done, len(single))
         return thin_out(made)
 
     def _work_through(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
@@ -207,6 +212,20 @@ class Demonstrator:
         return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
 
 
+def label_conversations(questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
+    """Label each question with a history as following on, and others behind the history of another topic as not."""
+    later = [question for question in questions if question.history]
+    others = [question for question in questions if not question.history]
+    pairs = [(one, one.history, True) for one in later]
+    for n, question in enumerate(later):
+        apart = [one for one in others if one.cluster != question.cluster]
+        pairs += [(one, question.history, False) for one in apart[n :: max(1, len(later))][:UNRELATED]]
+    return [
+        Demonstration(FOLLOWS_ON, one.cluster, {"history": turns, "question": one.question, "follows_on": follows})
+        for one, turns, follows in pairs
+    ]
+
+
 def _label_relevance(question: LabelledQuestion, found: Found) -> list[Fields]:
     """Label each piece of evidence under the query that finds it best, and the nearest misses."""
     wanted = set(question.evidence)
@@ -315,11 +334,12 @@ def learns_demos(program: AgenticRAG, name: str) -> bool:
 
 
 def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:
-    """Return the runs of every question of the arms."""
+    """Return the runs of every question of the arms that anybody may ask: whoever is shown them may, too."""
     runs = []
     for arm in arms:
-        traced = arm.replay.trace_all([question.question for question in arm.questions])
-        for question, (answer, asked) in zip(arm.questions, traced, strict=True):
+        questions = [question for question in arm.questions if not question.readers]
+        traced = arm.replay.trace_all([question.asked for question in questions])
+        for question, (answer, asked) in zip(questions, traced, strict=True):
             with contextlib.suppress(Exception):  # a question that cannot be graded teaches nothing
                 runs.append(Run(question, answer, judge_answer(question, answer.outcome, answer.text), asked))
     return runs
