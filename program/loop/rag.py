@@ -55,10 +55,16 @@ class CascadeThresholds(dspy.Module):
             setattr(self, name, Knob(DOUBT, 0.0, 1.0, step=0.05, meaning=meaning))
 
 
-def _keep_from_models(call: Call) -> Call:
-    """Hide from `dspy.Tool` who asks: the model that calls a tool must not say so."""
-    shown = [one for one in inspect.signature(call).parameters.values() if one.name != "readers"]
-    vars(call)["__signature__"] = inspect.Signature(shown)
+def _leave_out_empty(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value}
+
+
+def _show_question(call: Call) -> Call:
+    """Show a `dspy.Tool` the question alone: a model that calls one must not say who asks."""
+    whole = inspect.signature(call)
+    shown = [parameter for name, parameter in whole.parameters.items() if name in ("self", "question")]
+    vars(call)["__signature__"] = whole.replace(parameters=shown)
+    call.__annotations__ = {name: call.__annotations__[name] for name in ("question", "return")}
     return call
 
 
@@ -109,23 +115,19 @@ class AgenticRAG(dspy.Module):
         """The models that `set_lm` gave, by role."""
         self._bind_deciders()
 
-    @_keep_from_models
+    @_show_question
     def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer to a question, which may follow on from a conversation before it.
 
         It is of what somebody in the groups `readers` may read, else of what all may. A failed step never fails it.
         Raises `QuestionError` when there is nothing to ask, or for a history that is no conversation.
         """
-        answer: Answer = super().__call__(
-            question=question, history=history, **({"readers": readers} if readers else {})
-        )
+        answer: Answer = super().__call__(question=question, **_leave_out_empty(history=history, readers=readers))
         return answer
 
     async def acall(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer, awaited."""
-        answer: Answer = await super().acall(
-            question=question, history=history, **({"readers": readers} if readers else {})
-        )
+        answer: Answer = await super().acall(question=question, **_leave_out_empty(history=history, readers=readers))
         return answer
 
     aask = acall

@@ -211,7 +211,7 @@ def test_a_base_that_is_kept_from_its_reader_is_no_choice_of_the_router_and_no_m
     assert office.readable_by().sources == ("house",) and office.readable_by("finance").sources == ("house", "money")
     route = office.readable_by().predictor("classifier.route").signature
     assert "base_house" in route.output_fields and "base_money" not in route.output_fields
-    assert "readers" not in dspy.Tool(office).args
+    assert set(dspy.Tool(office).args) == {"question"}
 
 
 def test_who_may_read_nothing_is_told_that_it_is_not_known(tmp_path):
@@ -242,3 +242,19 @@ def test_a_part_is_read_from_its_file_and_searched_on_a_server_by_a_payload(tmp_
     assert server.take_rows(held, admitted).similarities(vector, [1, 0]) == pytest.approx(
         part.vectors.similarities(vector, [1, 0]), abs=1e-5
     )
+
+
+def test_a_labelled_question_is_asked_by_its_readers_and_teaches_nobody_else(office):
+    from optimize.compiler.candidates.demonstrations import Demonstrator
+    from optimize.compiler.record import Record
+    from optimize.compiler.runs.replay import Replay
+    from optimize.evaluation.evaluate import evaluate
+    from optimize.labelled.dataset import LabelledQuestion
+
+    label = {"question": MERGER, "evidence": ("house/merger.md#merger",), "facts": ("May",), "route": "simple"}
+    questions = [LabelledQuestion(id="all", **label), LabelledQuestion(id="board", readers=("board",), **label)]
+    assert [grade.correct for grade in evaluate(office, questions).grades] == [False, True]
+    replay = Replay(office, Record())
+    answers = replay.answer_all([question.asked for question in questions])
+    assert ["May" in answer.text for answer in answers] == [False, True]
+    assert "closes in May" not in str(Demonstrator(office, replay, questions).make(questions))

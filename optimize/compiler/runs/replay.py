@@ -89,8 +89,8 @@ class Replay:
     """Answers questions as `program` would, from a record where it can.
 
     Reads thresholds and knobs anew for each batch of questions. Without `vouches` the confidence of unchecked drafts is
-    not asked for. A question is asked by its own readers, a request by those given. Raises `BudgetStop` when a call that
-    is needed would pass a cap.
+    not asked for. A question is asked by its own readers, a request by those given. Raises `BudgetStop` when a call
+    that is needed would pass a cap.
     """
 
     replays = True
