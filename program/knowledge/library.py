@@ -124,7 +124,7 @@ class Library:
         return bool(self._needed)
 
     def readable_by(self, readers: Readers = ()) -> Library:
-        """Return the library of what somebody of these groups may read, or itself where that is everything.
+        """Return the library that these groups may read; itself where that is all.
 
         What is kept from them takes no part in it: it holds no card, passage, word or link of it. The first to ask of
         what a project holds for such readers waits until it is made.
@@ -177,7 +177,7 @@ class Library:
         return [source.describe() for source in self.sources.values()]
 
     def describe_tables(self, name: str, readers: frozenset[str] = frozenset()) -> str:
-        """Return what these readers may read of a source's tables, for whoever writes SQL; empty for nothing."""
+        """Return for SQL writers a source's tables, as these readers may see them."""
         try:
             return self._databases[name].readable_by(readers).schema.describe() if name in self._databases else ""
         except KnowledgeError as error:

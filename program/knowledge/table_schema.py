@@ -86,7 +86,7 @@ class Schema:
 
 
 def read_schema(connection: sa.Connection, rows_of: Callable[[str], sa.FromClause] = sa.table) -> Schema:
-    """Read the schema of a database from its catalogue and a few aggregates a column of the rows of each table."""
+    """Read the schema of a database from its catalogue and a few aggregates."""
     inspector = sa.inspect(connection)
     views = inspector.get_view_names()
     names = sorted([*inspector.get_table_names(), *views])[:TABLES_READ]

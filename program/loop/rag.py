@@ -147,7 +147,7 @@ class AgenticRAG(dspy.Module):
         return drivers.stream(partial(self.acall, question, history, readers))
 
     def readable_by(self, readers: Readers = ()) -> AgenticRAG:
-        """Return the program for somebody of these groups, or itself where it keeps nothing from them.
+        """Return the program for these groups; itself where that keeps nothing.
 
         It shares what is learned, and reads nothing else, whoever asks it.
         """

@@ -91,7 +91,7 @@ class Demonstrator:
     def make(
         self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
     ) -> list[Demonstration]:
-        """Return the demonstrations of every predictor with labels, of questions that anybody may ask."""
+        """Return demonstrations of the questions that anybody may ask."""
         questions = [question for question in questions if not question.readers]
         single = [question for question in questions if not question.history]
         self._replay.reply_all([Find(question.question, self._program.sources) for question in single])
@@ -334,7 +334,7 @@ def learns_demos(program: AgenticRAG, name: str) -> bool:
 
 
 def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:
-    """Return the runs of every question of the arms that anybody may ask: whoever is shown them may, too."""
+    """Return the runs of the arms' questions that anybody may ask."""
     runs = []
     for arm in arms:
         questions = [question for question in arm.questions if not question.readers]

@@ -37,7 +37,7 @@ class QdrantVectors:
         self._admitted: frozenset[ReaderSets] | None = None
 
     def take_rows(self, points: Sequence[int], admitted: frozenset[ReaderSets]) -> QdrantVectors:
-        """Return what searches these points alone, as rows from 0: those that need no other readers."""
+        """Return what searches these points alone, as rows from 0."""
         part = QdrantVectors(self.client, self.collection, self.where)
         part._points, part._admitted = points, admitted
         return part
@@ -152,7 +152,7 @@ def select_rows(rows: Sequence[int]) -> models.Filter:
 
 
 def select_points(base: str | None, filters: Filters, admitted: frozenset[ReaderSets] | None = None) -> models.Filter:
-    """Return the filter that admits what `Selection.admitted_rows` does, of admitted readers if any are named."""
+    """Return the filter of `Selection.admitted_rows`, and of readers if any."""
     values = [("base", base)] if base is not None else []
     values += [("attributes", f"{key}={value.casefold()}") for key, value in filters.attributes]
     ranges = [("authority", models.Range(gte=filters.min_authority))]

@@ -19,7 +19,7 @@ from program.passage import Passage, ReaderSets, keyword_text
 
 
 def take_readable(whole: Index, admitted: frozenset[ReaderSets]) -> Index | None:
-    """Return the part that needs no other readers than those admitted; None where there is nothing in it."""
+    """Return the part for the readers admitted; None where nothing is in it."""
     rows = [row for row, passage in enumerate(whole.passages) if passage.readers in admitted]
     if not rows:
         return None

@@ -97,7 +97,7 @@ def digest_text(text: str) -> str:
 
 
 def to_lines(passages: Iterable[Passage], successors: Successors = NO_SUCCESSORS) -> str:
-    """Return each passage as a line of JSON, with its readers unless all may read it; then the successors, if any."""
+    """Return each passage as a line of JSON, and the successors, if any."""
     rows = ({name: getattr(passage, name) for name in _fields_of(passage)} for passage in passages)
     return "".join(_encode(row) + "\n" for row in (*rows, *([{SUCCESSORS: successors}] if successors else [])))
 

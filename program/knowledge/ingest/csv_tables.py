@@ -33,9 +33,9 @@ _PLAIN = re.compile(r"(?a)-?\d+(?:\.\d+)?")
 def load_tables(
     files: Iterable[tuple[Path, str]], connection: Connection, admits: Callable[[str], bool] = lambda _: True
 ) -> list[Flaw]:
-    """Make one table of each file, of the rows whose readers are admitted; return what of them no SELECT reads.
+    """Make one table of each file, and return what of them no SELECT reads.
 
-    A file is its path and its name in the base.
+    A file is its path and its name in the base. Only rows of admitted readers are in it.
     """
     flaws: list[Flaw] = []
     taken: dict[str, Path] = {}

@@ -114,7 +114,7 @@ def read_fields(fields: Mapping[str, object], lines: Mapping[str, int] | None = 
 
 
 def read_groups(value: object) -> ReaderSets:
-    """Return who may read what says so by a list of groups, or a text that parts them by commas."""
+    """Return the readers in a list of groups, or a text of them with commas."""
     if value is None or value == "":
         return ()
     named = value if isinstance(value, list) else _GROUPS.split(_one_line(value))
