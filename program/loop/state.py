@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
 import dspy
+from pydantic import BaseModel
 
 from program.answer import Answer, Round, StoppedBy
 from program.knowledge.library import Library
@@ -45,12 +46,17 @@ class Find:
     readers: frozenset[str] = frozenset()  # the groups of whoever asks, for a SELECT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ask:
     """A predictor to call, by its name in the program, with its inputs; passages are given as `Passage`."""
 
     predictor: str
     inputs: Mapping[str, Any]
+
+    @cached_property
+    def content(self) -> Hashable:
+        """The inputs as a key: of a passage its id and text."""
+        return tuple(map(_hashable_input, self.inputs.values()))
 
 
 Request = Find | Ask
@@ -69,6 +75,16 @@ class StepFailed(Exception):
         plain = " ".join(why.split()).rstrip(".").replace("](", "] (").translate(_NO_TAGS)  # a server may have a say
         self.text = f"{what}: {plain}. {mend or MEND}"
         """The failure as the answer says it."""
+
+
+def _hashable_input(value: Any) -> Hashable:
+    if isinstance(value, Passage):
+        return (value.id, value.text)
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable_input, value))
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    return value  # type: ignore[no-any-return]
 
 
 def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:
@@ -257,7 +273,10 @@ class State:
         self.at_once = self.program.at_once
 
     def follow_on(self, standalone: str) -> None:
-        """Take the question as it stands by itself; its own words count beside, unless they only choose an option."""
+        """Take the question as it stands by itself.
+
+        Of the embedded writer's the asker's own words count beside, unless they only choose an option.
+        """
         if self.program.quotes(strict=False) and not answers_back(self.history, self.question):
             self.asked = self.question
         self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))

@@ -16,6 +16,7 @@ from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.loop.policy import apply_setting, find_dimensions, read_setting
 from program.loop.state import Ask, View, read_look_ups
+from program.text.history import Asked
 from program.text.pieces import split_claims
 
 
@@ -145,7 +146,7 @@ def test_under_any_setting_a_replay_answers_as_a_live_run(rag, replay, data):
     try:
         apply_setting(rag, setting)
         apply_setting(replay.program, setting)
-        live, again = rag(question), replay(question)
+        live, again = rag(question), replay(Asked(question))
     finally:
         apply_setting(rag, before)
     assert (again.text, again.outcome, again.trace.path) == (live.text, live.outcome, live.trace.path)
@@ -163,9 +164,9 @@ def test_another_threshold_alone_performs_nothing(rag):
     record = Record()
     program = Replay(rag.deepcopy(), record)
     program.program.policy.turn(fast_above=1.0, ground=1)  # a draft that is judged, and not written before it is
-    program(QUESTIONS[0])
+    program(Asked(QUESTIONS[0]))
     performed = record.performed
     program.program.generator.states.fields["states"] = {"threshold": 0.999}
-    answer = program(QUESTIONS[0])
+    answer = program(Asked(QUESTIONS[0]))
     assert answer.outcome == "abstain"
     assert record.performed == performed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -23,6 +23,7 @@ from program.loop.evidence import interleave, preview_pool, rank_pool
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import is_local
+from program.models.embedded.features import read_case
 from program.models.requests import Decision, to_jsonable
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
@@ -88,20 +89,45 @@ class Demonstrator:
         self._worked = {question.id for question in worked}
         self._passages = {p.id: p for p in program.readable_by().runtime.library.passages()}
 
-    def make(
-        self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
-    ) -> list[Demonstration]:
-        """Return demonstrations of the questions that anybody may ask."""
+    def make(self, questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
+        """Return every demonstration of questions without a history, of anybody."""
         questions = [question for question in questions if not question.readers]
         single = [question for question in questions if not question.history]
         self._replay.reply_all([Find(question.question, self._program.sources) for question in single])
-        made = label_conversations(questions)
-        for done, question in enumerate(single, 1):
+        made: list[Demonstration] = []
+        for question in single:
             with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
                 found = self._work_through(question)
                 made += [Demonstration(name, question.cluster, fields) for name, fields in found]
-            progress(done, len(single))
-        return thin_out(made)
+        return made
+
+    def read_inputs(self, demonstrations: Sequence[Demonstration]) -> None:
+        """Read the passages in demonstrations of embedded deciders, for the cache that the fit of heads reads."""
+        pairs = []
+        for one in demonstrations:
+            if learns_demos(self._program, one.predictor):
+                names = self._program.predictor(one.predictor).signature.input_fields
+                given = {name: to_jsonable(one.fields[name]) for name in names}
+                case = read_case(given, " ".join(f"`{name}`" for name in names))
+                pairs += [(case.asked, text[:2]) for text in (*case.evidence, *case.cells)]
+        self._program.runtime.models.reader.read_pairs(pairs)
+
+    @staticmethod
+    def label_conversations(questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
+        """Label questions as following on or not.
+
+        Those with a history do; others, behind the history of another topic, do not.
+        """
+        later = [question for question in questions if question.history and not question.readers]
+        others = [question for question in questions if not question.history and not question.readers]
+        pairs = [(one, one.history, True) for one in later]
+        for n, question in enumerate(later):
+            apart = [one for one in others if one.cluster != question.cluster]
+            pairs += [(one, question.history, False) for one in apart[n :: max(1, len(later))][:UNRELATED]]
+        return [
+            Demonstration(FOLLOWS_ON, one.cluster, {"history": turns, "question": one.question, "follows_on": follows})
+            for one, turns, follows in pairs
+        ]
 
     def _work_through(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
         glimpse = preview_pool(self._replay.reply(Find(question.question, self._program.sources)))
@@ -210,20 +236,6 @@ class Demonstrator:
             "strict": False,
         }
         return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
-
-
-def label_conversations(questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
-    """Label each question with a history as following on, and others behind the history of another topic as not."""
-    later = [question for question in questions if question.history]
-    others = [question for question in questions if not question.history]
-    pairs = [(one, one.history, True) for one in later]
-    for n, question in enumerate(later):
-        apart = [one for one in others if one.cluster != question.cluster]
-        pairs += [(one, question.history, False) for one in apart[n :: max(1, len(later))][:UNRELATED]]
-    return [
-        Demonstration(FOLLOWS_ON, one.cluster, {"history": turns, "question": one.question, "follows_on": follows})
-        for one, turns, follows in pairs
-    ]
 
 
 def _label_relevance(question: LabelledQuestion, found: Found) -> list[Fields]:
