@@ -208,12 +208,11 @@ def to_groups(readers: Readers) -> frozenset[str]:
     return frozenset([readers] if isinstance(readers, str) else readers)
 
 
-def show_question(call: Call) -> Call:
-    """Show a tool the question alone: a model that calls one must not say who asks."""
+def hide_readers(call: Call) -> Call:
+    """Hide from tools made of a call who asks: a model that calls one must not say so."""
     whole = inspect.signature(call)
-    shown = [parameter for name, parameter in whole.parameters.items() if name in ("self", "question")]
+    shown = [parameter for name, parameter in whole.parameters.items() if name != "readers"]
     vars(call)["__signature__"] = whole.replace(parameters=shown)
-    call.__annotations__ = {name: call.__annotations__[name] for name in ("question", "return")}
     return call
 
 

@@ -22,7 +22,7 @@ from program.loop.state import Runtime, View
 from program.models.catalog import DOUBT
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.models.requests import RequestCache
-from program.passage import Readers, SourceCard, show_question, to_groups
+from program.passage import Readers, SourceCard, hide_readers, to_groups
 from program.text.history import Asked, History, read_history
 
 MAX_QUESTION = 10_000
@@ -104,7 +104,7 @@ class AgenticRAG(dspy.Module):
         """The models that `set_lm` gave, by role."""
         self._bind_deciders()
 
-    @show_question
+    @hide_readers
     def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer to a question, which may follow on from a conversation before it.
 

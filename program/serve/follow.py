@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from program.answer import Answer
 from program.errors import VersionError
-from program.passage import Readers, show_question
+from program.passage import Readers, hide_readers
 from program.serve.reference import LATEST, Reference, find_versions, is_alias, parse_reference
 from program.text.history import History
 
@@ -36,7 +36,7 @@ class Proxy(ABC):
         """Return an answer, noted."""
         return answer
 
-    @show_question
+    @hide_readers
     def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Answer a question, with the conversation before it, of what these groups may read."""
         return self.note_answer(self.choose_program()(question, history, readers))
