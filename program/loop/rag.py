@@ -17,7 +17,7 @@ from program.answer import Answer
 from program.errors import QuestionError
 from program.loop import drivers
 from program.loop.decisions import clients_of, is_decision, traits_of
-from program.loop.policy import PLAIN, Knob, Policy, offer_strategies
+from program.loop.policy import PLAIN, Knob, Policy, Risk, offer_strategies
 from program.loop.state import Runtime, View
 from program.models.catalog import DOUBT
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
@@ -96,6 +96,8 @@ class AgenticRAG(dspy.Module):
         if runtime.models.doubts:
             self.doubt = CascadeThresholds()
         self.runtime = runtime
+        self.risk: Risk | None = None
+        """The stated risk of the version at this operating point, if one was asked for."""
         self.requests = RequestCache()
         self.readers: frozenset[str] = frozenset()
         """The groups that it was restricted to by `readable_by`."""

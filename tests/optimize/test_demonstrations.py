@@ -7,11 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optimize.compiler.candidates.demonstrations import Demonstration, Demonstrator
-from optimize.compiler.candidates.labels import label_cases
-from optimize.compiler.candidates.screening import CandidateSets, gather_sets, offer_labels
+from optimize.compiler.candidates.offers import CandidateSets, gather_sets, offer_labels
 from optimize.compiler.record import Record
 from optimize.compiler.runs.replay import Replay
-from optimize.compiler.runs.runner import Arm
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program import open_program
 from program.loop.policy import apply_setting, find_dimensions, read_setting
@@ -114,7 +112,6 @@ def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_
     program = open_program(paid_shop)
     sets = gather_sets(program, made, [])
     assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {"as it is": 0, "labelled": 4}
-    assert not label_cases([Arm(Replay(program, Record()), [])], made, "decomposer.split").cases
 
 
 QUESTIONS = [

@@ -102,7 +102,7 @@ class Demonstrator:
         return made
 
     def read_inputs(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Read the passages in demonstrations of embedded deciders, for the cache that the fit of heads reads."""
+        """Read the passages of what embedded deciders are shown, for the fit of their heads."""
         pairs = []
         for one in demonstrations:
             if learns_demos(self._program, one.predictor):
