@@ -35,10 +35,11 @@ History: TypeAlias = Sequence[Mapping[str, Any] | BaseModel | str] | BaseModel |
 
 
 class Asked(NamedTuple):
-    """A question, and the conversation before it."""
+    """A question, the conversation before it, and the groups of whoever asks."""
 
     question: str
     history: Turns = ()
+    readers: frozenset[str] = frozenset()
 
 
 def read_history(history: History) -> Turns:

@@ -87,10 +87,11 @@ class Demonstrator:
         self._program = program
         self._replay = replay
         self._worked = {question.id for question in worked}
-        self._passages = {p.id: p for p in program.runtime.library.passages()}
+        self._passages = {p.id: p for p in program.readable_by().runtime.library.passages()}
 
     def make(self, questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
-        """Return every demonstration that questions without a history give."""
+        """Return every demonstration of questions without a history, of anybody."""
+        questions = [question for question in questions if not question.readers]
         single = [question for question in questions if not question.history]
         self._replay.reply_all([Find(question.question, self._program.sources) for question in single])
         made: list[Demonstration] = []
@@ -117,8 +118,8 @@ class Demonstrator:
 
         Those with a history do; others, behind the history of another topic, do not.
         """
-        later = [question for question in questions if question.history]
-        others = [question for question in questions if not question.history]
+        later = [question for question in questions if question.history and not question.readers]
+        others = [question for question in questions if not question.history and not question.readers]
         pairs = [(one, one.history, True) for one in later]
         for n, question in enumerate(later):
             apart = [one for one in others if one.cluster != question.cluster]
@@ -345,11 +346,12 @@ def learns_demos(program: AgenticRAG, name: str) -> bool:
 
 
 def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:
-    """Return the runs of every question of the arms."""
+    """Return the runs of the arms' questions that anybody may ask."""
     runs = []
     for arm in arms:
-        traced = arm.replay.trace_all([question.asked for question in arm.questions])
-        for question, (answer, asked) in zip(arm.questions, traced, strict=True):
+        questions = [question for question in arm.questions if not question.readers]
+        traced = arm.replay.trace_all([question.asked for question in questions])
+        for question, (answer, asked) in zip(questions, traced, strict=True):
             with contextlib.suppress(Exception):  # a question that cannot be graded teaches nothing
                 runs.append(Run(question, answer, judge_answer(question, answer.outcome, answer.text), asked))
     return runs

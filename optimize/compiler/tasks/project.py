@@ -130,7 +130,7 @@ class ProjectTask(Task):
         runner, asked = task.runner(session, task.base), {one.asked for one in (*task.searched, *task.parts["dev"])}
 
         def read(questions: Sequence[Asked]) -> None:
-            runner.reply_all([Find(question, task.first.sources) for question, _ in questions])
+            runner.reply_all([Find(one.question, task.first.sources) for one in questions if not one.readers])
             runner.answer_all([question for question in questions if question in asked])
 
         session.begin_stage("reading what is found for the questions")
