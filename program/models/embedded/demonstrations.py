@@ -206,7 +206,8 @@ def answer_untaught(
         return np.array([0.0, prior.calibrated_logits(blocks)[0]], np.float32), np.zeros(0, np.float32)
     if question.field == VAGUE and "rivals" in blocks:
         found = weigh_forms(blocks["rivals"], prior)
-        return np.array([0.0, found[0]], np.float32), found
+        # Log odds of p / (1 + p), which is under a half: before labels nothing is asked back by the prior alone.
+        return np.array([0.0, -np.logaddexp(0.0, -found[0])], np.float32), found
     if question.put["type"] == "noul":
         return _answer_noul(question, case, blocks, embedder, rarity)
     criteria = question.put.get("criteria") or {}
