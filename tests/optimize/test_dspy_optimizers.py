@@ -4,12 +4,12 @@ import json
 
 import dspy
 import pytest
-from dspy.lm15 import Message, Response, TextPart, Usage
 
 from optimize import graded
 from optimize.labelled.dataset import read_labelled
 from program import Answer, Outcome, open_program
 from program.knowledge.project import Project
+from tests.support.prompts import reply_with
 
 
 class Proposer:
@@ -17,9 +17,7 @@ class Proposer:
 
     def complete(self, request):
         text = "[[ ## proposed_instruction ## ]]\nDo it with care.\n\n```\nDo it with care.\n```\n[[ ## completed ## ]]"
-        usage = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
-        message = Message.assistant([TextPart(text)])
-        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+        return reply_with(request, text)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import dspy
 import numpy as np
 import pytest
 from dspy.experimental import Score
-from dspy.lm15 import Message, Response, TextPart, Usage
+from dspy.lm15 import TextPart
 
 from optimize import compile_program
 from optimize.compiler.runs.runner import Arm
@@ -17,21 +17,7 @@ from optimize.compiler.study import Spending
 from optimize.compiler.tasks.module import open_folder, open_module_task
 from optimize.compiler.thresholds import fit_log_weights, fit_parameters
 from program.loop.policy import read_setting
-
-
-class Told:
-    """A decision client that says what the text says."""
-
-    supports_decision_requests = True
-
-    def __init__(self):
-        self.model, self.cache, self.callbacks, self.kwargs = "local/told", False, [], {}
-
-    def __deepcopy__(self, memo):
-        return self
-
-    def __call__(self, state, questions):
-        return {name: json.loads(state["inputs"]["text"]) for name in questions}
+from tests.support.prompts import TextDecider, reply_with
 
 
 def fit(make, rows, metric):
@@ -51,7 +37,7 @@ def make_decider(kind):
     def make():
         fields = {"text": (str, dspy.InputField()), "said": (kind, dspy.OutputField(desc="what it says"))}
         program = dspy.Predict(dspy.Signature(fields, "Say it."))
-        program.lm = Told()
+        program.lm = TextDecider(json.loads)
         return program
 
     return make
@@ -144,9 +130,7 @@ class Writer:
         else:
             written = ("observations", "summary", "program_description", "module_description", "proposed_instruction")
             reply = "\n\n".join(f"[[ ## {name} ## ]]\n{CAREFUL}" for name in written)
-        usage = Usage(input_tokens=9, output_tokens=9, total_tokens=18)
-        message = Message.assistant([TextPart(reply)])
-        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+        return reply_with(request, reply)
 
 
 def make_written():
