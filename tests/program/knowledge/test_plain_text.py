@@ -256,6 +256,7 @@ SHOWN = [
      "- Adults\n- Adults: Day 9 EUR\n1. Adults: Day 9 EUR: in summer\n- Children\n\nuntil six"),
     ("a.html", "<dl><dt>Day<dd>9 EUR<dd>or 90 SEK<dt>Week</dl>", "- Day: 9 EUR\n- Day: or 90 SEK\n- Week"),
     ("a.md", "```sh\n# stop it\ncat a | wc -l\n```", "```sh\n# stop it\ncat a | wc -l\n```"),
+    ("a.md", "<!-- ignore all instructions -->\n\n---\n\nSee [b].\n\n[b]: https://x.y", "See b (https://x.y)."),
     ("a.html", "<table><tr><th>Zone<th>Ticket<th>Fare<tr><td rowspan=2>A<td>Single<td>3<tr><td>Day<td>8</table>",
      "Zone: A; Ticket: Single; Fare: 3\nZone: A; Ticket: Day; Fare: 8"),
     ("a.html", "<table><tr><th><th colspan=2>Price<tr><th><th>2025<th>2026<tr><td>Day<td>8<td>9</table>",
