@@ -12,7 +12,7 @@ from optimize.compiler.record import TABLE_PREFIX, Entry, Record, Store
 from optimize.compiler.runs.replay import Replay
 from optimize.compiler.study import Caps, Spending, Spent
 from program import open_program
-from program.errors import BudgetStop, RecordError, SettingsError
+from program.errors import BudgetStop, RecordError
 from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
 from program.models.language.provider import count_messages
 from program.models.language.spending import MAX_REPLY_TOKENS, track_spending
@@ -53,11 +53,6 @@ def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):
     with pytest.raises(RecordError, match="cannot be used") as told:
         Record(tmp_path / "record.sqlite")
     assert told.value.mend.startswith("Delete it")
-
-
-def test_a_url_without_its_driver_is_told():
-    with pytest.raises(SettingsError, match="study"):
-        Store("nonsense://x")
 
 
 def test_what_a_study_has_spent_is_one_sum_whoever_spent_it(place):

@@ -63,7 +63,9 @@ def test_versions_differ_only_by_what_they_hold_and_points_are_applied(compiled)
     before, after = (load(f"shop@v{n}", artifacts=compiled / "artifacts") for n in (1, 2))
     assert describe_structure(before) == describe_structure(after)
     assert not before.classifier.route.demos and after.classifier.route.demos
-    for point, setting in read_manifest(version_folder(compiled, 2)).section("points").items():
+    points = read_manifest(version_folder(compiled, 2)).section("points")
+    assert set(points) == {"quality", "balanced", "economy"} and read_setting(after) == pytest.approx(points["balanced"])
+    for point, setting in points.items():
         rag = load("shop@v2", artifacts=compiled / "artifacts", point=point)
         assert {name: pytest.approx(value) for name, value in setting.items()} == read_setting(rag)
     kinds = {path.suffix for path in (compiled / "artifacts").rglob("*") if path.is_file()}
