@@ -9,12 +9,6 @@ from program.settings import artifacts_root
 from tests.conftest import add_toml
 
 
-def test_a_project_knows_the_places_its_settings_name(shop):
-    project = Project.open(shop)
-    assert (project.name, project.artifacts) == ("shop", (shop / "artifacts").resolve())
-    assert project.labelled == (shop / "labelled.jsonl").resolve()
-
-
 def test_a_missing_file_says_how_to_make_one(tmp_path):
     with pytest.raises(SettingsError, match=r"There is no ragc\.toml.*Run: ragc init"):
         Project.open(tmp_path)
