@@ -77,8 +77,8 @@ def ask_under_faults(
 ) -> Asked:
     """Ask n questions of a server with these faults; of plain RAG where each request is a streamed text."""
     provider.follow(Script())
-    patience = 2 if "stalled" in mix else 10  # a server that is late only for want of a processor is waited for
-    terms = f"call_seconds = {patience}\nretries = 2\nbreaker_seconds = 0.1"  # what one mix opened is closed in the next
+    # A server that is late only for want of a processor is waited for. What one mix opened is closed in the next.
+    terms = f"call_seconds = {2 if 'stalled' in mix else 10}\nretries = 2\nbreaker_seconds = 0.1"
     rag = program_at(provider.url, folder, provider=terms, models=EMBEDDED if streamed else "", seconds=SECONDS)
     rag = rag.plain() if streamed else rag
     rag(ask_about(-1))  # loads what is loaded once
