@@ -148,7 +148,8 @@ def test_a_promotion_tells_the_comparison_that_is_known(tmp_path):
     publish_version("helpdesk", {"parent": "helpdesk@v3"}, {"program.json": b"{}"}, tmp_path)
     for version, parts in {
         "v1": (), "v2": ("against helpdesk@v1-", "better: utility +0.600 ["),
-        "v3": ("against helpdesk@v2-", "no detectable difference", "utility -0.100 ["), "v4": ("not compared with helpdesk@v3-",),
+        "v3": ("against helpdesk@v2-", "no detectable difference", "utility -0.100 ["),
+        "v4": ("not compared with helpdesk@v3-",),
     }.items():  # fmt: skip
         told = invoke("promote", f"helpdesk@{version}", "--to", "production", "--artifacts", tmp_path).stdout
         assert all(part in told for part in parts) and (version != "v1" or "against" not in told)

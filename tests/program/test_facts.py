@@ -31,8 +31,8 @@ GBP 4.50 a month = £4.5|15% off = 15 per cent|down to −20 °C = -20|down to m
 4–6 working days = 4 to 6 working days|within 10 m = 10 metres|on the 31st March 2027 = 31 March 2027|at 09:00 = 9:00
 Maple & Main Logistics = Maple and Main Logistics|2½ hours = 2.5 hours|the site's owner = site owner
 There are three. = three|3 rooms = three rooms|three rooms = 3""".replace("\n", "|").split("|")
-OTHER = """18 doors = 8|8.5 doors = 8|8:30 doors = 8|-8 doors = 8|1,008 doors = 8|1/8 doors = 8|30 calendar days = 30 days
-It costs 8. Days later it broke. = 8 days|GBP 50 = GBP 5|EUR 45 = GBP 45|promote = Pro|forty, five = 45
+OTHER = """18 doors = 8|8.5 doors = 8|8:30 doors = 8|-8 doors = 8|1,008 doors = 8|1/8 doors = 8
+30 calendar days = 30 days|It costs 8. Days later it broke. = 8 days|GBP 50 = GBP 5|EUR 45 = GBP 45|promote = Pro|forty, five = 45
 Room 3 = three|twenty-five rooms = five|three hundred = three""".replace("\n", "|").split("|")
 
 

@@ -35,7 +35,8 @@ def design(preset, *, pool, cards=DOCS, knobs=None, **replies):
 def test_decide_writes_the_second_query_from_what_the_first_found():
     past = passage("docs/past.md#b", "Jin-ho Park built engines before.")
     chief = passage("docs/chief.md#a", "Jin-ho Park is the chief technology officer.")
-    follow_up = lambda inputs: f"role of {'Jin-ho Park' if 'Jin-ho Park' in str(inputs['passages']) else '?'}"  # noqa: E731
+    name = "Jin-ho Park"
+    follow_up = lambda inputs: f"role of {name if name in str(inputs['passages']) else '?'}"  # noqa: E731
     pool = lambda find: [past] if "role of" in find.query else [chief]  # noqa: E731
     program = design("decide", pool=pool, sufficient=turns(0.3, 0.9), next_query=follow_up)
     answer = program("What did the chief technology officer do before?")

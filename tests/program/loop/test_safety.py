@@ -11,8 +11,8 @@ from program.models.catalog import open_models
 from program.settings import FILE, ModelSettings
 
 fuzz = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-SCRAPS = """name = "x"|[models]|decide = 3|write = "openai/x"|[knowledge.a]|path = "k"|path = "../.."|[provider.model."o/x"]
-api_base = "file:///x"|kind = "tables"|url = "sqlite:////etc/passwd"|asks = "x"|[budget]|max_seconds = -1|[[x]]|\""""
+SCRAPS = """name = "x"|[models]|decide = 3|write = "openai/x"|[knowledge.a]|path = "k"|path = "../.."|asks = "x"
+api_base = "file:///x"|kind = "tables"|url = "sqlite:////etc/passwd"|[budget]|max_seconds = -1|[[x]]|[provider.model."o/x"]|\""""
 scraps = st.sampled_from(SCRAPS.replace("\n", "|").split("|"))
 
 
