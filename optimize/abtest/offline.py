@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ from optimize.evaluation.comparison import (
     Row,
     compare_rows,
     fields_of,
+    find_word,
     read_scores,
 )
-from optimize.evaluation.evaluate import Grader, Grading, evaluate_side_by_side
+from optimize.evaluation.evaluate import Evaluation, Grader, Grading, evaluate_side_by_side
+from optimize.evaluation.grades import Grade
 from optimize.evaluation.stats import correct_holm
 from optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
 from optimize.labelled.split import warn_of_overlap
@@ -104,7 +107,8 @@ def compare_offline(
         opened = find_project(refs[0], root, project)
         questions = read_labelled(data) if data else _read_scored_questions(refs[0], opened, root)
         programs = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
-        sides = [(Grader(one, opened.settings.utility), one) for one in programs]
+        graders = [Grader(one, opened.settings.utility) for one in programs]
+        sides = [(grade, lambda asked, of=one: of(*asked)) for grade, one in zip(graders, programs, strict=True)]
         rows = score_anew(sides, questions, repeats, progress)
     elif project is not None:
         mend = "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats."
@@ -132,7 +136,7 @@ def _name_arm(a: str, b: str, found: Comparison) -> ArmComparison:
 
 
 def score_anew(
-    sides: Sequence[tuple[Grading, Callable[[str], Any]]],
+    sides: Sequence[tuple[Grading, Callable[[Any], Any]]],
     questions: Sequence[Question],
     repeats: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
@@ -145,7 +149,7 @@ def score_anew(
     rows: list[list[Row]] = [[] for _ in sides]
     with _disable_cache():
         for _, ask in sides:
-            ask(questions[0].question)  # what is loaded once is not the first question's time
+            ask(questions[0].asked)  # what is loaded once is not the first question's time
         for repeat in range(repeats):
             advance = lambda done, of, before=repeat: progress(before * of + done, repeats * of)  # noqa: E731
             for n, found in enumerate(evaluate_side_by_side(arms, questions, advance, order="alternating")):
@@ -153,6 +157,20 @@ def score_anew(
                     raise DataError(f"An answer cannot be graded: {found.failed[0]}.", "Mend the metric or the labels.")
                 rows[n] += [{**fields_of(grade), REPEAT: repeat} for grade in found.grades]
     return rows
+
+
+def first_repeat(rows: Sequence[Row]) -> Evaluation:
+    """Return the evaluation of the first asking of every question."""
+    return Evaluation(tuple(Grade(**{k: v for k, v in row.items() if k != REPEAT}) for row in rows if not row[REPEAT]))
+
+
+def find_unstable(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the questions that ended in several ways, and how often in each."""
+    ended: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        ended[row["id"]][f"{row['outcome']}, {find_word(row)}"] += 1
+    texts = {row["id"]: row["question"] for row in rows}
+    return [{"id": id_, "question": texts[id_], "ended": dict(n)} for id_, n in ended.items() if len(n) > 1]
 
 
 @contextmanager

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -14,12 +15,14 @@ from typer import Argument, Option
 from optimize.cli import show
 from optimize.cli.interruption import interruptible
 from program.errors import DataError, QuestionError, RagcError, SettingsError, VersionError
+from program.text.history import Turn
 
 if TYPE_CHECKING:
     from optimize.evaluation.evaluate import Evaluation
     from optimize.labelled.dataset import LabelledQuestion
     from program.answer import Answer
     from program.knowledge.project import Project
+    from program.loop.policy import Risk
     from program.loop.rag import AgenticRAG
 
 Target = Annotated[
@@ -27,6 +30,7 @@ Target = Annotated[
 ]
 FAILED = 5  # exit code of a question that no source or model could be asked about
 Point = Annotated[str, Option(help="Operating point: quality, balanced or economy.")]
+Groups = Annotated[str, Option("--readers", help="The asker's groups, parted by commas; else what all may read.")]
 Strategy = Annotated[str, Option(help="auto, vector, keyword, hybrid or graph.")]
 
 
@@ -58,24 +62,28 @@ def run_ask(
     question: Annotated[str | None, Argument(help="The question; without it, one a line is read.")] = None,
     trace: Annotated[bool, Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, Option(help="Print the answer as it is written.")] = False,
+    readers: Groups = "",
     point: Point = "",
     project: show.Moved = None,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
-    """Answer one question, or one a line, with its citations."""
-    rag = open_target(target, artifacts, project, point)
-    if question is not None or sys.stdin.isatty():
-        if code := _answer_question(rag, question or "", trace, stream):
+    """Answer one question, or one a line, with its citations.
+
+    On a terminal the lines are a conversation, which Ctrl-D ends; piped they are independent.
+    """
+    rag = open_target(target, artifacts, project, point).readable_by(split_groups(readers))
+    if question is not None:
+        if code := _answer_question(rag, question, trace, stream):
             raise typer.Exit(code)
         return
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others answered
-    code = 0
+    code, history = 0, list[Turn]() if sys.stdin.isatty() else None
     with interruptible() as check:
-        for line in filter(str.strip, sys.stdin):
+        for line in filter(str.strip, iter(partial(_read_line, history is not None), "")):
             check()
             try:
-                code = max(code, _answer_question(rag, line, trace, stream, flat=True))
+                code = max(code, _answer_question(rag, line, trace, stream, flat=True, history=history))
             except QuestionError as error:
                 code = max(code, error.exit_code)
                 show.print_error(error)
@@ -83,21 +91,33 @@ def run_ask(
         raise typer.Exit(code)
 
 
-def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, flat: bool = False) -> int:
-    """Print the answer, and return the exit code: that of a failure where there is none."""
+def _read_line(talks: bool) -> str:
+    """Return the next line of standard input, asked for on a terminal; "" at its end."""
+    if talks:
+        typer.echo("> ", nl=False, err=True)
+    return sys.stdin.readline()
+
+
+def _answer_question(
+    rag: AgenticRAG, question: str, trace: bool, stream: bool, flat: bool = False, history: list[Turn] | None = None
+) -> int:
+    """Print the answer, add it to a history, and return the exit code: that of a failure where there is none."""
     from program.loop.grounding import LINKS_REMOVED
 
-    if show.AS_JSON.get():
-        answer = rag(question)
-        show.print_json(answer.as_dict(), compact=flat)
-        return FAILED * (answer.outcome == "failed")
-    if stream:
+    as_json = show.AS_JSON.get()
+    if stream and not as_json:
         import asyncio
 
-        answer = asyncio.run(_stream_answer(rag, question))
+        answer = asyncio.run(_stream_answer(rag, question, history))
     else:
         with show.show_progress("answering"):
-            answer = rag(question)
+            answer = rag(question, history)
+    if history is not None:
+        history += [Turn(role="user", content=question), Turn(role="assistant", content=answer.text)]
+    if as_json:
+        show.print_json(answer.as_dict(), compact=flat)
+        return FAILED * (answer.outcome == "failed")
+    if not stream:
         typer.echo(answer.text)
     for citation in answer.citations:
         typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
@@ -120,11 +140,11 @@ def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, 
     return FAILED * (answer.outcome == "failed")
 
 
-async def _stream_answer(rag: AgenticRAG, question: str) -> Answer:
+async def _stream_answer(rag: AgenticRAG, question: str, history: list[Turn] | None) -> Answer:
     """Print the draft as it comes; one that is withdrawn is marked so, and what takes its place begins a line."""
     from program.loop.question_meter import Token, Withdrawn
 
-    async for event in rag.stream(question):
+    async for event in rag.stream(question, history):
         if isinstance(event, Token):
             typer.echo(event.text, nl=False)
         elif isinstance(event, Withdrawn):
@@ -145,9 +165,12 @@ def run_eval(
     record: Annotated[Path | None, Option(help="Keep the replies of language models in this file.")] = None,
     replay: Annotated[Path | None, Option(help="Take them from this file, and ask no language model.")] = None,
     max_calls: Annotated[int | None, Option(min=0, help="Beside --record: stop after so many calls.")] = None,
+    repeats: Annotated[int, Option(min=1, help="Ask so often, and list what does not end the same each time.")] = 1,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Measure every metric, with intervals and plain RAG beside it."""
+    if repeats > 1 and (program or record or replay):
+        raise SettingsError("--repeats asks a project's own program anew.", "Leave --program, --record, --replay out.")
     if (record and replay) or (max_calls is not None and not record) or (program and (record or replay)):
         raise SettingsError(
             "Those options do not go together.", "Give --record [--max-calls], or --replay, of a project's own program."
@@ -162,8 +185,9 @@ def run_eval(
             found, looks = evaluate_version(opened, target, split, advance)
         _print_evaluation(f"{target} on {split}", target, split, [found], looks)
         return
+    from optimize.abtest.offline import find_unstable, first_repeat, score_anew
     from optimize.compiler.runs.eval_recording import evaluate_by_record
-    from optimize.evaluation.evaluate import evaluate
+    from optimize.evaluation.evaluate import Grader, evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
     from optimize.registry.versions import note_test_use, read_ancestors
@@ -176,27 +200,53 @@ def run_eval(
     else:
         sealed = read_ancestors(target, artifacts) or read_ancestors(version, project.artifacts) if version else []
         labelled = _read_splits(project, split, find_previous_splits(sealed))
-    looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in labelled])
+    looks = note_test_use(project.artifacts, project.name, "eval", [question.conversation for question in labelled])
     with show.show_progress("asking") as advance:
-        programs = [rag, rag.plain()]
-        if record or replay:
+        programs, unstable = [rag, rag.plain()], None
+        if repeats > 1:
+            arms = [(Grader(one, project.settings.utility), one) for one in programs]
+            rows = score_anew(arms, labelled, repeats, advance)
+            sides, unstable = [first_repeat(side) for side in rows], find_unstable(rows[0])
+        elif record or replay:
             sides = evaluate_by_record(programs, labelled, project, record, replay, max_calls, advance)
         else:
             sides = [evaluate(one, labelled, project.settings.utility, advance) for one in programs]
-    _print_evaluation(f"{version or f'{project.name} (uncompiled)'} on {split}", version, split, sides, looks)
+    title = f"{version or f'{project.name} (uncompiled)'} on {split}"
+    _print_evaluation(title, version, split, sides, looks, rag.risk, unstable)
 
 
-def _print_evaluation(title: str, version: str, split: str, sides: Sequence[Evaluation], looks: int) -> None:
+def _print_evaluation(
+    title: str,
+    version: str,
+    split: str,
+    sides: Sequence[Evaluation],
+    looks: int,
+    risk: Risk | None = None,
+    unstable: Sequence[Mapping[str, Any]] | None = None,
+) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
+    from optimize.evaluation.risk import check_risk, compare_curves, describe_curves, judge_grades
+
     n, broken = len(sides[0].grades), [grade.answer for grade in sides[0].grades if grade.outcome == "failed"]
-    shape = {"version": version, "split": split, "n": n, "looks": looks}
+    shape: dict[str, Any] = {"version": version, "split": split, "n": n, "looks": looks}
     names = (("this program", "metrics", "by_tag"), ("plain RAG", "plain", "plain_by_tag"))
     table = {name: side.metrics() for side, (name, *_) in zip(sides, names, strict=False)}
     for side, (name, metrics, by_tag) in zip(sides, names, strict=False):
         shape |= {metrics: table[name], by_tag: side.by_tag()}
+    curves = compare_curves(
+        {name: judge_grades(side.grades) for name, side in reversed([*zip(table, sides, strict=True)])}
+    )
+    shape |= {"risk": risk, "risk_coverage": curves} | ({} if unstable is None else {"unstable": unstable})
 
     def tell() -> None:
         show.print_metrics(f"{title}: {show.count_noun(n, 'question')}", table, lead=0)
+        if risk is not None:
+            typer.echo(f"Stated risk: {risk.describe()}. {check_risk(risk, sides[0].measure('selective_risk'))}")
+        if curves is not None:
+            typer.echo(describe_curves(curves))
+        if unstable is not None:
+            ended = [(one["id"], ", ".join(f"{n} {how}" for how, n in one["ended"].items())) for one in unstable]
+            show.print_table(f"{show.count_noun(len(ended), 'question')} not stable", ("id", "ended"), ended)
         typer.echo(show.describe_looks(looks, "These questions, or some of them, were"))
 
     if broken:
@@ -209,6 +259,7 @@ def run_search(
     question: Annotated[str, Argument(help="What to look for.")],
     k: Annotated[int, Option("-k", min=1, max=100, help="How many passages.")] = 8,
     strategy: Strategy = "auto",
+    readers: Groups = "",
 ) -> None:
     """Find the best passages for a question. The graph tells its way."""
     from program.knowledge.project import Project
@@ -218,7 +269,7 @@ def run_search(
     weight, graph = find_strategy(strategy)
     question = check_question(question)
     with show.show_progress("indexing") as advance:
-        library = open_library(Project.open(project), progress=advance)
+        library = open_library(Project.open(project), progress=advance).readable_by(split_groups(readers))
     missed: dict[str, str] = {}
     sources = [card.name for card in library.describe()]
     failed = lambda name, error: missed.update({name: str(error)})  # noqa: E731
@@ -234,6 +285,11 @@ def run_search(
     rows = [[p.id, p.title, f"{p.score:.3f}", p.method, p.reason if graph else ""] for p in found]
     columns = ["passage", "title", "score", "found by", "way"]
     show.print_result(shapes, lambda: show.print_table(question, columns, rows))
+
+
+def split_groups(readers: str) -> list[str]:
+    """Return the groups that commas part."""
+    return [name for one in readers.split(",") if (name := one.strip())]
 
 
 def find_strategy(name: str) -> tuple[float, float]:
@@ -274,7 +330,7 @@ def run_eval_search(
             splits = split or "train,dev"
             name, questions = f"{opened.name} ({splits})", _read_splits(opened, splits)
             if "test" in splits:
-                tested = [question.question for question in _read_splits(opened, "test")]
+                tested = [question.conversation for question in _read_splits(opened, "test")]
                 note_test_use(opened.artifacts, opened.name, "eval-search", tested)
             library = open_library(opened, progress=advance)
             labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))

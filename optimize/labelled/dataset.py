@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from program.errors import DataError
+from program.errors import DataError, QuestionError
+from program.text.history import Asked, Turn, Turns, read_history
 
 Outcome = Literal["answered", "clarify", "abstain"]
 Route = Literal["direct", "simple", "complex"]
@@ -40,6 +41,17 @@ Text = Annotated[str, AfterValidator(_refuse_blank)]
 Fact = Text | tuple[Text, ...]  # one spelling of a fact, or several of which any one will do
 
 
+def _read_turns(given: Any) -> Turns:
+    """Return the turns of a label. Raises `ValueError` for what is no conversation of texts."""
+    try:
+        turns = read_history(given)
+    except QuestionError as error:
+        raise ValueError(error.what) from error
+    if given and not turns:
+        raise ValueError(_BLANK)
+    return turns
+
+
 class Question(BaseModel):
     """What a program is asked, and how it is grouped with others.
 
@@ -56,6 +68,16 @@ class Question(BaseModel):
     outcome: Outcome | None = None  # how a program should respond
 
     @property
+    def asked(self) -> Any:
+        """What a program's runs take."""
+        return self.question
+
+    @property
+    def conversation(self) -> str:
+        """The question behind what was said before it, a line each."""
+        return self.question
+
+    @property
     def cluster(self) -> str:
         """The unit that statistics take as independent: the topic, else the id."""
         return self.topic or self.id
@@ -64,6 +86,11 @@ class Question(BaseModel):
 class LabelledQuestion(Question):
     """One question and its labels; an empty field is a label nobody gave."""
 
+    history: Annotated[tuple[Turn, ...], BeforeValidator(_read_turns)] = Field(
+        default=(), exclude_if=lambda turns: not turns
+    )
+    """What was said before a question that follows on: messages, or the asker's earlier questions; oldest first."""
+    readers: tuple[Text, ...] = Field(default=(), exclude_if=lambda groups: not groups)  # the groups of who asks
     route: Route | None = None  # how many look-ups the question takes: none, one or several
     sources: tuple[Text, ...] = ()
     """The knowledge bases that the answer needs; those of the evidence where a file gives none."""
@@ -90,7 +117,16 @@ class LabelledQuestion(Question):
         """Return the question as a `dspy.Example`, its labels as they are."""
         import dspy
 
-        return dspy.Example(**self.model_dump(mode="json")).with_inputs("question")
+        inputs = ("question", *(name for name in ("history", "readers") if getattr(self, name)))
+        return dspy.Example(**self.model_dump(mode="json")).with_inputs(*inputs)
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.question, self.history, frozenset(self.readers))
+
+    @property
+    def conversation(self) -> str:
+        return "\n".join([*(turn.content for turn in self.history), self.question])
 
     @property
     def alternatives(self) -> tuple[tuple[str, ...], ...]:
@@ -201,8 +237,9 @@ def _parse_question(raw: bytes, fields: dict[str, Any], where: str, line: int) -
 _OPTIONS = {"outcome": Outcome, "route": Route, "strategy": Strategy, "split": Split}
 _EXPECTED = {
     **dict.fromkeys(("id", "question", "topic", "answer", "sql"), "a text in quotes"),
-    **dict.fromkeys(("sources", "sub_queries", "evidence", "not_facts", "tags"), "a list of texts"),
+    **dict.fromkeys(("sources", "sub_queries", "evidence", "not_facts", "tags", "readers"), "a list of texts"),
     "facts": "a list of texts; alternatives are a list inside it",
+    "history": 'a list of earlier questions, or of messages such as {"role": "user", "content": "..."}',
     "as_of": "a date such as 2026-03-01",
     **{name: f"one of {', '.join(get_args(options))}" for name, options in _OPTIONS.items()},
 }

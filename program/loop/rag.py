@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,12 +17,13 @@ from program.answer import Answer
 from program.errors import QuestionError
 from program.loop import drivers
 from program.loop.decisions import clients_of, is_decision, traits_of
-from program.loop.policy import PLAIN, Knob, Policy, offer_strategies
+from program.loop.policy import PLAIN, Knob, Policy, Risk, offer_strategies
 from program.loop.state import Runtime, View
 from program.models.catalog import DOUBT
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.models.requests import RequestCache
-from program.passage import SourceCard
+from program.passage import Readers, SourceCard, hide_readers, to_groups
+from program.text.history import Asked, History, read_history
 
 MAX_QUESTION = 10_000
 Role = Literal["write", "decide", "judge"]
@@ -46,9 +48,13 @@ class CascadeThresholds(dspy.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("route", "relevance", "sufficiency", "contradiction", "support", "responsive"):
+        for name in ("follows_on", "route", "relevance", "sufficiency", "contradiction", "support", "responsive"):
             meaning = f"certainty of a decision on {name} under which a dearer model decides"
             setattr(self, name, Knob(DOUBT, 0.0, 1.0, step=0.05, meaning=meaning))
+
+
+def _leave_out_empty(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value}
 
 
 class AgenticRAG(dspy.Module):
@@ -66,6 +72,7 @@ class AgenticRAG(dspy.Module):
         self.__doc__ = f"Answer a question from these knowledge bases, with citations. {about}"
         self.sources = tuple(card.name for card in cards)
         self.strategies = offer_strategies(cards)
+        self.conversation = Predictors(follows_on=signatures.FollowsOn, standalone=signatures.Standalone)
         self.classifier = Predictors(route=signatures.route_signature(cards))
         self.decomposer = Predictors(split=signatures.Decompose, follow=signatures.FollowUp)
         self.judge = Predictors(
@@ -89,37 +96,64 @@ class AgenticRAG(dspy.Module):
         if runtime.models.doubts:
             self.doubt = CascadeThresholds()
         self.runtime = runtime
+        self.risk: Risk | None = None
+        """The stated risk of the version at this operating point, if one was asked for."""
         self.requests = RequestCache()
+        self.readers: frozenset[str] = frozenset()
+        """The groups that it was restricted to by `readable_by`."""
+        self.requests_of: dict[tuple[str, ...], RequestCache] = {}
         self.own_lms: dict[str, Any] = {}
         """The models that `set_lm` gave, by role."""
         self._bind_deciders()
 
-    def __call__(self, question: str) -> Answer:
-        """Return the answer to a question.
+    @hide_readers
+    def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
+        """Return the answer to a question, which may follow on from a conversation before it.
 
-        A failed step never fails it. Raises `QuestionError` when there is nothing to ask.
+        It is of what somebody in the groups `readers` may read, else of what all may. A failed step never fails it.
+        Raises `QuestionError` when there is nothing to ask, or for a history that is no conversation.
         """
-        answer: Answer = super().__call__(question=question)
+        answer: Answer = super().__call__(question=question, **_leave_out_empty(history=history, readers=readers))
         return answer
 
-    async def acall(self, question: str) -> Answer:
+    async def acall(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer, awaited."""
-        answer: Answer = await super().acall(question=question)
+        answer: Answer = await super().acall(question=question, **_leave_out_empty(history=history, readers=readers))
         return answer
 
     aask = acall
 
-    def forward(self, question: str) -> Answer:
+    def forward(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer, requests performed in turn."""
-        return drivers.run(check_question(question), self._with_configured_writer().view())
+        return drivers.run(read_asked(question, history), self.readable_by(readers)._with_configured_writer().view())
 
-    async def aforward(self, question: str) -> Answer:
+    async def aforward(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer, independent requests performed in parallel."""
-        return await drivers.arun(check_question(question), self._with_configured_writer().view())
+        kept = self.runtime.library.keeps  # a part that is made anew would hold up the event loop
+        program = await asyncio.to_thread(self.readable_by, readers) if kept else self.readable_by(readers)
+        return await drivers.arun(read_asked(question, history), program._with_configured_writer().view())
 
-    def stream(self, question: str) -> AsyncIterator[Any]:
+    def stream(self, question: str, history: History = None, readers: Readers = ()) -> AsyncIterator[Any]:
         """Yield `Progress`, `Token` and `Withdrawn` events, then the `Answer`."""
-        return drivers.stream(partial(self.acall, question))
+        return drivers.stream(partial(self.acall, question, history, readers))
+
+    def readable_by(self, readers: Readers = ()) -> AgenticRAG:
+        """Return the program for these groups; itself where that keeps nothing.
+
+        It shares what is learned, and reads nothing else, whoever asks it.
+        """
+        groups, library = to_groups(readers), self.runtime.library.readable_by(readers)
+        if library is self.runtime.library and groups <= self.readers:
+            return self
+        twin = copy.copy(self)
+        twin.readers, twin.runtime = groups, replace(self.runtime, library=library)
+        if lacks := tuple(name for name in self.sources if name not in library.sources):
+            cards = library.describe()
+            twin.sources, twin.strategies = tuple(card.name for card in cards), offer_strategies(cards)
+            twin.classifier, route = copy.copy(self.classifier), copy.copy(self.classifier.route)
+            twin.classifier.route, route.signature = route, signatures.drop_sources(route.signature, lacks)
+            twin.requests = self.requests_of.setdefault(lacks, RequestCache())
+        return twin
 
     def get_lm(self, role: Role = "write") -> Any:
         """Return the model of a role; the writer may be the one DSPy is configured with."""
@@ -207,6 +241,7 @@ class AgenticRAG(dspy.Module):
             layouts={name.removesuffix(LAYOUT): one.value for name, one in parts.items() if isinstance(one, Layout)},
             vouches=bool(deciders) and all(one.embedded and one.decides for one in deciders),
             at_once=traits_of(models.decider(signatures.Relevance)).chat is not None,
+            readers=self.readers,
         )
 
     def predictor(self, name: str) -> dspy.Predict:
@@ -233,6 +268,11 @@ def _reopen(opened: Callable[[], AgenticRAG], state: dict[str, Any], own_lms: Ma
         program.set_lm(lm, role)
     program.load_state(state, allow_unsafe_lm_state=True)
     return program
+
+
+def read_asked(question: object, history: History = None) -> Asked:
+    """Return the question and its history, checked. Raises `QuestionError`."""
+    return Asked(check_question(question), read_history(history))
 
 
 def check_question(question: object) -> str:

@@ -22,6 +22,7 @@ from program.models.requests import RequestCache
 from program.passage import NO_FILTERS, Filters, Passage
 from program.settings import BudgetSettings
 from program.signatures import BASE_PREFIX, Detail
+from program.text.history import Turns, answers_back
 
 DEPTH = 30
 DRAFT = "generator.answer"  # the predictor that writes the answer
@@ -42,6 +43,7 @@ class Find:
     sources: tuple[str, ...]
     depth: int = DEPTH
     sql: str = ""
+    readers: frozenset[str] = frozenset()  # the groups of whoever asks, for a SELECT
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def _hashable_input(value: Any) -> Hashable:
 
 def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:
     """Return the arguments of the library's search."""
-    return find.query, find.sources, find.depth, Filters(sql=find.sql) if find.sql else NO_FILTERS
+    return find.query, find.sources, find.depth, Filters(sql=find.sql, readers=find.readers) if find.sql else NO_FILTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,7 @@ class View:
     layouts: Mapping[str, PromptLayout]
     vouches: bool  # whether an embedded decider says if a draft answers, which costs no call
     at_once: bool  # whether a chat model judges, which takes many decisions in one call
+    readers: frozenset[str] = frozenset()  # the groups of whoever asks
 
     def threshold(self, predictor: str, field: str) -> float:
         """Return the probability from which a Noul output counts as true."""
@@ -218,7 +221,7 @@ class View:
             return {}
         library = self.runtime.library
         names = [card.name for card in library.describe() if card.kind == "tables"]
-        return {name: tables for name in names if (tables := library.describe_tables(name))}
+        return {name: tables for name in names if (tables := library.describe_tables(name, self.readers))}
 
 
 Key = tuple[str, str]  # A search that was made: the strategy's name and the query
@@ -228,11 +231,14 @@ Key = tuple[str, str]  # A search that was made: the strategy's name and the que
 class State:
     """One question on its way."""
 
-    question: str
+    question: str  # as it stands by itself
     program: View
     max_rounds: int
     tripped: Callable[[], StoppedBy | None]
     path: list[str]
+    history: Turns = ()
+    asked: str = ""  # the question in the asker's own words, where they are searched by too
+    chose: bool = False  # whether it chooses an option that was asked back about
     years: tuple[int, ...] = field(init=False)
     """The years that the question names: what was superseded counts where it was in force in one of them."""
     tuning: Tuning = field(init=False)
@@ -266,6 +272,16 @@ class State:
         self.plan = Plan("simple", self.program.sources, ())
         self.strategy = Strategy(ALL, self.program.sources)
         self.at_once = self.program.at_once
+
+    def follow_on(self, standalone: str) -> None:
+        """Take the question as it stands by itself.
+
+        Of the embedded writer's the asker's own words count beside, unless they only choose an option.
+        """
+        self.chose = answers_back(self.history, self.question)
+        if self.program.quotes(strict=False) and not self.chose:
+            self.asked = self.question
+        self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))
 
     @property
     def filters(self) -> bool:

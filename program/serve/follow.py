@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from program.answer import Answer
 from program.errors import VersionError
+from program.passage import Readers, hide_readers
 from program.serve.reference import LATEST, Reference, find_versions, is_alias, parse_reference
+from program.text.history import History
 
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
@@ -34,17 +36,20 @@ class Proxy(ABC):
         """Return an answer, noted."""
         return answer
 
-    def __call__(self, question: str) -> Answer:
-        """Answer a question."""
-        return self.note_answer(self.choose_program()(question))
+    @hide_readers
+    def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
+        """Answer a question, with the conversation before it, of what these groups may read."""
+        return self.note_answer(self.choose_program()(question, history, readers))
 
-    async def aask(self, question: str) -> Answer:
+    async def aask(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Answer a question; the choice does not hold up the event loop."""
-        return self.note_answer(await (await asyncio.to_thread(self.choose_program)).aask(question))
+        program = await asyncio.to_thread(self.choose_program)
+        return self.note_answer(await program.aask(question, history, readers))
 
-    async def stream(self, question: str) -> AsyncIterator[Any]:
+    async def stream(self, question: str, history: History = None, readers: Readers = ()) -> AsyncIterator[Any]:
         """Yield the events of the program chosen, the answer last."""
-        async for event in (await asyncio.to_thread(self.choose_program)).stream(question):
+        program = await asyncio.to_thread(self.choose_program)
+        async for event in program.stream(question, history, readers):
             yield self.note_answer(event) if isinstance(event, Answer) else event
 
 

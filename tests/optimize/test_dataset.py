@@ -60,6 +60,8 @@ def test_blank_lines_a_byte_order_mark_and_odd_line_ends_are_passed_over(tmp_pat
         ({"outcome": "answerd"}, "Did you mean 'answered'?"), ({"tags": "table"}, "Make it a list of texts"),
         ({"facts": "30 days"}, "'facts' cannot be \"30 days\""), ({"facts": [[]]}, "'facts' is empty"),
         ({"route": "winding"}, "Use one of direct, simple, complex"), ({"as_of": "last week"}, "Make it a date"),
+        *(({"history": it}, "'history' cannot be") for it in ("before", [{"role": "bot", "content": "x"}])),
+        ({"history": [" "]}, "'history' is empty or holds an empty text"),
         ({"id": 7}, "'id' cannot be 7"), ({"id": "q1"}, "the id 'q1' is already that of line 1"),
         ({"facts": [], "topic": "t", "tags": ["x"]}, "line 2 has no label"), ({"question": " "}, "'question' is empty"),
         ('{"id": "q2", "facts": ["a"]}', "the key 'question' is missing"),

@@ -23,11 +23,10 @@ def page(compiled):
     return (resolve("shop@v2", compiled / "artifacts").path / "report.html").read_text()
 
 
-def test_the_page_names_every_point_and_the_cut_of_every_decision(page):
+def test_the_page_names_every_point(page):
     named = re.findall(r'class="named".*?<text[^>]*>([^<]*)</text>', page, re.DOTALL)
     assert {point for names in named for point in names.split(", ")} == {"quality", "balanced", "economy"}
-    assert "classifier.route:route: probability said" in page and "over plain RAG on the same questions" in page
-    assert re.search(r"judge\.\w+:\w+: \d+ cases; no above, yes\s+below[^;]*; dashed the cut before", page)
+    assert "over plain RAG on the same questions" in page
 
 
 def test_the_page_needs_nothing_but_itself_and_what_a_name_says_is_text_not_markup(page):
@@ -62,10 +61,6 @@ def graded(n, topic, worth, answer="It is 42.", question="How much?", tags=()):
     )  # fmt: skip
 
 
-def judged(name, chances, truths):
-    return {"parameter": name, "cut": True, "chances": chances, "truths": truths}
-
-
 def story(before, after, **changed):
     rows = [Evaluation(tuple(grades)) for grades in (before, before, after)]
     points = {"quality": {"utility": 0.75, "calls": 2.5}, "balanced": {"utility": 0.5, "calls": 1.25}}
@@ -73,11 +68,10 @@ def story(before, after, **changed):
     told = {
         "name": "shop", "reference": "shop@v2", "study": "shop-1", "parent": "shop@v1", "verdict": "better", "gain": gain, "over_plain": gain,
         "plain": rows[0], "before": rows[1], "after": rows[2],
-        "points": points, "frontier": list(points.values()), "survived": list(points), "reached": 0.5, "oracle": 0.875,
+        "points": points, "frontier": list(points.values()), "survived": list(points),
         "stages": [{"name": "best first setting", "utility": 0.25, "calls": 1.0}],
         "chosen": {"policy.k": 5, "judge.relevance:relevant": 0.3}, "started_from": {"policy.k": 7, "judge.relevance:relevant": 0.3},
-        "decisions": [judged("judge.relevance:relevant", [0.1, 0.2, 0.4, 0.9], [False, False, True, True])],
-        "given": {}, "labelled": "40 questions", "importances": {"policy.k": 0.75}, "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
+        "given": {}, "labelled": "40 questions", "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
     }  # fmt: skip
     return Compiled(**{**told, **changed})
 
@@ -92,10 +86,8 @@ def test_every_number_on_the_page_is_that_of_the_story():
     assert gain.difference == pytest.approx(1.5)
     assert f"utility +1.500 [{gain.ci[0]:+.3f}, {gain.ci[1]:+.3f}] over shop@v1 on 12 test questions" in page
     assert "looked at 3 times" in page and "Won: 9 questions" in page and "Lost: 0 questions" in page
-    assert "question by question would reach 0.875; the one chosen reaches 0.500" in page
     assert "best first setting: utility 0.250 at 1.00 calls." in page
     assert "policy.k</span></td><td>7</td><td>5</td>" in page and "judge.relevance:relevant</span></td>" not in page
-    assert "4 cases; no above" in page and "full the cut now (0.30, right in 100 %)" in page
     assert "<td>hard</td><td>12</td><td>75 %</td><td>25 %</td>" in page
     assert "33 settings tried, 1234 model calls, $0.5678, 90 s" in page
     assert "<td>utility</td><td>-1.000 " in page and "<td>0.500 [" in page
@@ -105,15 +97,13 @@ def test_a_parameter_is_named_in_few_words_beside_its_id():
     words = {
         "policy.k": ("passages taken", "passages taken"), "judge.asked:vague": ("so " * 99, "so ..."),
         "router.route:base_bills": ("needs " + "bills " * 99, "probability from which the base bills is searched"),
-        "writer.answer#instructions": ("", "which instructions writer.answer is given"),
     }  # fmt: skip
-    grades, meanings = [graded(0, "t", 1.0)], {name: meaning for name, (meaning, _) in words.items() if meaning}
+    grades, meanings = [graded(0, "t", 1.0)], {name: meaning for name, (meaning, _) in words.items()}
     moved = {"chosen": dict.fromkeys(words, 0.4), "started_from": dict.fromkeys(words, 0.0)}
-    story_ = story(grades, grades, importances=moved["chosen"], meanings=meanings, **moved)
-    page = html.unescape(render_compile_page(story_).decode())
+    page = html.unescape(render_compile_page(story(grades, grades, meanings=meanings, **moved)).decode())
     for name, (_, told) in words.items():
-        said = re.findall(rf'<td>([^<]*)<span class="id">{name}</span>', page)
-        assert len(said) == 2 - ("#" in name) and all(one.strip().endswith(told) and len(one) < 120 for one in said)
+        (said,) = re.findall(rf'<td>([^<]*)<span class="id">{name}</span>', page)
+        assert said.strip().endswith(told) and len(said) < 120
 
 
 def test_however_much_there_is_to_tell_the_page_stays_small():

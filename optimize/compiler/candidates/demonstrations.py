@@ -30,6 +30,7 @@ from program.signatures import BASE_PREFIX, Statement, excerpts
 from program.text.facts import holds, states
 from program.text.pieces import split_pieces, split_sentences
 
+UNRELATED = 2  # questions, for each that follows on, behind its conversation
 NEGATIVES = 4  # passages of a search that are taken as near misses
 CONTEXT = 6  # passages shown to a judge of sufficiency or to a writer
 SHOWN = 3  # passages, and no less than the evidence, of a text to be shown to a language model
@@ -39,7 +40,9 @@ PIECES = 2_400  # demonstrations of what to quote at most: each piece of a passa
 READ = 4  # passages of a question, its evidence aside, whose pieces are labelled
 WORKED = 200  # questions at most that are worked through for the other predictors: each gives several
 CLASSIFIER = "classifier.route"
+FOLLOWS_ON = "conversation.follows_on"
 LABEL = {
+    FOLLOWS_ON: "follows_on",
     "judge.relevance": "relevant",
     "judge.sufficiency": "sufficient",
     "grounder.support": "supported",
@@ -84,20 +87,22 @@ class Demonstrator:
         self._program = program
         self._replay = replay
         self._worked = {question.id for question in worked}
-        self._passages = {p.id: p for p in program.runtime.library.passages()}
+        self._passages = {p.id: p for p in program.readable_by().runtime.library.passages()}
 
     def make(self, questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
-        """Return the demonstrations of every predictor with labels, as many as there are."""
-        self._replay.reply_all([Find(question.question, self._program.sources) for question in questions])
+        """Return every demonstration of questions without a history, of anybody."""
+        questions = [question for question in questions if not question.readers]
+        single = [question for question in questions if not question.history]
+        self._replay.reply_all([Find(question.question, self._program.sources) for question in single])
         made: list[Demonstration] = []
-        for question in questions:
+        for question in single:
             with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
                 found = self._work_through(question)
                 made += [Demonstration(name, question.cluster, fields) for name, fields in found]
         return made
 
     def read_inputs(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Read the passages in demonstrations of embedded deciders, for the cache that the fit of heads reads."""
+        """Read the passages of what embedded deciders are shown, for the fit of their heads."""
         pairs = []
         for one in demonstrations:
             if learns_demos(self._program, one.predictor):
@@ -106,6 +111,23 @@ class Demonstrator:
                 case = read_case(given, " ".join(f"`{name}`" for name in names))
                 pairs += [(case.asked, text[:2]) for text in (*case.evidence, *case.cells)]
         self._program.runtime.models.reader.read_pairs(pairs)
+
+    @staticmethod
+    def label_conversations(questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
+        """Label questions as following on or not.
+
+        Those with a history do; others, behind the history of another topic, do not.
+        """
+        later = [question for question in questions if question.history and not question.readers]
+        others = [question for question in questions if not question.history and not question.readers]
+        pairs = [(one, one.history, True) for one in later]
+        for n, question in enumerate(later):
+            apart = [one for one in others if one.cluster != question.cluster]
+            pairs += [(one, question.history, False) for one in apart[n :: max(1, len(later))][:UNRELATED]]
+        return [
+            Demonstration(FOLLOWS_ON, one.cluster, {"history": turns, "question": one.question, "follows_on": follows})
+            for one, turns, follows in pairs
+        ]
 
     def _work_through(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
         glimpse = preview_pool(self._replay.reply(Find(question.question, self._program.sources)))
@@ -324,11 +346,12 @@ def learns_demos(program: AgenticRAG, name: str) -> bool:
 
 
 def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:
-    """Return the runs of every question of the arms."""
+    """Return the runs of the arms' questions that anybody may ask."""
     runs = []
     for arm in arms:
-        traced = arm.replay.trace_all([question.question for question in arm.questions])
-        for question, (answer, asked) in zip(arm.questions, traced, strict=True):
+        questions = [question for question in arm.questions if not question.readers]
+        traced = arm.replay.trace_all([question.asked for question in questions])
+        for question, (answer, asked) in zip(questions, traced, strict=True):
             with contextlib.suppress(Exception):  # a question that cannot be graded teaches nothing
                 runs.append(Run(question, answer, judge_answer(question, answer.outcome, answer.text), asked))
     return runs

@@ -23,9 +23,8 @@ from pydantic import TypeAdapter
 
 from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
 from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.candidates.labels import Calibration, calibrate_decisions
 from optimize.compiler.candidates.layouts import ROUNDS, count_calls, screen_layouts
-from optimize.compiler.candidates.screening import CandidateSets, find_candidates
+from optimize.compiler.candidates.offers import CandidateSets, find_candidates
 from optimize.compiler.choice import OperatingPoints, fit_doubt
 from optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
 from optimize.compiler.runs.recorded_lm import RecordedLM
@@ -36,6 +35,7 @@ from optimize.compiler.tasks.task import Contents, Task
 from optimize.evaluation.evaluate import Grader
 from optimize.evaluation.grades import judge_answer
 from optimize.evaluation.outcome import BALANCED
+from optimize.evaluation.risk import judge_grades, prove_risk
 from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
@@ -46,7 +46,7 @@ from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
 from program.loop.decisions import clients_of
-from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
+from program.loop.policy import PRESETS, Risk, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Find
 from program.models.catalog import is_local, list_names
@@ -55,6 +55,7 @@ from program.models.language.pace import Pace, note_pace, read_paces
 from program.serve.artifact import ROLES, describe_structure, export_files, require_keys
 from program.serve.opening import load, open_program
 from program.serve.reference import Manifest
+from program.text.history import Asked
 
 PROBED = 12  # questions asked to see how long a compile takes
 AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
@@ -126,19 +127,20 @@ class ProjectTask(Task):
             most=session.caps.calls,
             local=0.0 if list_asked(self.project) else task._estimate_seconds(session, trials),
         ).describe()
-        runner, asked = task.runner(session, task.base), {one.question for one in (*task.searched, *task.parts["dev"])}
+        runner, asked = task.runner(session, task.base), {one.asked for one in (*task.searched, *task.parts["dev"])}
 
-        def read(texts: Sequence[str]) -> None:
-            runner.reply_all([Find(text, task.first.sources) for text in texts])
-            runner.answer_all([text for text in texts if text in asked])
+        def read(questions: Sequence[Asked]) -> None:
+            runner.reply_all([Find(one.question, task.first.sources) for one in questions if not one.readers])
+            runner.answer_all([question for question in questions if question in asked])
 
         session.begin_stage("reading what is found for the questions")
-        texts = [one.question for part in ("train", "dev") for one in task.parts[part]]
-        session.divide(read, texts, needed=False)
+        every = [one.asked for part in ("train", "dev") for one in task.parts[part]]
+        session.divide(read, every, needed=False)
         session.begin_stage("making demonstrations")
         train = task.parts["train"]
         demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
-        made = thin_out([one for found in session.divide(demonstrator.make, train) for one in found or ()])
+        single = session.divide(demonstrator.make, train)
+        made = thin_out([*demonstrator.label_conversations(train), *(one for found in single for one in found or ())])
         topics = [list(own) for _, own in groupby(made, attrgetter("topic"))]
         session.divide(lambda some: demonstrator.read_inputs([*chain(*some)]), topics, needed=False)
         return replace(task, demonstrations=made)
@@ -146,7 +148,7 @@ class ProjectTask(Task):
     def _estimate_seconds(self, session: Session, trials: int) -> float:
         """Return the seconds that the compile takes, about, by a few questions asked now under several settings."""
         runner = self.runner(session, self.base.deepcopy())
-        asked = [question.question for question in self.searched[:: max(1, len(self.searched) // PROBED)]]
+        asked = [question.asked for question in self.searched[:: max(1, len(self.searched) // PROBED)]]
         seconds = []
         for setting in ({}, *PRESETS.values()):
             apply_setting(runner.program, {f"policy.{name}": value for name, value in setting.items()})
@@ -161,8 +163,30 @@ class ProjectTask(Task):
         """Return a program's runs, without the confidence of unchecked drafts."""
         return Replay(program, session.record, session.spending, vouches=False)
 
+    def tester(self, session: Session, program: AgenticRAG) -> Replay:
+        """Return a program's runs as it answers in use."""
+        return Replay(program, session.record, session.spending)
+
+    def prove_risks(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> dict[str, Risk]:
+        """Return the risk of each point as dev proves it; nothing else was chosen there."""
+        if self.risk is None:
+            return {}
+        session.begin_stage("proving the risk on dev")
+        dev, twin, found = self.parts["dev"], program.deepcopy(), dict[str, Risk]()
+        for name, setting in points.points.items():
+            apply_setting(twin, setting)
+            try:
+                answers = self.tester(session, twin).answer_all([question.question for question in dev])
+                found[name] = prove_risk(judge_grades(map(self.search_grader, dev, answers)), self.risk)
+            except BudgetStop as stop:
+                found[name] = replace(
+                    prove_risk([], self.risk), lacks=f"room to answer dev under the cap on {stop.tripped}"
+                )
+        program.policy.turn(refuse_below=found[BALANCED].threshold)
+        return found
+
     def offer(self, session: Session, arms: Sequence[ReplayArm]) -> CandidateSets:
-        """Return demonstrations, instructions and layouts, screened by labels."""
+        """Return demonstrations, instructions, and layouts of the writer's prompt."""
         session.begin_stage("screening layouts of prompts")
         session.limit(Share.LAYOUTS)
         replay = self.runner(session, self.base.deepcopy())
@@ -209,7 +233,7 @@ class ProjectTask(Task):
 
     def complete(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> AgenticRAG:
         """Return the program with heads for its decisions, and a bound of confidence."""
-        program, questions = program.deepcopy(), [question.question for question in self.parts["dev"]]
+        program, questions = program.deepcopy(), [question.asked for question in self.parts["dev"]]
         asked: set[str] = set()
         for setting in points.points.values():
             apply_setting(program, setting)
@@ -221,7 +245,7 @@ class ProjectTask(Task):
         if BALANCED in points.survived:
             judged = []
             with suppress(BudgetStop):
-                answers = Replay(sealed, session.record, session.spending).answer_all(questions)
+                answers = self.tester(session, sealed).answer_all(questions)
                 for question, answer in zip(self.parts["dev"], answers, strict=True):
                     if answer.outcome is Outcome.ANSWERED:
                         verdict = judge_answer(question, answer.outcome, answer.text)
@@ -230,10 +254,6 @@ class ProjectTask(Task):
         for name in sorted(asked):
             _fit_head(sealed, name)
         return sealed
-
-    def calibrate(self, session: Session, arms: Sequence[ReplayArm], setting: Setting) -> list[Calibration]:
-        """Return every decision that has labels, for no money."""
-        return calibrate_decisions(arms, self.demonstrations, setting, session.spending)
 
     def contents(self, program: AgenticRAG) -> Contents:
         """Return the program's files, and what it was compiled over."""
@@ -290,6 +310,7 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
         origin=origin,
         doubts=doubts,
         price=project.settings.utility.call,
+        risk=project.settings.utility.risk,
         usual_trials=DEFAULT_TRIALS if list_asked(project) else EMBEDDED_TRIALS,
         first=first,
         parent=parent,

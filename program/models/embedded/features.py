@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -15,12 +16,14 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from program.errors import QuestionError
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import Reader, Reading
+from program.text.history import Turn, answers_back, join_questions, read_history
 from program.text.pieces import split_pieces, split_sentences
 
 Vector = NDArray[np.float32]
-BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options")
+BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options", "rivals")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
 SHAPE, READING, STATEMENT, CHAIN = 13, 24, 10, 7  # numbers in each, the last among those of reading
 GRAM_BUCKETS = 1024
@@ -55,6 +58,7 @@ class Case:
     asked: str
     evidence: tuple[EvidenceText, ...] = ()
     texts: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()  # of the conversation before the text that is judged
 
     @cached_property
     def quoted(self) -> tuple[int, int] | None:
@@ -91,7 +95,26 @@ def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
     texts = tuple(value for value in values if isinstance(value, str))
     evidence = [found for value in values if not isinstance(value, str) for found in _list_excerpts(value)]
     others = [EvidenceText("", text) for text in texts[1:] if text.strip()]
-    return Case(texts[0] if texts else "", tuple(evidence or others), texts)
+    turns: tuple[Turn, ...] = ()
+    with suppress(QuestionError):  # anybody's program may call something else its history
+        turns = read_history(inputs.get("history"))
+    return Case(texts[0] if texts else "", tuple(evidence or others), texts, turns)
+
+
+def compare_turns(case: Case, embedder: Embedder) -> Vector:
+    """Return how a text stands to the conversation before it, in seven numbers.
+
+    They are its similarity to the last question before it, to what the assistant said last, and to itself behind that
+    question; the share of its words in either; whether it only chooses what the assistant offered; and its length.
+    """
+    said = {turn.role: turn.content for turn in case.turns}
+    before, back = said.get("user", ""), said.get("assistant", "") if case.turns[-1].role == "assistant" else ""
+    own, *others = embedder.encode([case.asked, before, back, join_questions(case.turns, case.asked)])
+    words = word_set(case.asked)
+    shares = (len(words & word_set(text)) / max(len(words), 1) for text in (before, back))
+    near = (float(own @ other) * bool(text) for other, text in zip(others, (before, back, before), strict=True))
+    row = [*near, *shares, float(answers_back(case.turns, case.asked)), math.log1p(len(words))]
+    return np.array(row, np.float32)
 
 
 def _list_excerpts(value: Any) -> list[EvidenceText]:
@@ -139,8 +162,12 @@ class WordRarity:
 
         The sums are exact, so that no order of words changes them.
         """
-        whole = math.fsum(map(self, some))
-        return math.fsum(map(self, some & words)) / whole if whole else 0.0
+        whole = self.weigh(some)
+        return self.weigh(some & words) / whole if whole else 0.0
+
+    def weigh(self, words: frozenset[str]) -> float:
+        """Return the sum of some words' rarities."""
+        return math.fsum(map(self, words))
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,9 @@ class ScriptedModels:
     def lm(self):
         return dspy.LM(self.model, engine=self, async_engine=_Async(self), cache=False)
 
+    def name_options(self, question, texts):
+        return [title for title, _ in texts][:4]
+
     def inputs(self, output):
         """What was shown each time that output was wanted."""
         return [inputs for name, inputs in self.asked if name == output]
@@ -137,7 +140,12 @@ class Shelf:
     def describe(self):
         return self.cards
 
-    def describe_tables(self, name):
+    keeps = False
+
+    def readable_by(self, readers):
+        return self
+
+    def describe_tables(self, name, readers):
         return f"Table of {name}"
 
     def searches_here(self, sources):
