@@ -14,13 +14,9 @@ class Echo:
     """A program that answers at once, or does what it is told."""
 
     def __init__(self, name, seconds=0.1, then=None):
-        self.name = name
-        self.seconds = seconds
-        self.then = then
-        self.asked = []
+        self.name, self.seconds, self.then = name, seconds, then
 
     def __call__(self, question, history=None):
-        self.asked.append(question)
         if self.then is not None:
             self.then()
         usage = Usage(calls=1, tokens_in=100, seconds=self.seconds)
