@@ -1,0 +1,166 @@
+"""The application: every route behind the same checks, and the server that runs it until it is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import uvicorn
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from program.errors import RagcError, SettingsError
+from program.server import chat, page
+from program.server.feedback import FeedbackLog
+from program.server.metrics import CONTENT_TYPE
+from program.server.programs import Programs
+from program.server.tools import make_tools, no_rebinding_check
+from program.server.work import Work, explain_failure, work_of
+
+if TYPE_CHECKING:
+    from program.serve.opening import Advance
+
+MOST_BYTES = 1_000_000  # of a request's body
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """Refuses what another site posts, puts security headers on every response, and answers every failure."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+
+        started = False
+
+        async def send_guarded(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            if scope["method"] != "GET" and not _is_same_origin(Headers(scope=scope)):
+                raise HTTPException(403, "A page of another site may not post here.")
+            await self._app(scope, receive, send_guarded)
+        except Exception as error:
+            response = _explain(Request(scope), error)
+            if not started:  # else the connection is closed midway, which the client sees
+                await response(scope, receive, send_guarded)
+
+
+def _is_same_origin(headers: Headers) -> bool:
+    """Tell whether a request comes from a page of this server, or from no page at all."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+    same = origin is None or urlsplit(origin).netloc == headers.get("host")
+    return same and site in ("same-origin", "none")
+
+
+def make_app(programs: Programs) -> Starlette:
+    """Return the ASGI application over programs; it answers under this machine's own names only."""
+    work = Work(programs, FeedbackLog(programs.project))
+    tools = make_tools(work)
+    mounted = tools.streamable_http_app(
+        stateless_http=True,
+        json_response=True,
+        max_request_body_size=MOST_BYTES,
+        transport_security=no_rebinding_check(),
+    )
+
+    @asynccontextmanager
+    async def run_tools(app: Starlette) -> AsyncIterator[None]:
+        async with tools.session_manager.run():
+            yield
+
+    app = Starlette(
+        routes=[
+            *chat.ROUTES,
+            *page.ROUTES,
+            Route("/healthz", tell_health),
+            Route("/readyz", tell_health),
+            Route("/metrics", tell_metrics),
+            *mounted.routes,
+        ],
+        middleware=[
+            Middleware(Guard),
+            Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK, www_redirect=False),
+        ],
+        exception_handlers=dict.fromkeys((HTTPException, ValidationError, RagcError), _explain),
+        lifespan=run_tools,
+        max_body_size=MOST_BYTES,
+    )
+    app.state.work = work
+    return app
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    return host in (*LOOPBACK, "::1")
+
+
+def _explain(request: Request, error: Exception) -> Response:
+    status, body = explain_failure(error)
+    work_of(request).metrics.count_event("error", str(status))
+    return JSONResponse(body, status, headers=getattr(error, "headers", None))
+
+
+async def tell_health(request: Request) -> Response:
+    """Tell that the server answers: it begins once its program is open."""
+    return PlainTextResponse("ok\n")
+
+
+async def tell_metrics(request: Request) -> Response:
+    """Return the figures of this server."""
+    work = work_of(request)
+    return PlainTextResponse(work.metrics.render(work.waiting), headers={"Content-Type": CONTENT_TYPE})
+
+
+def open_app(
+    target: str,
+    host: str = LOOPBACK[0],
+    artifacts: Path | None = None,
+    project: Path | None = None,
+    point: str | None = None,
+    progress: Advance | None = None,
+) -> Starlette:
+    """Open a version, an experiment or a project, and return its application.
+
+    Raises as `load`; `SettingsError` for an address that others can reach.
+    """
+    if not is_loopback(host):
+        what = f"{host} can be reached from other machines, and whoever reaches it may ask."
+        raise SettingsError(what, "Listen at 127.0.0.1, behind a proxy that knows who asks.")
+    return make_app(Programs(target, artifacts, project, point, progress))
+
+
+def run_app(app: Starlette, host: str, port: int) -> None:
+    """Run an application until a signal ends it; what streams then is finished."""
+    quiet = {"access_log": False, "log_level": "warning", "server_header": False}
+    uvicorn.run(app, host=host, port=port, timeout_graceful_shutdown=int(chat.GRACE) + 5, **quiet)

@@ -1,0 +1,118 @@
+"""What people say of answers: a log of verdicts and votes, the queue to review, and labelled questions of reviews.
+
+A reviewed question is a row of `reviewed.jsonl` beside the labelled questions. A compile learns from it, unless it
+shares a passage or its words with a test question.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from program.errors import DataError
+from program.knowledge.library import Library
+from program.knowledge.project import Project
+from program.serve.trace import LineLog, TraceLog
+from program.storage import append_row
+from program.text.facts import spans_boundary, states
+
+Verdict = Literal["right", "wrong", "should_clarify", "should_abstain", "skip"]
+FEEDBACK = "feedback.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What a reviewer says of one answer."""
+
+    verdict: Verdict
+    facts: tuple[str, ...] = ()
+    """What a right answer states, in words of the evidence."""
+    evidence: tuple[str, ...] = ()
+    """The ids of the passages that state it."""
+    seconds: float = 0.0
+    """The time that the reviewer took."""
+
+
+class FeedbackLog:
+    """The verdicts and votes of a project, in a file of its private folder."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._log = LineLog(project.private / FEEDBACK)
+        self._traces = TraceLog(project.private).traces
+
+    def write_verdict(self, trace: str, verdict: Verdict, corrected: str = "", by: str = "user") -> None:
+        """Write what somebody said of an answer."""
+        row = {"kind": "verdict", "trace": trace, "verdict": verdict, "corrected": corrected, "by": by}
+        self._log.append({**row, "at": time.time()})
+
+    def write_vote(self, versions: Sequence[str], preferred: str) -> None:
+        """Write which of two versions answered better; empty for neither."""
+        self._log.append({"kind": "vote", "versions": [*versions], "preferred": preferred, "at": time.time()})
+
+    def list_queue(self) -> list[dict[str, Any]]:
+        """Return the traces that nobody reviewed: those thumbed down first, then the least sure.
+
+        Of a question asked more than once it is the last one.
+        """
+        said = [row for row in self._log.entries() if row["kind"] == "verdict"]
+        reviewed = {row["trace"] for row in said if row["by"] == "reviewer"}
+        down = {row["trace"]: row["corrected"] for row in said if row["verdict"] == "wrong"}
+        latest = {entry["question"]: entry for entry in self._traces.entries()}
+        waiting = (entry for entry in latest.values() if entry["trace_id"] not in reviewed)
+        ordered = sorted(waiting, key=lambda one: (one["trace_id"] not in down, one["confidence"], -one["at"]))
+        return [{**entry, "corrected": down.get(entry["trace_id"], "")} for entry in ordered]
+
+    def write_review(self, entry: Mapping[str, Any], review: Review, library: Library) -> dict[str, Any]:
+        """Write a review; return the labelled question it made, empty for one that labels nothing.
+
+        Raises `DataError` for a fact that the passages do not state: no such label could be learned from.
+        """
+        row = _label_review(entry, review, library)
+        if row:
+            append_row(self._project.reviewed, row)
+        self.write_verdict(entry["trace_id"], review.verdict, "; ".join(review.facts), by="reviewer")
+        return row
+
+
+def _label_review(entry: Mapping[str, Any], review: Review, library: Library) -> dict[str, Any]:
+    """Return the labelled question that a review makes of a trace."""
+    outcome = {"should_clarify": "clarify", "should_abstain": "abstain"}.get(review.verdict, "answered")
+    if review.verdict == "right":
+        outcome = entry["outcome"]
+    if review.verdict == "skip" or outcome == "failed" or (review.verdict == "wrong" and not review.facts):
+        return {}
+    row = {
+        "id": f"review-{entry['trace_id']}",
+        "question": entry["question"],
+        "outcome": outcome,
+        "tags": ["reviewed"],
+        "reviewed": {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": round(review.seconds, 1),
+            "trace": entry["trace_id"],
+            "version": entry["version"],
+        },
+    }
+    if outcome != "answered":
+        return row
+    _require_stated(review, library)
+    return {**row, "facts": [*review.facts], "evidence": [*review.evidence]}
+
+
+def _require_stated(review: Review, library: Library) -> None:
+    passages = [passage for id_ in review.evidence if (passage := library.find_passage(id_)) is not None]
+    text = "\n\n".join(f"{passage.title}\n\n{passage.text}" for passage in passages)
+    if not review.facts:
+        raise DataError("Nothing says what a right answer states.", "Write it in a few words of a passage.")
+    if not passages:
+        raise DataError("No passage is chosen.", "Choose the passage that states it.")
+    for fact in review.facts:
+        if not states(text, fact):
+            mend = "Take its words from the passage, or choose another."
+            if spans_boundary(text, fact):
+                mend = "Take words of one sentence or cell."
+            raise DataError(f"The chosen passage does not state “{fact}”.", mend)

@@ -1,0 +1,43 @@
+"""The same program as tools of the Model Context Protocol, over streamable HTTP at `/mcp`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.concurrency import run_in_threadpool
+
+from program.loop.rag import check_question
+from program.server.chat import describe
+from program.server.work import Work
+
+MOST_FOUND = 20
+
+
+def make_tools(work: Work) -> MCPServer:
+    """Return an MCP server with `ask_knowledge` and `search_knowledge`."""
+    programs = work.programs
+    about = " ".join(f"{card.name}: {card.describe()}" for card in programs.library.describe())
+    server = MCPServer(programs.project.name, log_level="ERROR")
+
+    async def ask_knowledge(question: str) -> dict[str, Any]:
+        work.require_room()
+        program = await programs.find(programs.default)
+        answer = await work.ask(program, check_question(question), unit="mcp" if programs.experiment else "")
+        return {"text": answer.text, **describe(answer, work)}
+
+    async def search_knowledge(query: str, k: int = 8) -> list[dict[str, Any]]:
+        library = programs.library
+        found = await run_in_threadpool(library.search, check_question(query), None, min(max(k, 1), MOST_FOUND))
+        return [{"id": p.id, "source": p.source, "title": p.title, "text": p.text} for p in found]
+
+    asks = f"Answer a question from these knowledge bases, with citations. {about}"
+    server.add_tool(ask_knowledge, description=asks)
+    server.add_tool(search_knowledge, description=f"Find the best passages for a query in these bases. {about}")
+    return server
+
+
+def no_rebinding_check() -> TransportSecuritySettings:
+    """Return settings without MCP's own check of hosts: the server checks them for every route alike."""
+    return TransportSecuritySettings(enable_dns_rebinding_protection=False)
