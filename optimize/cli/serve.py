@@ -26,12 +26,12 @@ def run_serve(
     if lacks := [name for name in NEEDED if find_spec(name) is None]:
         what = f"`ragc serve` needs {', '.join(lacks)}."
         raise RagcError(what, 'Install the extra: python -m pip install "ragc[serve]"')
-    from program.server.app import open_app, run_app
+    from program.server.app import make_server, open_app
 
     with show.show_progress("indexing") as advance:
         app = open_app(target, host, artifacts, project, point or None, advance)
     typer.echo(f"Serving {app.state.work.programs.default} at http://{host}:{port}", err=True)
-    run_app(app, host, port)
+    make_server(app, host, port).run()
 
 
 VERBS = (run_serve,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from program.errors import RagcError, SettingsError
 from program.server import chat, page
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 1_000_000  # of a request's body
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
@@ -46,34 +46,28 @@ _HEADERS = {
 
 
 class Guard:
-    """Refuses what another site posts, puts security headers on every response, and answers every failure."""
+    """Refuses what another site posts, and puts security headers on every response."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: Starlette) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
-
-        started = False
+        """Handle a request; a failure, which is logged where it is answered, ends here."""
 
         async def send_guarded(message: Message) -> None:
-            nonlocal started
             if message["type"] == "http.response.start":
-                started = True
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
-        try:
-            if scope["method"] != "GET" and not _is_same_origin(Headers(scope=scope)):
-                raise HTTPException(403, "A page of another site may not post here.")
-            await self._app(scope, receive, send_guarded)
-        except Exception as error:
-            response = _explain(Request(scope), error)
-            if not started:  # else the connection is closed midway, which the client sees
-                await response(scope, receive, send_guarded)
+        elif scope["method"] not in ("GET", "HEAD") and not _is_same_origin(Headers(scope=scope)):
+            error = HTTPException(403, "A page of another site may not post here.")
+            status, body = explain_failure(error)
+            await JSONResponse(body, status)(scope, receive, send_guarded)
+        else:
+            with suppress(Exception):
+                await self._app(scope, receive, send_guarded)
 
 
 def _is_same_origin(headers: Headers) -> bool:
@@ -109,10 +103,9 @@ def make_app(programs: Programs) -> Starlette:
             *mounted.routes,
         ],
         middleware=[
-            Middleware(Guard),
             Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK, www_redirect=False),
         ],
-        exception_handlers=dict.fromkeys((HTTPException, ValidationError, RagcError), _explain),
+        exception_handlers=dict.fromkeys((HTTPException, ValidationError, RagcError, Exception), _explain),
         lifespan=run_tools,
         max_body_size=MOST_BYTES,
     )
@@ -160,7 +153,16 @@ def open_app(
     return make_app(Programs(target, artifacts, project, point, progress))
 
 
-def run_app(app: Starlette, host: str, port: int) -> None:
-    """Run an application until a signal ends it; what streams then is finished."""
-    quiet = {"access_log": False, "log_level": "warning", "server_header": False}
-    uvicorn.run(app, host=host, port=port, timeout_graceful_shutdown=int(chat.GRACE) + 5, **quiet)
+def make_server(app: Starlette, host: str, port: int) -> uvicorn.Server:
+    """Return what runs an application until a signal ends it; what streams then is finished."""
+    seconds = int(chat.GRACE) + 5
+    config = uvicorn.Config(
+        Guard(app),
+        host=host,
+        port=port,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=seconds,
+    )
+    return uvicorn.Server(config)

@@ -10,13 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from program.errors import DataError
 from program.knowledge.library import Library
 from program.knowledge.project import Project
 from program.serve.trace import LineLog, TraceLog
-from program.storage import append_row
+from program.storage import append_row, read_json_rows
 from program.text.facts import spans_boundary, states
 
 Verdict = Literal["right", "wrong", "should_clarify", "should_abstain", "skip"]
@@ -54,17 +55,24 @@ class FeedbackLog:
         self._log.append({"kind": "vote", "versions": [*versions], "preferred": preferred, "at": time.time()})
 
     def list_queue(self) -> list[dict[str, Any]]:
-        """Return the traces that nobody reviewed: those thumbed down first, then the least sure.
+        """Return the traces to review: those thumbed down first, then the least sure.
 
-        Of a question asked more than once it is the last one.
+        It is the last trace of each question that nobody labelled or reviewed.
         """
-        said = [row for row in self._log.entries() if row["kind"] == "verdict"]
-        reviewed = {row["trace"] for row in said if row["by"] == "reviewer"}
-        down = {row["trace"]: row["corrected"] for row in said if row["verdict"] == "wrong"}
-        latest = {entry["question"]: entry for entry in self._traces.entries()}
-        waiting = (entry for entry in latest.values() if entry["trace_id"] not in reviewed)
-        ordered = sorted(waiting, key=lambda one: (one["trace_id"] not in down, one["confidence"], -one["at"]))
-        return [{**entry, "corrected": down.get(entry["trace_id"], "")} for entry in ordered]
+        entries = [*self._traces.entries()]
+        asked = {entry["trace_id"]: entry["question"] for entry in entries}
+        said = [row for row in self._log.entries() if row["kind"] == "verdict" and row["trace"] in asked]
+        reviewed = {asked[row["trace"]] for row in said if row["by"] == "reviewer"}
+        last = {asked[row["trace"]]: row for row in said}
+        down = {question: row["corrected"] for question, row in last.items() if row["verdict"] == "wrong"}
+        done = reviewed | self._list_labelled()
+        latest = {entry["question"]: entry for entry in entries if entry["question"] not in done}
+        ordered = sorted(latest.values(), key=lambda one: (one["question"] not in down, one["confidence"], -one["at"]))
+        return [{**entry, "corrected": down.get(entry["question"], "")} for entry in ordered]
+
+    def _list_labelled(self) -> set[str]:
+        files = filter(Path.is_file, (self._project.labelled, self._project.reviewed))
+        return {str(row.get("question")).strip() for file in files for row in read_json_rows(file) if row}
 
     def write_review(self, entry: Mapping[str, Any], review: Review, library: Library) -> dict[str, Any]:
         """Write a review; return the labelled question it made, empty for one that labels nothing.

@@ -88,6 +88,8 @@ async def compare_versions(request: Request) -> Response:
     work = work_of(request)
     asked = Comparison.model_validate_json(await request.body())
     question = check_question(asked.question)
+    if len({*asked.versions}) < len(asked.versions):
+        raise HTTPException(400, "Choose two versions.")
     work.require_room()
     versions = secrets.SystemRandom().sample(asked.versions, 2)
     programs = [await work.programs.find_version(version) for version in versions]

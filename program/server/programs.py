@@ -111,8 +111,8 @@ class Programs:
 
     @contextmanager
     def assign(self, program: Any, unit: str) -> Iterator[Any]:
-        """Give a unit the program that answers it: of an experiment its arm's."""
-        if self.experiment is None:
+        """Give a unit the program that answers it: of an experiment its arm's. No unit is outside of it."""
+        if self.experiment is None or not unit:
             yield program
         else:
             with self.experiment.assign(unit) as arm:

@@ -24,7 +24,7 @@ def make_tools(work: Work) -> MCPServer:
     async def ask_knowledge(question: str) -> dict[str, Any]:
         work.require_room()
         program = await programs.find(programs.default)
-        answer = await work.ask(program, check_question(question), unit="mcp" if programs.experiment else "")
+        answer = await work.ask(program, check_question(question))
         return {"text": answer.text, **describe(answer, work)}
 
     async def search_knowledge(query: str, k: int = 8) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ from optimize.evaluation.grades import judge_answer
 from optimize.evaluation.outcome import BALANCED
 from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import read_labelled
+from optimize.labelled.reviewed import join_reviewed
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import read_ancestors
 from optimize.report.estimate import BEGUN, OF_TRIAL, estimate_cost, list_asked, measure_model
@@ -264,10 +265,13 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
     first = open_program(project)
     ancestors = read_ancestors(origin, project.artifacts) if origin else []
     before = find_previous_splits(ancestors) if origin else None
-    parts = split_questions(questions, before=before)
+    reviewed = join_reviewed(project, split_questions(questions, before=before))
+    if reviewed.unread:
+        raise DataError(reviewed.unread[0].what, "Mend that line, or take it out of the reviewed questions.")
+    parts = reviewed.parts
     doubts: list[str] = []
     if leads:
-        report = require_sound_labels(project, questions, parts)
+        report = require_sound_labels(project, reviewed.questions, parts)
         doubts = [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
     if not (parts["train"] and parts["test"]):
         lacks = next(find_shortages(parts))
