@@ -75,15 +75,15 @@ class Programs:
         """Return the names that a client may ask for, the one served first."""
         if self.experiment is not None:
             return [self.default]
-        name, selectors = self.project.name, [*list_aliases(self.root, self.project.name)]
-        selectors += [version.partition("-")[0] for version in find_versions(self.root, name)[::-1]]
-        return list(dict.fromkeys([self.default, *(f"{name}@{selector}" for selector in selectors)]))
+        aliases = [f"{self.project.name}@{alias}" for alias in list_aliases(self.root, self.project.name)]
+        return list(dict.fromkeys([self.default, *aliases, *self.list_versions()]))
 
     def list_versions(self) -> list[str]:
         """Return what may be compared: the arms of an experiment, else the versions, newest first."""
         if self.experiment is not None:
             return [arm.name for arm in self.experiment.design.arms]
-        return [name for name in self.list_models() if name != self.default] or [self.default]
+        found = find_versions(self.root, self.project.name)[::-1]
+        return list(dict.fromkeys(f"{self.project.name}@{version.partition('-')[0]}" for version in found))
 
     async def find(self, model: str) -> Any:
         """Return the program of a name.

@@ -93,7 +93,9 @@ def test_every_response_is_guarded_and_tells_no_more_than_the_client_can_mend(
 ):
     reply = httpx.request(method, address + path, headers={**HEADERS, **headers}, content=content)
     assert reply.status_code == status and "script-src 'self'" in reply.headers["content-security-policy"]
-    assert "Traceback" not in reply.text and (status == 413 or "host" in headers or status == 200 or reply.json()["error"])
+    assert "Traceback" not in reply.text and (
+        status == 413 or "host" in headers or status == 200 or reply.json()["error"]
+    )
 
 
 def test_the_metrics_count_answers_errors_and_what_is_at_work(address):
@@ -138,7 +140,9 @@ def test_an_alias_is_followed_without_a_request_that_fails(compiled, monkeypatch
 
         def ask():
             while not stop.is_set():
-                reply = httpx.post(f"{address}/v1/chat/completions", json={**ASKED, "model": "shop@production"}, timeout=60)
+                reply = httpx.post(
+                    f"{address}/v1/chat/completions", json={**ASKED, "model": "shop@production"}, timeout=60
+                )
                 seen.append((reply.status_code, reply.json()["version"]))
 
         threads = [threading.Thread(target=ask) for _ in range(3)]
