@@ -78,7 +78,7 @@ class Pool:
     def measure(self, program: AgenticRAG) -> dict[str, float]:
         """Return the utility of each question that is measured on."""
         grade = Grader(program, self.project.settings.utility, relevancy=False)
-        answers = Replay(program, Record()).answer_all([question.question for question in self.held])
+        answers = Replay(program, Record()).answer_all([question.asked for question in self.held])
         return {q.id: grade(q, answer).utility for q, answer in zip(self.held, answers, strict=True)}
 
 

@@ -104,7 +104,8 @@ def compare_offline(
         opened = find_project(refs[0], root, project)
         questions = read_labelled(data) if data else _read_scored_questions(refs[0], opened, root)
         programs = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
-        sides = [(Grader(one, opened.settings.utility), one) for one in programs]
+        graders = [Grader(one, opened.settings.utility) for one in programs]
+        sides = [(grade, lambda asked, of=one: of(*asked)) for grade, one in zip(graders, programs, strict=True)]
         rows = score_anew(sides, questions, repeats, progress)
     elif project is not None:
         mend = "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats."
@@ -132,7 +133,7 @@ def _name_arm(a: str, b: str, found: Comparison) -> ArmComparison:
 
 
 def score_anew(
-    sides: Sequence[tuple[Grading, Callable[[str], Any]]],
+    sides: Sequence[tuple[Grading, Callable[[Any], Any]]],
     questions: Sequence[Question],
     repeats: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
@@ -145,7 +146,7 @@ def score_anew(
     rows: list[list[Row]] = [[] for _ in sides]
     with _disable_cache():
         for _, ask in sides:
-            ask(questions[0].question)  # what is loaded once is not the first question's time
+            ask(questions[0].asked)  # what is loaded once is not the first question's time
         for repeat in range(repeats):
             advance = lambda done, of, before=repeat: progress(before * of + done, repeats * of)  # noqa: E731
             for n, found in enumerate(evaluate_side_by_side(arms, questions, advance, order="alternating")):

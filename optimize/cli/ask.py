@@ -176,7 +176,7 @@ def run_eval(
     else:
         sealed = read_ancestors(target, artifacts) or read_ancestors(version, project.artifacts) if version else []
         labelled = _read_splits(project, split, find_previous_splits(sealed))
-    looks = note_test_use(project.artifacts, project.name, "eval", [question.question for question in labelled])
+    looks = note_test_use(project.artifacts, project.name, "eval", [question.conversation for question in labelled])
     with show.show_progress("asking") as advance:
         programs = [rag, rag.plain()]
         if record or replay:
@@ -274,7 +274,7 @@ def run_eval_search(
             splits = split or "train,dev"
             name, questions = f"{opened.name} ({splits})", _read_splits(opened, splits)
             if "test" in splits:
-                tested = [question.question for question in _read_splits(opened, "test")]
+                tested = [question.conversation for question in _read_splits(opened, "test")]
                 note_test_use(opened.artifacts, opened.name, "eval-search", tested)
             library = open_library(opened, progress=advance)
             labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))

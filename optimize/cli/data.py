@@ -100,7 +100,8 @@ def run_stats(folder: ProjectFolder) -> None:
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)
     counts = count_labels(questions)
-    looks = count_test_uses(project.artifacts, project.name, [q.question for q in split_questions(questions)["test"]])
+    tested = split_questions(questions)["test"]
+    looks = count_test_uses(project.artifacts, project.name, [one.conversation for one in tested])
     print_result({**counts, "test_looks": looks}, lambda: _print_counts(counts, looks))
 
 

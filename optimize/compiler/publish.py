@@ -109,7 +109,7 @@ class Publisher:
 
     def note_look(self, study: str) -> int:
         """Note that a study reads its test; return which look that is."""
-        texts = [question.question for question in self.parts["test"]]
+        texts = [question.conversation for question in self.parts["test"]]
         return note_test_use(self.project.artifacts, self.project.name, "compile", texts, study)
 
     def find_sealed(self, study: str) -> str:
@@ -139,7 +139,7 @@ class Publisher:
             name: {
                 "n": len(part),
                 "sha256": digest_questions(part),
-                "questions": sorted({question_digest(question.question) for question in part}),
+                "questions": sorted({question_digest(question.conversation) for question in part}),
             }
             for name, part in self.parts.items()
         }

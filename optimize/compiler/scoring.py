@@ -152,7 +152,7 @@ class Scoring:
             lacking = [n for n in places if self._arm_of[n] == at and np.isnan(known[2, n])]
             if lacking:
                 self._turning[at].apply(setting)
-                answers = arm.replay.answer_all([self.questions[n].question for n in lacking])
+                answers = arm.replay.answer_all([self.questions[n].asked for n in lacking])
                 for n, answer in zip(lacking, answers, strict=True):
                     known[:, n] = *self._grade_answer(self.questions[n], answer), answer.usage.calls, answer.usage.usd
 
@@ -180,7 +180,7 @@ class Scoring:
         found = []
         for at, arm in enumerate(self.arms):
             self._turning[at].apply(setting)
-            found += arm.replay.decide_all([self.questions[n].question for n in share if self._arm_of[n] == at])
+            found += arm.replay.decide_all([self.questions[n].asked for n in share if self._arm_of[n] == at])
         return found
 
     def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:
@@ -234,7 +234,7 @@ def limit_to_reach(arms: Sequence[A], settings: Sequence[Setting], least: int = 
         for arm, questions in turns:
             for setting in settings:
                 apply_setting(arm.replay.program, setting)
-                arm.replay.answer_all([question.question for question in questions])
+                arm.replay.answer_all([question.asked for question in questions])
             reached += 1
     kept = {q.id for _, questions in turns[: max(reached, least)] for q in questions}
     limited = [replace(arm, questions=[one for one in arm.questions if one.id in kept]) for arm in arms]

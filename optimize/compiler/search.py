@@ -115,7 +115,7 @@ class Session:
         self.end_processes()
         workers = self.fork(lambda given: asks[given[0]](given[1]))
 
-        def ask(at: int, texts: Sequence[str]) -> list[Any]:
+        def ask(at: int, texts: Sequence[Any]) -> list[Any]:
             parts = [texts[n :: workers.count] for n in range(min(workers.count, len(texts)))] or [texts]
             found = workers.run([(n, (at, part)) for n, part in enumerate(parts)])
             answers = {
@@ -127,11 +127,11 @@ class Session:
 
         return [partial(ask, at) for at in range(len(asks))]
 
-    def read_ahead(self, read: Callable[[Sequence[str]], None], texts: Sequence[str]) -> None:
+    def read_ahead(self, read: Callable[[Sequence[Any]], None], questions: Sequence[Any]) -> None:
         """Have several processes read for questions, for the caches of what follows."""
         self.begin_stage("reading what is found for the questions")
-        parts = [texts[n : n + READ_TOGETHER] for n in range(0, len(texts), READ_TOGETHER)]
-        done = lambda n: self.advance(min(n * READ_TOGETHER, len(texts)), len(texts))  # noqa: E731
+        parts = [questions[n : n + READ_TOGETHER] for n in range(0, len(questions), READ_TOGETHER)]
+        done = lambda n: self.advance(min(n * READ_TOGETHER, len(questions)), len(questions))  # noqa: E731
         self.fork(read).run(list(enumerate(parts)), done)
         self.end_processes()
 

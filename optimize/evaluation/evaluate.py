@@ -85,12 +85,12 @@ def evaluate(
 ) -> Evaluation:
     """Ask every question and grade the answers."""
     weights = weights or UtilitySettings()
-    arm = Grader(program, weights), lambda texts: [program(text) for text in texts]
+    arm = Grader(program, weights), lambda questions: [program(*asked) for asked in questions]
     return evaluate_side_by_side([arm], questions, progress, together=1)[0]
 
 
 Grading = Callable[[Any, Any], Grade]
-Asking = Callable[[Sequence[str]], Sequence[Any]]
+Asking = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def evaluate_side_by_side(
@@ -119,7 +119,7 @@ def evaluate_side_by_side(
         for first in range(0, len(every), step):
             places = every[first : first + step]
             turn = first % len(arms) if alternating else 0
-            answers = {n: arms[n][1]([questions[at].question for at in places]) for n in _rotate(len(arms), turn)}
+            answers = {n: arms[n][1]([questions[at].asked for at in places]) for n in _rotate(len(arms), turn)}
             for place, at in enumerate(places):
                 try:
                     graded[at] = [grade(questions[at], answers[n][place]) for n, (grade, _) in enumerate(arms)]

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from program.errors import DataError
+from program.errors import DataError, QuestionError
+from program.text.history import Asked, Turn, Turns, read_history
 
 Outcome = Literal["answered", "clarify", "abstain"]
 Route = Literal["direct", "simple", "complex"]
@@ -40,6 +41,17 @@ Text = Annotated[str, AfterValidator(_refuse_blank)]
 Fact = Text | tuple[Text, ...]  # one spelling of a fact, or several of which any one will do
 
 
+def _read_turns(given: Any) -> Turns:
+    """Return the turns of a label. Raises `ValueError` for what is no conversation of texts."""
+    try:
+        turns = read_history(given)
+    except QuestionError as error:
+        raise ValueError(error.what) from error
+    if given and not turns:
+        raise ValueError(_BLANK)
+    return turns
+
+
 class Question(BaseModel):
     """What a program is asked, and how it is grouped with others.
 
@@ -54,6 +66,16 @@ class Question(BaseModel):
     tags: tuple[Text, ...] = ()  # kinds of question, for figures by kind
     split: Split | None = None  # the part of the questions that this one belongs to
     outcome: Outcome | None = None  # how a program should respond
+
+    @property
+    def asked(self) -> Any:
+        """What a program's runs take."""
+        return self.question
+
+    @property
+    def conversation(self) -> str:
+        """The question behind what was said before it, a line each."""
+        return self.question
 
     @property
     def cluster(self) -> str:
@@ -75,6 +97,10 @@ class Review(BaseModel):
 class LabelledQuestion(Question):
     """One question and its labels; an empty field is a label nobody gave."""
 
+    history: Annotated[tuple[Turn, ...], BeforeValidator(_read_turns)] = Field(
+        default=(), exclude_if=lambda turns: not turns
+    )
+    """What was said before a question that follows on: messages, or the asker's earlier questions; oldest first."""
     route: Route | None = None  # how many look-ups the question takes: none, one or several
     sources: tuple[Text, ...] = ()
     """The knowledge bases that the answer needs; those of the evidence where a file gives none."""
@@ -105,7 +131,16 @@ class LabelledQuestion(Question):
         """Return the question as a `dspy.Example`, its labels as they are."""
         import dspy
 
-        return dspy.Example(**self.model_dump(mode="json")).with_inputs("question")
+        inputs = ("question", "history") if self.history else ("question",)
+        return dspy.Example(**self.model_dump(mode="json")).with_inputs(*inputs)
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.question, self.history)
+
+    @property
+    def conversation(self) -> str:
+        return "\n".join([*(turn.content for turn in self.history), self.question])
 
     @property
     def alternatives(self) -> tuple[tuple[str, ...], ...]:
@@ -218,6 +253,7 @@ _EXPECTED = {
     **dict.fromkeys(("id", "question", "topic", "answer", "sql"), "a text in quotes"),
     **dict.fromkeys(("sources", "sub_queries", "evidence", "not_facts", "tags"), "a list of texts"),
     "facts": "a list of texts; alternatives are a list inside it",
+    "history": 'a list of earlier questions, or of messages such as {"role": "user", "content": "..."}',
     "as_of": "a date such as 2026-03-01",
     **{name: f"one of {', '.join(get_args(options))}" for name, options in _OPTIONS.items()},
 }

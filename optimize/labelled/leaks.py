@@ -75,7 +75,7 @@ def _differ_in_labels(link: Link) -> bool:
 
 def _find_near(questions: Sequence[LabelledQuestion]) -> Iterator[Link]:
     """Yield pairs of questions by the letters of the words they share, counted by a sparse product."""
-    texts = [normalise_text(q.question).replace(f" {STOP} ", " ").split() for q in questions]
+    texts = [normalise_text(q.conversation).replace(f" {STOP} ", " ").split() for q in questions]
     vocabulary: dict[str, int] = {}
     columns = [vocabulary.setdefault(word, len(vocabulary)) for words in texts for word in dict.fromkeys(words)]
     if not columns:

@@ -152,6 +152,14 @@ class Knowledge:
 Complaint = tuple[str, str]  # what is wrong, and how to mend it
 
 
+def _check_history(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
+    asked = [turn.content for turn in question.history if turn.role == "user"]
+    if question.history and not asked:
+        yield "its history holds no question of the asker.", "Give the earlier question too, as a message of the user."
+    elif asked and normalise_text(asked[-1]) == normalise_text(question.question):
+        yield "its history ends with the question itself.", "End it with what was said before the question."
+
+
 def _check_evidence_exists(question: LabelledQuestion, knowledge: Knowledge) -> Iterator[Complaint]:
     for passage in question.evidence:
         if passage not in knowledge.ids:
@@ -285,7 +293,7 @@ def _warn_of_uncited_answers(question: LabelledQuestion, knowledge: Knowledge) -
 
 Rule = Callable[[LabelledQuestion, Knowledge], Iterator[Complaint]]
 ERRORS: tuple[Rule, ...] = (
-    *(_check_evidence_exists, _check_facts_stated, _check_not_facts, _check_answer),
+    *(_check_history, _check_evidence_exists, _check_facts_stated, _check_not_facts, _check_answer),
     *(_check_sources, _check_labels_agree),
 )
 WARNINGS: tuple[Rule, ...] = (_warn_of_sub_queries, _warn_of_facts, _warn_of_close_rivals, _warn_of_uncited_answers)

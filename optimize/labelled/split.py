@@ -45,7 +45,7 @@ def divide_groups(
     fill them. The order of the questions does not matter.
     """
     known = before or {}
-    given = {q.id: known.get(question_digest(q.question), q.split) for q in questions}
+    given = {q.id: known.get(question_digest(q.conversation), q.split) for q in questions}
     splits = [_find_commonest(given[q.id] for q in group) for group in groups]
     places = _place_groups(groups, splits, seed)
     where = {q.id: given[q.id] or SPLITS[place] for place, group in zip(places, groups, strict=True) for q in group}

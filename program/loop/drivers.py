@@ -36,6 +36,7 @@ from program.models.language.fence import LinkFilter
 from program.models.language.spending import ModelSpending
 from program.models.requests import Evidence, decode
 from program.passage import Passage
+from program.text.history import Asked
 from program.text.pieces import MarkNumbering
 
 anyio = require("anyio")  # on which DSPy streams: its callbacks can send from these threads only
@@ -54,14 +55,14 @@ class Search(dspy.Retrieve):
 SEARCH = Search()
 
 
-def run(question: str, view: View) -> Answer:
+def run(asked: Asked, view: View) -> Answer:
     """Return the answer, performed in turn; streamed in a thread of `dspy.streamify`."""
     answer: Answer
     if dspy.settings.send_stream is not None and _is_worker_thread():
-        answer = anyio.from_thread.run(arun, question, view)
+        answer = anyio.from_thread.run(arun, asked, view)
         return answer
     with _unstreamed():
-        work = _run(Driver(question, view))
+        work = _run(Driver(asked, view))
         try:
             work.send(None)
         except StopIteration as stop:
@@ -70,13 +71,13 @@ def run(question: str, view: View) -> Answer:
     raise AssertionError("what is performed in turn awaits nothing")
 
 
-async def arun(question: str, view: View) -> Answer:
+async def arun(asked: Asked, view: View) -> Answer:
     """Return the answer, a step's requests performed in parallel; streams hear of it."""
     send, send_stream = _send.get(), dspy.settings.send_stream
     if send is None and send_stream is not None and (name := _find_streamed(view)):
-        return await _send_tokens(send_stream, name, question, view)
+        return await _send_tokens(send_stream, name, asked, view)
     with _unstreamed():
-        return await _run(Driver(question, view, send, parallel=True))
+        return await _run(Driver(asked, view, send, parallel=True))
 
 
 async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerator[Event, None]:
@@ -110,9 +111,9 @@ async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerat
         await asyncio.wait({task})
 
 
-async def _send_tokens(send_stream: Any, name: str, question: str, view: View) -> Answer:
+async def _send_tokens(send_stream: Any, name: str, asked: Asked, view: View) -> Answer:
     """Return the answer; its tokens go to the stream of `dspy.streamify`."""
-    async with aclosing(stream(partial(arun, question, view))) as events:
+    async with aclosing(stream(partial(arun, asked, view))) as events:
         async for event in events:
             if isinstance(event, Token):
                 await send_stream.send(dspy.streaming.StreamResponse(name, "answer", event.text, is_last_chunk=False))

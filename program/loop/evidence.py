@@ -76,6 +76,30 @@ def _list_current(pool: Sequence[Passage], years: Sequence[int]) -> Iterator[Pas
             yield passage
 
 
+def blend_pools(pools: Sequence[Sequence[Passage]], weight: float) -> Sequence[Passage]:
+    """Return what two searches found as one pool; one pool as it is.
+
+    Of each score `weight` is the second search's. Cosines and BM25 are sums over a query, so that this ranks as a query
+    would that is mixed of the two. Where a passage was not found, its score there counts as the lowest.
+    """
+    if len(pools) < 2:
+        return pools[0]
+    names = {name for pool in pools for passage in pool for name in passage.scores}
+    lows = ({n: min((p.scores[n] for p in pool if n in p.scores), default=0.0) for n in names} for pool in pools)
+    held = [{passage.id: passage.scores for passage in pool} for pool in pools]
+    parts = list(zip((1 - weight, weight), held, lows, strict=True))
+
+    def blend(passage: Passage) -> Passage:
+        own = [scores.get(passage.id, {}) for scores in held]
+        known = {name for scores in own for name in scores}
+        mixed = {
+            n: sum(share * found.get(passage.id, low).get(n, low[n]) for share, found, low in parts) for n in known
+        }
+        return passage.rescored(passage.score, None, mixed)
+
+    return Pool(map(blend, drop_repeats([*pools[0], *pools[1]])))
+
+
 def rank_pool(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float] = NO_PRIOR) -> list[Passage]:
     """Return the best `tuning.k` passages of one query's pool, best first.
 

@@ -22,6 +22,7 @@ from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, Vie
 from program.loop.steps import steps
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.passage import Passage
+from program.text.history import Asked
 
 FOR_WRITING = 1 / 3  # the share of the seconds that is kept for writing the answer, or for the fallback
 WRITING = ("generator.", "grounder.")  # the predictors that may use it
@@ -78,10 +79,10 @@ class PreparedRequest:
 class Driver:
     """One question on its way: the loop's generator, what it has spent so far, its path and its steps."""
 
-    def __init__(self, question: str, view: View, send: Send | None = None, parallel: bool = False) -> None:
+    def __init__(self, asked: Asked, view: View, send: Send | None = None, parallel: bool = False) -> None:
         self.parallel = parallel
         self.id = new_trace_id()
-        self.question = question
+        self.question = asked.question
         self.view = view
         self.send = send
         self.budget = view.runtime.budget
@@ -96,7 +97,7 @@ class Driver:
         self._missed: dict[str, str] = {}
         self._degraded: dict[Hashable, str] = {}
         self._unreachable: set[str] = set()
-        self.loop = steps(question, view, self.budget.max_rounds, self.tripped_cap, self.path)
+        self.loop = steps(asked, view, self.budget.max_rounds, self.tripped_cap, self.path)
 
     def send_replies(self, replies: list[Reply] | None = None) -> list[Request]:
         """Return the next requests, or the first; `StopIteration` carries the answer."""

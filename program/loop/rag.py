@@ -22,6 +22,7 @@ from program.models.catalog import DOUBT
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.models.requests import RequestCache
 from program.passage import SourceCard
+from program.text.history import Asked, History, read_history
 
 MAX_QUESTION = 10_000
 Role = Literal["write", "decide", "judge"]
@@ -46,7 +47,7 @@ class CascadeThresholds(dspy.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("route", "relevance", "sufficiency", "contradiction", "support", "responsive"):
+        for name in ("follows_on", "route", "relevance", "sufficiency", "contradiction", "support", "responsive"):
             meaning = f"certainty of a decision on {name} under which a dearer model decides"
             setattr(self, name, Knob(DOUBT, 0.0, 1.0, step=0.05, meaning=meaning))
 
@@ -66,6 +67,7 @@ class AgenticRAG(dspy.Module):
         self.__doc__ = f"Answer a question from these knowledge bases, with citations. {about}"
         self.sources = tuple(card.name for card in cards)
         self.strategies = offer_strategies(cards)
+        self.conversation = Predictors(follows_on=signatures.FollowsOn, standalone=signatures.Standalone)
         self.classifier = Predictors(route=signatures.route_signature(cards))
         self.decomposer = Predictors(split=signatures.Decompose, follow=signatures.FollowUp)
         self.judge = Predictors(
@@ -94,32 +96,33 @@ class AgenticRAG(dspy.Module):
         """The models that `set_lm` gave, by role."""
         self._bind_deciders()
 
-    def __call__(self, question: str) -> Answer:
-        """Return the answer to a question.
+    def __call__(self, question: str, history: History = None) -> Answer:
+        """Return the answer to a question, which may follow on from a conversation before it.
 
-        A failed step never fails it. Raises `QuestionError` when there is nothing to ask.
+        A failed step never fails it. Raises `QuestionError` when there is nothing to ask, or for a history that is no
+        conversation.
         """
-        answer: Answer = super().__call__(question=question)
+        answer: Answer = super().__call__(question=question, history=history)
         return answer
 
-    async def acall(self, question: str) -> Answer:
+    async def acall(self, question: str, history: History = None) -> Answer:
         """Return the answer, awaited."""
-        answer: Answer = await super().acall(question=question)
+        answer: Answer = await super().acall(question=question, history=history)
         return answer
 
     aask = acall
 
-    def forward(self, question: str) -> Answer:
+    def forward(self, question: str, history: History = None) -> Answer:
         """Return the answer, requests performed in turn."""
-        return drivers.run(check_question(question), self._with_configured_writer().view())
+        return drivers.run(read_asked(question, history), self._with_configured_writer().view())
 
-    async def aforward(self, question: str) -> Answer:
+    async def aforward(self, question: str, history: History = None) -> Answer:
         """Return the answer, independent requests performed in parallel."""
-        return await drivers.arun(check_question(question), self._with_configured_writer().view())
+        return await drivers.arun(read_asked(question, history), self._with_configured_writer().view())
 
-    def stream(self, question: str) -> AsyncIterator[Any]:
+    def stream(self, question: str, history: History = None) -> AsyncIterator[Any]:
         """Yield `Progress`, `Token` and `Withdrawn` events, then the `Answer`."""
-        return drivers.stream(partial(self.acall, question))
+        return drivers.stream(partial(self.acall, question, history))
 
     def get_lm(self, role: Role = "write") -> Any:
         """Return the model of a role; the writer may be the one DSPy is configured with."""
@@ -233,6 +236,11 @@ def _reopen(opened: Callable[[], AgenticRAG], state: dict[str, Any], own_lms: Ma
         program.set_lm(lm, role)
     program.load_state(state, allow_unsafe_lm_state=True)
     return program
+
+
+def read_asked(question: object, history: History = None) -> Asked:
+    """Return the question and its history, checked. Raises `QuestionError`."""
+    return Asked(check_question(question), read_history(history))
 
 
 def check_question(question: object) -> str:

@@ -21,6 +21,7 @@ from program.models.requests import RequestCache
 from program.passage import NO_FILTERS, Filters, Passage
 from program.settings import BudgetSettings
 from program.signatures import BASE_PREFIX, Detail
+from program.text.history import Turns, answers_back
 
 DEPTH = 30
 DRAFT = "generator.answer"  # the predictor that writes the answer
@@ -212,11 +213,13 @@ Key = tuple[str, str]  # A search that was made: the strategy's name and the que
 class State:
     """One question on its way."""
 
-    question: str
+    question: str  # as it stands by itself
     program: View
     max_rounds: int
     tripped: Callable[[], StoppedBy | None]
     path: list[str]
+    history: Turns = ()
+    asked: str = ""  # the question in the asker's own words, where they are searched by too
     years: tuple[int, ...] = field(init=False)
     """The years that the question names: what was superseded counts where it was in force in one of them."""
     tuning: Tuning = field(init=False)
@@ -250,6 +253,12 @@ class State:
         self.plan = Plan("simple", self.program.sources, ())
         self.strategy = Strategy(ALL, self.program.sources)
         self.at_once = self.program.at_once
+
+    def follow_on(self, standalone: str) -> None:
+        """Take the question as it stands by itself; its own words count beside, unless they only choose an option."""
+        if self.program.quotes(strict=False) and not answers_back(self.history, self.question):
+            self.asked = self.question
+        self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))
 
     @property
     def filters(self) -> bool:

@@ -15,6 +15,7 @@ from program.loop.decide import Move, Verdict, decide, rounds_left
 from program.loop.judging import judge_evidence, judge_passages
 from program.loop.state import Ask, Find, Flow, Plan, State, StepFailed, View, format_share, read_look_ups, read_plan
 from program.models.embedded.direct import GREETINGS, find_reply
+from program.text.history import Asked
 from program.text.words import find_foreign_language
 
 DIRECT_CONFIDENCE = 0.9
@@ -23,11 +24,12 @@ CLAIM = "claim"
 SQL = "sql"  # how a passage was found whose SELECT a language model wrote
 MOST_CLAIMS = 2  # looked up again, of those without support
 UNREAD = "I read English only, and this seems to be another language. Please ask in English."
+FOLLOWS = "follows on: "  # begins the note of how a question reads by itself
 NO_BASES: Mapping[str, str] = {}
 
 
 def steps(
-    question: str,
+    asked: Asked,
     program: View,
     max_rounds: int = 10,
     tripped: Callable[[], StoppedBy | None] = lambda: None,
@@ -38,7 +40,7 @@ def steps(
     `path` is filled with the readable trace as it grows; `tripped` names the cap that is reached, if any.
     """
     path = [] if path is None else path
-    state = State(question, program, max_rounds, tripped, path)
+    state = State(asked.question, program, max_rounds, tripped, path, asked.history)
     text = ""
     for attempt in (_answer_in_rounds, _fall_back):
         try:
@@ -50,12 +52,13 @@ def steps(
 
 
 def _answer_in_rounds(state: State) -> Flow[Answer]:
-    question, tuning = state.question, state.tuning
-    if language := find_unread_language(state.program, question):
+    tuning = state.tuning
+    if language := find_unread_language(state.program, state.question):
         state.path.append(f"language {language}")
         return grounding.make_answer(state, UNREAD, Outcome.ABSTAIN, 0.5)
+    yield from _resolve_history(state)
     yield from _plan_question(state)
-    plan = state.plan
+    question, plan = state.question, state.plan
     # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
     if plan.vague and not (plan.route == "direct" and plan.confidence > plan.vagueness):
         state.path.append(f"clarify ({format_share(plan.vagueness)})")
@@ -87,25 +90,50 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
     return (yield from _take_rounds(state))
 
 
+def _resolve_history(state: State) -> Flow[None]:
+    """Have a question that follows on from the conversation stand by itself; one that cannot be is taken as it is."""
+    if not state.history or is_greeting(state.program, state.question):
+        return
+    inputs = {"history": state.history, "question": state.question}
+    try:
+        (reply,) = yield [Ask("conversation.follows_on", inputs)]
+        if not reply["follows_on"].value:
+            return
+        (reply,) = yield [Ask("conversation.standalone", inputs)]
+    except StepFailed as failure:
+        state.path.append(f"history left out: {failure}")
+        return
+    if not grounding.repeats_prompt(state, "conversation.standalone", text := reply["standalone"].strip()):
+        state.follow_on(text)
+        state.path.append(f"{FOLLOWS}{text}")
+
+
+def _look_first(state: State) -> list[Find]:
+    """Return the searches for the question by itself, and for a follow-up's own words."""
+    asked = [state.asked] if state.asked and state.tuning.asked_weight else []
+    return [Find(query, state.program.sources) for query in (state.question, *asked)]
+
+
 def _plan_question(state: State) -> Flow[None]:
     """Search the question as it is, and plan; the classifier sees what was found, or thinks while it is searched.
 
     A greeting needs neither.
     """
-    question, find = state.question, Find(state.question, state.program.sources)
+    question = state.question
     if state.tuning.route and is_greeting(state.program, question):
         state.plan = Plan("direct", (), ())
         state.path.append("greeting")
         return
     if state.tuning.glimpse or not state.tuning.route:
-        (state.pool,) = yield [find]
+        state.pool = evidence.blend_pools((yield [*_look_first(state)]), state.tuning.asked_weight)
     if not state.tuning.route:
         return
     ask = Ask("classifier.route", {"question": question, "glimpse": evidence.preview_pool(state.pool or ())})
     if state.tuning.glimpse:
         (reply,) = yield [ask]
     else:
-        state.pool, reply = yield [find, ask]
+        *pools, reply = yield [*_look_first(state), ask]
+        state.pool = evidence.blend_pools(pools, state.tuning.asked_weight)
     state.plan = read_plan(reply, state.program.sources)
     state.path.append(f"classify->{state.plan.route}[{','.join(state.plan.bases)}]")
 
@@ -179,7 +207,7 @@ def _fall_back(state: State) -> Flow[Answer]:
     """Answer as plain RAG does with what is there: at most one search, one text, nothing judged."""
     if not state.ranked:
         if state.pool is None:
-            (state.pool,) = yield [Find(state.question, state.program.sources)]
+            state.pool = evidence.blend_pools((yield [*_look_first(state)]), state.tuning.asked_weight)
         evidence.rank_searches(state, {(state.strategy.name, state.question): state.pool or ()}, NO_BASES)
     state.kept = state.kept or state.found[: state.tuning.k]
     state.conflicts = []

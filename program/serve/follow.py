@@ -18,6 +18,7 @@ from program.serve.reference import LATEST, Reference, find_versions, is_alias, 
 
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
+    from program.text.history import History
 
 RETRY_SECONDS = 30.0  # a version that failed to load is tried again no sooner: its files may still be on their way
 _log = logging.getLogger(__name__)
@@ -34,17 +35,18 @@ class Proxy(ABC):
         """Return an answer, noted."""
         return answer
 
-    def __call__(self, question: str) -> Answer:
-        """Answer a question."""
-        return self.note_answer(self.choose_program()(question))
+    def __call__(self, question: str, history: History = None) -> Answer:
+        """Answer a question, with the conversation before it."""
+        return self.note_answer(self.choose_program()(question, history))
 
-    async def aask(self, question: str) -> Answer:
+    async def aask(self, question: str, history: History = None) -> Answer:
         """Answer a question; the choice does not hold up the event loop."""
-        return self.note_answer(await (await asyncio.to_thread(self.choose_program)).aask(question))
+        return self.note_answer(await (await asyncio.to_thread(self.choose_program)).aask(question, history))
 
-    async def stream(self, question: str) -> AsyncIterator[Any]:
+    async def stream(self, question: str, history: History = None) -> AsyncIterator[Any]:
         """Yield the events of the program chosen, the answer last."""
-        async for event in (await asyncio.to_thread(self.choose_program)).stream(question):
+        program = await asyncio.to_thread(self.choose_program)
+        async for event in program.stream(question, history):
             yield self.note_answer(event) if isinstance(event, Answer) else event
 
 

@@ -318,7 +318,7 @@ def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:
     """Return the runs of every question of the arms."""
     runs = []
     for arm in arms:
-        traced = arm.replay.trace_all([question.question for question in arm.questions])
+        traced = arm.replay.trace_all([question.asked for question in arm.questions])
         for question, (answer, asked) in zip(arm.questions, traced, strict=True):
             with contextlib.suppress(Exception):  # a question that cannot be graded teaches nothing
                 runs.append(Run(question, answer, judge_answer(question, answer.outcome, answer.text), asked))

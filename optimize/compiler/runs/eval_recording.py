@@ -23,6 +23,7 @@ from program.knowledge.project import Project
 from program.loop.rag import AgenticRAG
 from program.models.requests import to_jsonable
 from program.storage import write_whole
+from program.text.history import Asked
 
 
 class NoCalls(Spending):
@@ -53,10 +54,10 @@ def evaluate_by_record(
     with closing(Record(replies=read_replies(replay)) if replay else open_record(project)) as replies:
         spending = NoCalls() if replay else Spending(Caps(max_calls))
         replays = [Replay(program, replies, spending) for program in programs]
-        answers = _answer_all(replays, [questions[n].question for n in order_stratified(questions)], progress)
+        answers = _answer_all(replays, [questions[n].asked for n in order_stratified(questions)], progress)
         if record is not None:
             write_replies(record, replies.heard)
-    held = [question for question in questions if question.question in answers]
+    held = [question for question in questions if question.asked in answers]
     if not held:
         what = "The record holds the replies of another program, or to other questions, and no call was allowed."
         raise DataError(what, "Record them anew: ragc eval REF --record FILE")
@@ -65,9 +66,9 @@ def evaluate_by_record(
     return evaluate_side_by_side(list(zip(graders, recall, strict=True)), held)
 
 
-def _answer_all(replays: Sequence[Replay], texts: Sequence[str], progress: Advance) -> dict[str, list[Answer]]:
+def _answer_all(replays: Sequence[Replay], texts: Sequence[Asked], progress: Advance) -> dict[Asked, list[Answer]]:
     """Return the answers of every program to each question for which all have them."""
-    answers: dict[str, list[Answer]] = {}
+    answers: dict[Asked, list[Answer]] = {}
     for first in range(0, len(texts), TOGETHER):
         together = texts[first : first + TOGETHER]
         for part in (together, *([text] for text in together)):  # one by one where a call was refused

@@ -33,6 +33,7 @@ from program.models.language.adapter import use_adapter
 from program.models.language.spending import ModelSpending, count_used_tokens, track_spending
 from program.models.language.transport import CallFailed
 from program.models.requests import decode
+from program.text.history import Asked
 
 ATTEMPTS = 4
 PARALLEL_CALLS = 8  # calls under way at once to a model that is not of this process
@@ -105,15 +106,15 @@ class Replay:
         self._tiers: dict[tuple[str, bool], tuple[Any, ...]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
 
-    def __call__(self, question: str) -> Answer:
+    def __call__(self, question: Asked) -> Answer:
         """Return the answer, with its cost when it was performed."""
         return self.answer_all([question])[0]
 
-    def answer_all(self, questions: Sequence[str]) -> list[Answer]:
+    def answer_all(self, questions: Sequence[Asked]) -> list[Answer]:
         """Return the answers, in order; what several of them lack is performed together."""
         return [answer for answer, _ in self.trace_all(questions)]
 
-    def decide_all(self, questions: Sequence[str]) -> list[list[Decided]]:
+    def decide_all(self, questions: Sequence[Asked]) -> list[list[Decided]]:
         """Return the decisions on the way to each answer."""
         return [
             [
@@ -126,7 +127,7 @@ class Replay:
             for _, asked in self.trace_all(questions)
         ]
 
-    def trace_all(self, questions: Sequence[str]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
+    def trace_all(self, questions: Sequence[Asked]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
         view = self.program.view(self._vouches)  # the knobs are read once for all questions
         paths: list[list[str]] = [[] for _ in questions]

@@ -36,13 +36,13 @@ class Runner(Protocol):
     def replays(self) -> bool:
         """False once the program was seen to do something else under the same replies."""
 
-    def answer_all(self, questions: Sequence[str]) -> Sequence[Any]:
+    def answer_all(self, questions: Sequence[Any]) -> Sequence[Any]:
         """Return the answers, in order, each with its `usage`.
 
         Raises `BudgetStop` when a cap keeps one from being found.
         """
 
-    def decide_all(self, questions: Sequence[str]) -> list[list[Decided]]:
+    def decide_all(self, questions: Sequence[Any]) -> list[list[Decided]]:
         """Return the decisions on the way to each answer; raises as `answer_all`."""
 
 

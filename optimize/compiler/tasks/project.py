@@ -54,6 +54,7 @@ from program.models.language.pace import Pace, note_pace, read_paces
 from program.serve.artifact import ROLES, describe_structure, export_files, require_keys
 from program.serve.opening import load, open_program
 from program.serve.reference import Manifest
+from program.text.history import Asked
 
 PROBED = 12  # questions asked to see how long a compile takes
 AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
@@ -125,13 +126,13 @@ class ProjectTask(Task):
             most=session.caps.calls,
             local=0.0 if list_asked(self.project) else task._estimate_seconds(session, trials),
         ).describe()
-        runner, asked = task.runner(session, task.base), {one.question for one in (*task.searched, *task.parts["dev"])}
+        runner, asked = task.runner(session, task.base), {one.asked for one in (*task.searched, *task.parts["dev"])}
 
-        def read(texts: Sequence[str]) -> None:
-            runner.reply_all([Find(text, task.first.sources) for text in texts])
-            runner.answer_all([text for text in texts if text in asked])
+        def read(questions: Sequence[Asked]) -> None:
+            runner.reply_all([Find(question, task.first.sources) for question, _ in questions])
+            runner.answer_all([question for question in questions if question in asked])
 
-        session.read_ahead(read, [one.question for part in ("train", "dev") for one in task.parts[part]])
+        session.read_ahead(read, [one.asked for part in ("train", "dev") for one in task.parts[part]])
         session.begin_stage("making demonstrations")
         train = task.parts["train"]
         demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
@@ -140,7 +141,7 @@ class ProjectTask(Task):
     def _estimate_seconds(self, session: Session, trials: int) -> float:
         """Return the seconds that the compile takes, about, by a few questions asked now under several settings."""
         runner = self.runner(session, self.base.deepcopy())
-        asked = [question.question for question in self.searched[:: max(1, len(self.searched) // PROBED)]]
+        asked = [question.asked for question in self.searched[:: max(1, len(self.searched) // PROBED)]]
         seconds = []
         for setting in ({}, *PRESETS.values()):
             apply_setting(runner.program, {f"policy.{name}": value for name, value in setting.items()})
@@ -203,7 +204,7 @@ class ProjectTask(Task):
 
     def complete(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> AgenticRAG:
         """Return the program with heads for its decisions, and a bound of confidence."""
-        program, questions = program.deepcopy(), [question.question for question in self.parts["dev"]]
+        program, questions = program.deepcopy(), [question.asked for question in self.parts["dev"]]
         asked: set[str] = set()
         for setting in points.points.values():
             apply_setting(program, setting)

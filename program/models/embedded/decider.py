@@ -16,7 +16,15 @@ from program.errors import IntegrityError
 from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.features import Case, Vector, read_case
-from program.models.embedded.heads import EVIDENCE_SETS, READ_SETS, TEXT_SETS, Head, fit_decision, fit_statement
+from program.models.embedded.heads import (
+    EVIDENCE_SETS,
+    READ_SETS,
+    TEXT_SETS,
+    TURN_SETS,
+    Head,
+    fit_decision,
+    fit_statement,
+)
 from program.models.embedded.reader import READER, Reader
 from program.models.requests import DecisionClient
 from program.storage import keep_last
@@ -110,9 +118,13 @@ class LocalDecider(DecisionClient):
         with self._lock:
             keep_last(self._heads, heads, HEADS_KEPT)
 
+    def _prior_for(self, case: Case) -> Head:
+        """Return what was fitted elsewhere for such a case."""
+        return self._priors["follows_on" if case.turns else "statement"]
+
     @cached_property
-    def _prior(self) -> Head:
-        return Head.from_arrays(self.reader.prior)
+    def _priors(self) -> dict[str, Head]:
+        return {name: Head.from_arrays(self.reader.prior(name)) for name in ("statement", "follows_on")}
 
     @cached_property
     def _read_by(self) -> str:
@@ -121,7 +133,9 @@ class LocalDecider(DecisionClient):
     def _answer(
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
     ) -> dict[str, Any]:
-        before, options = answer_untaught(question, asked, blocks, self.embedder, shown.space.words, self._prior)
+        before, options = answer_untaught(
+            question, asked, blocks, self.embedder, shown.space.words, self._prior_for(asked)
+        )
         if head := self._head_of(question, shown):
             probabilities = head.probabilities({**blocks, "options": options}, len(question.options))
         else:  # labels of one option only move the answer as its prior would
@@ -157,11 +171,13 @@ class LocalDecider(DecisionClient):
         places, labels = zip(*shown.labelled(question), strict=True)
         groups = [shown.cases[n].asked for n in places]
         if question.alone and all(shown.cases[n].quoted for n in places):
-            return fit_statement([rows[n] for n in places], labels, groups, self._prior)
+            return fit_statement([rows[n] for n in places], labels, groups, self._priors["statement"])
         cases = []
         for n in places:
-            given = question, shown.cases[n], rows[n], self.embedder, shown.space.words, self._prior
+            given = question, shown.cases[n], rows[n], self.embedder, shown.space.words, self._prior_for(shown.cases[n])
             cases.append({**rows[n], "options": answer_untaught(*given)[1]})
         read = any(case.evidence for case in shown.cases)
+        if any(case.turns for case in shown.cases):
+            return fit_decision(cases, labels, groups, TURN_SETS)
         sets = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
         return fit_decision(cases, labels, groups, sets)

@@ -20,6 +20,7 @@ from program.models.embedded.features import (
     FeatureSpace,
     Vector,
     WordRarity,
+    compare_turns,
     read_case,
     word_set,
 )
@@ -139,13 +140,13 @@ class DemonstrationSet:
     def head_key(self, question: Question) -> str | None:
         """Return the name of the head fitted on these labels, if any.
 
-        None is fitted when fewer than two options have a label, nor on evidence of fewer than FEW_ASKED questions: what
-        the reader says by itself is better than that.
+        None is fitted when fewer than two options have a label, nor on evidence or a conversation of fewer than
+        FEW_ASKED questions: what the reader says by itself is better than that.
         """
         if question.digest not in self._keys:
             labels = self.labelled(question)
             several = len({label for _, label in labels}) > 1
-            if question.alone and any(self.cases[n].evidence for n, _ in labels):
+            if question.alone and any(self.cases[n].evidence or self.cases[n].turns for n, _ in labels):
                 several = several and len({self.cases[n].asked for n, _ in labels}) >= FEW_ASKED
             told = _digest(question.digest, *(self._written[n] + b"%d" % label for n, label in labels))
             self._keys[question.digest] = f"{self.digest}-{told.hex()}" if several else None
@@ -174,8 +175,12 @@ def answer_untaught(
     """Return the logits of who saw no demonstration, and what a head may use too.
 
     The logits, one an option, come from the question put, its options, and the inputs; those of what a quotation states
-    come from `prior`.
+    and of whether a question follows on come from `prior`.
     """
+    if case.turns:
+        row = compare_turns(case, embedder)
+        logit = prior.calibrated_logits({"options": row})[0]
+        return np.array([0.0, logit], np.float32), np.append(row, np.float32(logit))
     if question.alone and case.quoted:
         return np.array([0.0, prior.calibrated_logits(blocks)[0]], np.float32), np.zeros(0, np.float32)
     if question.put["type"] == "noul":

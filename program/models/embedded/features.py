@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import Reader, Reading
+from program.text.history import Turn, answers_back, join_questions
 from program.text.pieces import split_pieces, split_sentences
 
 Vector = NDArray[np.float32]
@@ -55,6 +56,7 @@ class Case:
     asked: str
     evidence: tuple[EvidenceText, ...] = ()
     texts: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()  # of the conversation before the text that is judged
 
     @cached_property
     def quoted(self) -> tuple[int, int] | None:
@@ -91,7 +93,25 @@ def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
     texts = tuple(value for value in values if isinstance(value, str))
     evidence = [found for value in values if not isinstance(value, str) for found in _list_excerpts(value)]
     others = [EvidenceText("", text) for text in texts[1:] if text.strip()]
-    return Case(texts[0] if texts else "", tuple(evidence or others), texts)
+    lists = [value for value in values if isinstance(value, list | tuple)]
+    turns = [Turn.model_validate(one) for value in lists for one in value if isinstance(one, Mapping) and "role" in one]
+    return Case(texts[0] if texts else "", tuple(evidence or others), texts, tuple(turns))
+
+
+def compare_turns(case: Case, embedder: Embedder) -> Vector:
+    """Return how a text stands to the conversation before it, in seven numbers.
+
+    They are its similarity to the last question before it, to what the assistant said last, and to itself behind that
+    question; the share of its words in either; whether it only chooses what the assistant offered; and its length.
+    """
+    said = {turn.role: turn.content for turn in case.turns}
+    before, back = said.get("user", ""), said.get("assistant", "") if case.turns[-1].role == "assistant" else ""
+    own, *others = embedder.encode([case.asked, before, back, join_questions(case.turns, case.asked)])
+    words = word_set(case.asked)
+    shares = (len(words & word_set(text)) / max(len(words), 1) for text in (before, back))
+    near = (float(own @ other) * bool(text) for other, text in zip(others, (before, back, before), strict=True))
+    row = [*near, *shares, float(answers_back(case.turns, case.asked)), math.log1p(len(words))]
+    return np.array(row, np.float32)
 
 
 def _list_excerpts(value: Any) -> list[EvidenceText]:

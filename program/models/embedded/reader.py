@@ -115,14 +115,14 @@ class Reader:
             raise ModelError(f"{self.folder / FILE} is not the file that {CARD} tells of.", MEND, path=str(self.folder))
         return f"sha256:{found}"
 
-    @cached_property
-    def prior(self) -> dict[str, NDArray[Any]]:
-        """The arrays of a head: how probably a piece states what is asked.
+    def prior(self, decision: str = "statement") -> dict[str, NDArray[Any]]:
+        """Return the arrays of a head for a decision of which no label is known yet.
 
-        It is fitted on held-out files and stands in the card; a reader without one has the packaged reader's.
+        `statement` is how probably a piece states what is asked, `follows_on` whether a question needs the conversation
+        before it. They were fitted on public files and stand in the card; a reader without one has the packaged one's.
         """
         cards = (orjson.loads((folder / CARD).read_bytes()) for folder in (self.folder, FOLDER))
-        arrays = next(card["statement"] for card in cards if "statement" in card)
+        arrays = next(card[decision] for card in cards if decision in card)
         kinds = {"blocks": np.uint8, "classes": np.int32, "n": np.int32}
         return {name: np.array(array, kinds.get(name, np.float32)) for name, array in arrays.items()}
 

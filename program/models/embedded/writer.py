@@ -16,6 +16,7 @@ from program.models.embedded.direct import find_reply, solve_arithmetic
 from program.models.embedded.reader import READER, Reader, Reading
 from program.passage import TITLE_STEP
 from program.signatures import Excerpt
+from program.text.history import Turn, join_questions
 
 MOST_OPTIONS = 4  # of a question back
 MOST_PARTS = 4  # of a question; the last holds all that follows
@@ -36,10 +37,10 @@ _CUT = re.compile(
 def local_writer(reader: Reader) -> dspy.LM:
     """Return a language model that fills signatures from what the reader finds.
 
-    It answers Decompose, FollowUp, Missing, Clarify and AnswerDirectly. It splits, selects and computes, so the same
-    request always gives the same reply. Its text from passages (Generate) is empty, in place of which the loop quotes;
-    so is that to a direct question which is neither a greeting nor a sum. English only. It takes a signature's fields
-    and no prompt: its `adapter` has to be in use (`use_adapter`).
+    It answers Standalone, Decompose, FollowUp, Missing, Clarify and AnswerDirectly. It joins, splits, selects and
+    computes, so the same request always gives the same reply. Its text from passages (Generate) is empty, in place of
+    which the loop quotes; so is that to a direct question which is neither a greeting nor a sum. English only. It takes
+    a signature's fields and no prompt: its `adapter` has to be in use (`use_adapter`).
     """
     adapter = QuotingAdapter(reader)
     lm = dspy.LM(READER, engine=adapter, cache=False)
@@ -84,6 +85,9 @@ def fill_outputs(signature: Any, inputs: Mapping[str, Any], reader: Reader) -> d
     match wanted := tuple(signature.output_fields):
         case ("sub_queries", "details"):
             return {"sub_queries": list(split_question(question)), "details": []}
+        case ("standalone",):
+            history = [Turn.model_validate(turn) for turn in inputs.get("history") or ()]
+            return {"standalone": join_questions(history, question)}
         case ("query",):
             return {"query": _follow_up(reader, question, str(inputs.get("draft", question)).strip(), passages)}
         case ("missing", "next_query"):

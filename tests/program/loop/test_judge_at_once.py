@@ -9,6 +9,7 @@ import pytest
 from optimize.compiler.runs.replay import Record, Replay
 from program import open_program
 from program.answer import StoppedBy
+from program.text.history import Asked
 from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
@@ -57,7 +58,7 @@ def asked(own_shop):
 WAYS = {
     "asked": lambda program: program(QUESTION),
     "awaited": lambda program: asyncio.run(program.aask(QUESTION)),
-    "replayed": lambda program: Replay(program, Record())(QUESTION),
+    "replayed": lambda program: Replay(program, Record())(Asked(QUESTION)),
 }
 
 

@@ -1,0 +1,96 @@
+"""A conversation before a question, read from whatever form a caller keeps it in, and joined to one text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from pydantic import BaseModel
+
+from program.errors import QuestionError
+from program.text.words import split_words
+
+if TYPE_CHECKING:
+    import dspy
+
+MOST_TURNS = 8  # of a conversation, the last ones
+MOST_CHARACTERS = 2_000  # of a turn
+SAID = ("user", "assistant")  # the roles of turns
+LEFT_OUT = ("system", "developer", "tool", "function")  # the other roles of messages
+MEND = 'Give messages such as {"role": "user", "content": "..."}, or a dspy.History.'
+
+
+class Turn(BaseModel, frozen=True):
+    """One message of a conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str
+
+    def __str__(self) -> str:
+        return f"{self.role}: {self.content}"
+
+
+Turns = tuple[Turn, ...]
+History: TypeAlias = "dspy.History | Sequence[Mapping[str, Any] | Turn | str] | None"
+"""The conversation before a question: DSPy's, OpenAI's messages, or the asker's earlier questions; oldest first."""
+
+
+class Asked(NamedTuple):
+    """A question, and the conversation before it."""
+
+    question: str
+    history: Turns = ()
+
+
+def read_history(history: History) -> Turns:
+    """Return the last turns of asker and assistant, MOST_TURNS at most.
+
+    Of a `dspy.History` a message's `question` is the asker's and its `text` or `answer` the assistant's. Instructions,
+    replies of tools and turns without a text are left out, a long text is cut to MOST_CHARACTERS. Raises
+    `QuestionError` for another form.
+    """
+    messages: Any = getattr(history, "messages", history) or ()
+    if isinstance(messages, str) or not isinstance(messages, Sequence):
+        raise QuestionError(f"A history is a list of messages, not {type(messages).__name__}.", MEND)
+    turns = [turn for n, message in enumerate(messages, 1) for turn in _read_message(n, message)]
+    return tuple(turn for turn in turns if turn.content)[-MOST_TURNS:]
+
+
+def answers_back(history: Sequence[Turn], reply: str) -> bool:
+    """Tell whether a reply only repeats words of the question with which the assistant asked back."""
+    asked = history[-1].content if history and history[-1].role == "assistant" else ""
+    return "?" in asked and set(split_words(reply)) <= set(split_words(asked))
+
+
+def join_questions(history: Sequence[Turn], question: str) -> str:
+    """Return the asker's last question and this one as one text.
+
+    Where the assistant asked back about the last question, what was chosen stands between.
+    """
+    last = max((n for n, turn in enumerate(history) if turn.role == "user"), default=None)
+    if last is None:
+        return question
+    before = history[last].content
+    if answers_back(history[:last], before):
+        before = join_questions(history[:last], before)
+    return f"{before.rstrip('?!. ')}: {question}"
+
+
+def _read_message(n: int, message: Any) -> Iterator[Turn]:
+    if isinstance(message, str):
+        message = {"role": "user", "content": message}
+    elif isinstance(message, Turn):
+        message = message.model_dump()
+    role = message.get("role") if isinstance(message, Mapping) else None
+    pairs = [(role, message.get("content"))] if role in SAID else []
+    if isinstance(message, Mapping) and "role" not in message and isinstance(message.get("question"), str):
+        pairs = [("user", message["question"]), ("assistant", message.get("text") or message.get("answer"))]
+    elif not pairs and role not in LEFT_OUT:
+        raise QuestionError(f"Message {n} of the history is none of a conversation.", MEND)
+    for said, content in pairs:
+        parts = content if isinstance(content, list) else [{"text": content or ""}]
+        texts = [part.get("text", "") for part in parts if isinstance(part, Mapping)]
+        if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+            raise QuestionError(f"Message {n} of the history has a content that is no text.", MEND)
+        text = " ".join(" ".join(texts).split()).encode(errors="replace").decode()
+        yield Turn(role=said, content=text[:MOST_CHARACTERS])
