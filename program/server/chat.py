@@ -42,13 +42,13 @@ class Part(BaseModel):
 class Message(BaseModel):
     """A message of the conversation."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | tuple[Part, ...]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | tuple[Part, ...] | None = None
 
     @field_validator("content")
     @classmethod
-    def _join_parts(cls, content: str | tuple[Part, ...]) -> str:
-        return content if isinstance(content, str) else "\n".join(part.text for part in content)
+    def _join_parts(cls, content: str | tuple[Part, ...] | None) -> str:
+        return content if isinstance(content, str) else "\n".join(part.text for part in content or ())
 
 
 class StreamOptions(BaseModel):

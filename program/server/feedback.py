@@ -54,6 +54,10 @@ class FeedbackLog:
         """Write which of two versions answered better; empty for neither."""
         self._log.append({"kind": "vote", "versions": [*versions], "preferred": preferred, "at": time.time()})
 
+    def write_history(self, trace: str, history: Sequence[Mapping[str, str]]) -> None:
+        """Write what was said before a question, without which nobody could review its answer."""
+        self._log.append({"kind": "history", "trace": trace, "history": [*history], "at": time.time()})
+
     def list_queue(self) -> list[dict[str, Any]]:
         """Return the traces to review: those thumbed down first, then the least sure.
 
@@ -61,14 +65,19 @@ class FeedbackLog:
         """
         entries = [*self._traces.entries()]
         asked = {entry["trace_id"]: entry["question"] for entry in entries}
-        said = [row for row in self._log.entries() if row["kind"] == "verdict" and row["trace"] in asked]
+        rows = [row for row in self._log.entries() if row.get("trace") in asked]
+        before = {row["trace"]: row["history"] for row in rows if row["kind"] == "history"}
+        said = [row for row in rows if row["kind"] == "verdict"]
         reviewed = {asked[row["trace"]] for row in said if row["by"] == "reviewer"}
         last = {asked[row["trace"]]: row for row in said}
         down = {question: row["corrected"] for question, row in last.items() if row["verdict"] == "wrong"}
         done = reviewed | self._list_labelled()
         latest = {entry["question"]: entry for entry in entries if entry["question"] not in done}
         ordered = sorted(latest.values(), key=lambda one: (one["question"] not in down, one["confidence"], -one["at"]))
-        return [{**entry, "corrected": down.get(entry["question"], "")} for entry in ordered]
+        return [
+            {**entry, "corrected": down.get(entry["question"], ""), "history": before.get(entry["trace_id"], [])}
+            for entry in ordered
+        ]
 
     def _list_labelled(self) -> set[str]:
         files = filter(Path.is_file, (self._project.labelled, self._project.reviewed))
@@ -96,6 +105,7 @@ def _label_review(entry: Mapping[str, Any], review: Review, library: Library) ->
     row = {
         "id": f"review-{entry['trace_id']}",
         "question": entry["question"],
+        **({"history": entry["history"]} if entry["history"] else {}),
         "outcome": outcome,
         "tags": ["reviewed"],
         "reviewed": {

@@ -57,10 +57,10 @@ class Work:
         try:
             async with self._room:
                 with self.programs.assign(program, unit) as assigned:
-                    answer: Answer = await assigned.aask(question, **_say(history))
+                    answer: Answer = await assigned.aask(question, history)
         finally:
             self.waiting -= 1
-        self.metrics.count_answer(answer)
+        self._note_answer(answer, history)
         return answer
 
     async def stream(self, program: Any, question: str, history: Messages = (), unit: str = "") -> AsyncIterator[Any]:
@@ -69,13 +69,18 @@ class Work:
         try:
             async with self._room:
                 with self.programs.assign(program, unit) as assigned:
-                    async with aclosing(assigned.stream(question, **_say(history))) as events:
+                    async with aclosing(assigned.stream(question, history)) as events:
                         async for event in events:
                             if isinstance(event, Answer):
-                                self.metrics.count_answer(event)
+                                self._note_answer(event, history)
                             yield event
         finally:
             self.waiting -= 1
+
+    def _note_answer(self, answer: Answer, history: Messages) -> None:
+        self.metrics.count_answer(answer)
+        if history:
+            self.feedback.write_history(answer.trace.id, history)
 
     def record_vote(self, versions: Sequence[str], preferred: str) -> None:
         """Write which of two versions, or arms, somebody preferred; empty for neither."""
@@ -84,10 +89,6 @@ class Work:
         else:
             self.feedback.write_vote(versions, preferred)
         self.metrics.count_event("vote", preferred or "neither")
-
-
-def _say(history: Messages) -> dict[str, Any]:
-    return {"history": [*history]} if history else {}
 
 
 def work_of(request: Request) -> Work:

@@ -191,3 +191,18 @@ def test_an_experiment_serves_its_arms_and_its_report_shows_thumbs_and_votes(com
     (votes,) = report.votes
     assert (votes.preferred, votes.control) == ((0, 1) if told["versions"][0][0] == "A" else (1, 0))
     assert report.accounting.unusable == report.accounting.crossed == report.accounting.unmatched == 0
+
+
+def test_a_question_is_read_behind_the_messages_before_it(client):
+    said = [{"role": "system", "content": "Be brief."}]
+    for n in range(10):
+        said += [
+            {"role": "user", "content": f"Is kettle {n} red?"},
+            {"role": "assistant", "content": "I could not find this."},
+        ]
+    said[-2:] = [
+        ASKED["messages"][0],
+        {"role": "assistant", "content": [{"type": "text", "text": "The Merle holds 1.7 litres."}]},
+    ]
+    reply = client.chat.completions.create(model="shop", messages=[*said, {"role": "user", "content": "And the Wren?"}])
+    assert "0.8 litres" in reply.choices[0].message.content
