@@ -1,4 +1,4 @@
-"""`ragc data check`, `stats`, `split` and `import`: labelled questions validated, counted, divided, brought in."""
+"""`ragc data check`, `stats`, `split`, `import` and `draft`: labelled questions validated, counted, divided, made."""
 
 from __future__ import annotations
 
@@ -169,4 +169,33 @@ def _print_imported(report: ImportReport, folder: Path) -> None:
     typer.echo(f"Next: ragc data check {shlex.quote(str(folder))}")
 
 
-VERBS = (run_check, run_stats, run_split, run_import)
+def run_draft(
+    folder: ProjectFolder,
+    limit: Annotated[int, Option(min=1, help="How many passages at most.")] = 20,
+) -> None:
+    """Draft questions for passages that no label uses, for you to look over.
+
+    Without a language model it lists the passages. Lines that are right go into the file of labelled questions.
+    """
+    import orjson
+
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.draft import draft_questions, list_unlabelled
+    from program.knowledge.project import Project
+
+    project = Project.open(folder)
+    files = [file for file in (project.labelled, project.reviewed) if file.is_file() and file.stat().st_size]
+    labelled = [question for file in files for question in read_labelled(file, project.folder)]
+    with show_progress("drafting") as advance:
+        passages = list_unlabelled(project, labelled)
+        drafts = draft_questions(project, passages[:limit], advance)
+    shown = [{"id": passage.id, "title": passage.title} for passage in passages[:limit]]
+    if drafts:
+        print_result(drafts, lambda: typer.echo("\n".join(orjson.dumps(row).decode() for row in drafts)))
+        return
+    title = f"passages that no label uses: {len(passages)}"
+    rows = [[one["id"], one["title"]] for one in shown]
+    print_result(shown, lambda: print_table(title, ["passage", "title"], rows))
+
+
+VERBS = (run_check, run_stats, run_split, run_import, run_draft)
