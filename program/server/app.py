@@ -14,14 +14,16 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from program.errors import RagcError, SettingsError
 from program.server import chat, page
+from program.server.access import KEYS, Access
 from program.server.feedback import FeedbackLog
 from program.server.metrics import CONTENT_TYPE
 from program.server.programs import Programs
@@ -77,8 +79,11 @@ def _is_same_origin(headers: Headers) -> bool:
     return same and site in ("same-origin", "none")
 
 
-def make_app(programs: Programs) -> Starlette:
-    """Return the ASGI application over programs; it answers under this machine's own names only."""
+def make_app(programs: Programs, access: Access) -> Starlette:
+    """Return the ASGI application over programs.
+
+    Without keys it answers under this machine's own names only, so that no other site can have a browser ask it.
+    """
     work = Work(programs, FeedbackLog(programs.project))
     tools = make_tools(work)
     mounted = tools.streamable_http_app(
@@ -93,6 +98,7 @@ def make_app(programs: Programs) -> Starlette:
         async with tools.session_manager.run():
             yield
 
+    hosts = ["*"] if access.needs_key else LOOPBACK
     app = Starlette(
         routes=[
             *chat.ROUTES,
@@ -103,7 +109,8 @@ def make_app(programs: Programs) -> Starlette:
             *mounted.routes,
         ],
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK, www_redirect=False),
+            Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
+            Middleware(AuthenticationMiddleware, backend=access, on_error=_explain),
         ],
         exception_handlers=dict.fromkeys((HTTPException, ValidationError, RagcError, Exception), _explain),
         lifespan=run_tools,
@@ -113,12 +120,7 @@ def make_app(programs: Programs) -> Starlette:
     return app
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
-    return host in (*LOOPBACK, "::1")
-
-
-def _explain(request: Request, error: Exception) -> Response:
+def _explain(request: HTTPConnection, error: Exception) -> Response:
     status, body = explain_failure(error)
     work_of(request).metrics.count_event("error", str(status))
     return JSONResponse(body, status, headers=getattr(error, "headers", None))
@@ -147,10 +149,11 @@ def open_app(
 
     Raises as `load`; `SettingsError` for an address that others can reach.
     """
-    if not is_loopback(host):
+    access = Access.from_environment()
+    if not access.needs_key and host not in (*LOOPBACK, "::1"):
         what = f"{host} can be reached from other machines, and whoever reaches it may ask."
-        raise SettingsError(what, "Listen at 127.0.0.1, behind a proxy that knows who asks.")
-    return make_app(Programs(target, artifacts, project, point, progress))
+        raise SettingsError(what, f"Set {KEYS} to a key for each who may, or listen at {LOOPBACK[0]}.")
+    return make_app(Programs(target, artifacts, project, point, progress), access)
 
 
 def make_server(app: Starlette, host: str, port: int) -> uvicorn.Server:

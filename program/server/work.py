@@ -16,11 +16,12 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from program.answer import Answer
 from program.errors import QuestionError, VersionError
 from program.serve.experiment_store import read_unit_key
+from program.server.access import AccessError
 from program.server.feedback import FeedbackLog
 from program.server.metrics import Metrics
 from program.server.programs import Programs
@@ -91,7 +92,7 @@ class Work:
         self.metrics.count_event("vote", preferred or "neither")
 
 
-def work_of(request: Request) -> Work:
+def work_of(request: HTTPConnection) -> Work:
     """Return the work of the server that a request came to."""
     return cast(Work, request.app.state.work)
 
@@ -111,7 +112,7 @@ def explain_failure(error: Exception) -> tuple[int, dict[str, Any]]:
         message, param = str(error), "messages"
     elif isinstance(error, VersionError):
         status, message, code, param = 404, str(error), "model_not_found", "model"
-    elif isinstance(error, HTTPException):
+    elif isinstance(error, HTTPException | AccessError):
         status, message = error.status_code, error.detail
         kind = "rate_limit_error" if status == 429 else kind
     else:
