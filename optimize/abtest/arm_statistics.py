@@ -225,7 +225,7 @@ class VoteCount:
 
 
 def count_votes(design: Design, votes: Sequence[Row]) -> list[VoteCount]:
-    """Count the votes on each challenger against the control; none for one without a vote."""
+    """Count the votes on each challenger that has any against the control."""
     found = []
     for arm in design.challengers:
         counts = Counter(row["preferred"] for row in votes if {*row["arms"]} == {arm.name, design.control.name})

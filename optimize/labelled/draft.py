@@ -34,7 +34,7 @@ class DraftQuestion(dspy.Signature):
 
 
 def list_unlabelled(project: Project, questions: Iterable[LabelledQuestion]) -> list[Passage]:
-    """Return the passages of documents that no label uses, those of different documents first."""
+    """Return passages that no label uses, the first of each document first."""
     corpus = read_corpus(project)
     used = {id_ for question in questions for id_ in question.evidence} | corpus.tables.names
     by_document: dict[str, list[Passage]] = defaultdict(list)
@@ -48,9 +48,9 @@ def list_unlabelled(project: Project, questions: Iterable[LabelledQuestion]) -> 
 def draft_questions(
     project: Project, passages: Iterable[Passage], advance: Callable[[int, int], None]
 ) -> list[dict[str, Any]]:
-    """Return labelled questions as a file holds them, a passage each; none without a language model.
+    """Return labelled questions, a passage each, as a file holds them.
 
-    The model is `[models] propose`, else one that writes.
+    There are none without a language model. The model is `[models] propose`, else one that writes.
     """
     models = open_models(project.settings.models, project.settings.provider)
     writer = None if is_local(models.write) else models.write

@@ -33,7 +33,7 @@ class Reviewed:
 
 
 def join_reviewed(project: Project, parts: Mapping[str, Sequence[LabelledQuestion]]) -> Reviewed:
-    """Add what was reviewed to the splits that are learnt from; the test stays as it is."""
+    """Add reviewed questions to train and dev; the test stays as it is."""
     joined = {split: [*part] for split, part in parts.items()}
     if not project.reviewed.is_file() or not project.reviewed.stat().st_size:
         return Reviewed(joined, 0, 0, ())

@@ -132,7 +132,7 @@ class Experiment:
             self._write_row("outcome", request=key, values=values)
 
     def record_vote(self, arms: Sequence[str], preferred: str) -> None:
-        """Write down which of two arms somebody preferred who saw both answer; empty for neither."""
+        """Write down which arm was preferred by who saw two answer; empty for neither."""
         self._write_row("vote", arms=[*arms], preferred=preferred)
 
     def state(self) -> store.ExperimentState:

@@ -47,7 +47,7 @@ _HEADERS = {
 }
 
 
-class Guard:
+class OriginGuard:
     """Refuses what another site posts, and puts security headers on every response."""
 
     def __init__(self, app: Starlette) -> None:
@@ -157,10 +157,10 @@ def open_app(
 
 
 def make_server(app: Starlette, host: str, port: int) -> uvicorn.Server:
-    """Return what runs an application until a signal ends it; what streams then is finished."""
+    """Return a server that a signal ends once what streams is told."""
     seconds = int(chat.GRACE) + 5
     config = uvicorn.Config(
-        Guard(app),
+        OriginGuard(app),
         host=host,
         port=port,
         access_log=False,

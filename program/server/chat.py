@@ -155,7 +155,10 @@ async def list_models(request: Request) -> Response:
 
 
 def describe(answer: Answer, work: Work) -> dict[str, Any]:
-    """Return what an answer says besides its text; each citation with its passage and the places quoted."""
+    """Return what an answer says besides its text.
+
+    Each citation has its passage and the places of what was quoted.
+    """
     found = answer.as_dict()
     library = work.programs.library
     pairs = zip(found["citations"], answer.citations, strict=True)
@@ -172,10 +175,10 @@ def _quote(answer: Answer, citation: Citation, library: Library) -> dict[str, An
 
 
 def find_quotes(text: str, n: int, passage: str) -> list[tuple[int, int]]:
-    """Return the places in a passage, first and last character, of the pieces that an answer takes from it.
+    """Return the places in a passage of the pieces that an answer takes from it.
 
-    Of each claim that cites it they are the pieces that stand in the claim word for word, else the piece that shares
-    most words with it.
+    A place is of the first character and behind the last. Of each claim that cites the passage they are the pieces that
+    stand in the claim word for word, else the piece that shares most words with it.
     """
     found: set[tuple[int, int]] = set()
     pieces = split_pieces(passage)

@@ -25,7 +25,7 @@ FEEDBACK = "feedback.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
+class ReviewedAnswer:
     """What a reviewer says of one answer."""
 
     verdict: Verdict
@@ -55,7 +55,7 @@ class FeedbackLog:
         self._log.append({"kind": "vote", "versions": [*versions], "preferred": preferred, "at": time.time()})
 
     def write_history(self, trace: str, history: Sequence[Mapping[str, str]]) -> None:
-        """Write what was said before a question, without which nobody could review its answer."""
+        """Write what was said before a question, which its review needs."""
         self._log.append({"kind": "history", "trace": trace, "history": [*history], "at": time.time()})
 
     def list_queue(self) -> list[dict[str, Any]]:
@@ -83,10 +83,11 @@ class FeedbackLog:
         files = filter(Path.is_file, (self._project.labelled, self._project.reviewed))
         return {str(row.get("question")).strip() for file in files for row in read_json_rows(file) if row}
 
-    def write_review(self, entry: Mapping[str, Any], review: Review, library: Library) -> dict[str, Any]:
-        """Write a review; return the labelled question it made, empty for one that labels nothing.
+    def write_review(self, entry: Mapping[str, Any], review: ReviewedAnswer, library: Library) -> dict[str, Any]:
+        """Write a review, and return the labelled question that it made.
 
-        Raises `DataError` for a fact that the passages do not state: no such label could be learned from.
+        It is empty for a review that labels nothing. Raises `DataError` for a fact that the passages do not state: no
+        such label could be learned from.
         """
         row = _label_review(entry, review, library)
         if row:
@@ -95,7 +96,7 @@ class FeedbackLog:
         return row
 
 
-def _label_review(entry: Mapping[str, Any], review: Review, library: Library) -> dict[str, Any]:
+def _label_review(entry: Mapping[str, Any], review: ReviewedAnswer, library: Library) -> dict[str, Any]:
     """Return the labelled question that a review makes of a trace."""
     outcome = {"should_clarify": "clarify", "should_abstain": "abstain"}.get(review.verdict, "answered")
     if review.verdict == "right":
@@ -121,7 +122,7 @@ def _label_review(entry: Mapping[str, Any], review: Review, library: Library) ->
     return {**row, "facts": [*review.facts], "evidence": [*review.evidence]}
 
 
-def _require_stated(review: Review, library: Library) -> None:
+def _require_stated(review: ReviewedAnswer, library: Library) -> None:
     passages = [passage for id_ in review.evidence if (passage := library.find_passage(id_)) is not None]
     text = "\n\n".join(f"{passage.title}\n\n{passage.text}" for passage in passages)
     if not review.facts:

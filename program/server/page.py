@@ -21,7 +21,7 @@ from program.answer import Answer
 from program.errors import DataError
 from program.loop.rag import check_question
 from program.server.chat import describe, find_quotes
-from program.server.feedback import Review, Verdict
+from program.server.feedback import ReviewedAnswer, Verdict
 from program.server.work import Work, work_of
 from program.storage import keep_last
 from program.text.pieces import split_pieces
@@ -45,7 +45,7 @@ class Feedback(BaseModel):
     value: Annotated[float, Field(allow_inf_nan=False)] = 1.0
 
 
-class Comparison(BaseModel):
+class ComparisonForm(BaseModel):
     """One question to two versions."""
 
     question: str
@@ -83,10 +83,10 @@ def show_compare(request: Request) -> Response:
     return TEMPLATES.TemplateResponse(request, "compare.html", context)
 
 
-async def compare_versions(request: Request) -> Response:
-    """Return the answers of two versions in an order that chance decides, and a name for the pair."""
+async def compare_blind(request: Request) -> Response:
+    """Return the answers of two versions in a random order, and a name for the pair."""
     work = work_of(request)
-    asked = Comparison.model_validate_json(await request.body())
+    asked = ComparisonForm.model_validate_json(await request.body())
     question = check_question(asked.question)
     if len({*asked.versions}) < len(asked.versions):
         raise HTTPException(400, "Choose two versions.")
@@ -184,7 +184,9 @@ def _write_review(request: Request, said: ReviewForm) -> Response:
     work = work_of(request)
     entry = next((one for one in work.feedback.list_queue() if one["trace_id"] == said.trace_id), None)
     if entry is not None:  # else another reviewer was first
-        review = Review(said.verdict, (said.fact.strip(),) if said.fact.strip() else (), said.evidence, said.seconds)
+        review = ReviewedAnswer(
+            said.verdict, (said.fact.strip(),) if said.fact.strip() else (), said.evidence, said.seconds
+        )
         try:
             work.feedback.write_review(entry, review, work.programs.library)
         except DataError as error:
@@ -196,7 +198,7 @@ def _write_review(request: Request, said: ReviewForm) -> Response:
 ROUTES = [
     Route("/", show_ask, methods=["GET"]),
     Route("/compare", show_compare, methods=["GET"]),
-    Route("/compare", compare_versions, methods=["POST"]),
+    Route("/compare", compare_blind, methods=["POST"]),
     Route("/compare/vote", vote_version, methods=["POST"]),
     Route("/review", show_review, methods=["GET"]),
     Route("/review", take_review, methods=["POST"]),

@@ -79,7 +79,7 @@ class Programs:
         return list(dict.fromkeys([self.default, *aliases, *self.list_versions()]))
 
     def list_versions(self) -> list[str]:
-        """Return what may be compared: the arms of an experiment, else the versions, newest first."""
+        """Return what may be compared: an experiment's arms, or versions, newest first."""
         if self.experiment is not None:
             return [arm.name for arm in self.experiment.design.arms]
         found = find_versions(self.root, self.project.name)[::-1]
@@ -111,7 +111,7 @@ class Programs:
 
     @contextmanager
     def assign(self, program: Any, unit: str) -> Iterator[Any]:
-        """Give a unit the program that answers it: of an experiment its arm's. No unit is outside of it."""
+        """Give a unit its arm's program; without a unit or an experiment the given one."""
         if self.experiment is None or not unit:
             yield program
         else:

@@ -39,5 +39,5 @@ def make_tools(work: Work) -> MCPServer:
 
 
 def no_rebinding_check() -> TransportSecuritySettings:
-    """Return settings without MCP's own check of hosts: the server checks them for every route alike."""
+    """Return settings without MCP's own check of hosts, which the server makes itself."""
     return TransportSecuritySettings(enable_dns_rebinding_protection=False)

@@ -122,7 +122,7 @@ def explain_failure(error: Exception) -> tuple[int, dict[str, Any]]:
 
 
 def read_unit(cookie: str | None) -> tuple[str, str]:
-    """Return the unit that a cookie was signed for, and an empty text; else a new unit and its cookie."""
+    """Return the unit of a signed cookie and no cookie, or a new unit and its cookie."""
     unit, _, signature = (cookie or "").partition(".")
     if hmac.compare_digest(signature.encode(), _sign_unit(unit).encode()):
         return unit, ""

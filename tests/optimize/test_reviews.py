@@ -12,7 +12,7 @@ from program.errors import DataError
 from program.knowledge.library import Library
 from program.knowledge.project import Project
 from program.serve.opening import open_library
-from program.server.feedback import FeedbackLog, Review
+from program.server.feedback import FeedbackLog, ReviewedAnswer
 from program.storage import append_row
 from tests.conftest import add_toml
 from tests.optimize.conftest import invoke, manifest_of
@@ -25,7 +25,7 @@ ENTRY = {
     "version": "shop@v1",
 }
 FIRMS = "billing/refunds.md#business-customers"
-KEPT = Review("right", ("10 days",), (FIRMS,), 4.2)
+KEPT = ReviewedAnswer("right", ("10 days",), (FIRMS,), 4.2)
 
 
 BY = {"at": "2026-11-01", "seconds": 2.5, "trace": "0" * 16, "version": "shop@v1"}
@@ -50,11 +50,14 @@ def library(project) -> Library:
     "review, labels",
     [
         (KEPT, {"outcome": "answered", "facts": ["10 days"], "evidence": [FIRMS]}),
-        (Review("wrong", ("10 days",), (FIRMS,)), {"outcome": "answered", "facts": ["10 days"], "evidence": [FIRMS]}),
-        (Review("should_clarify", ("10 days",), (FIRMS,)), {"outcome": "clarify"}),
-        (Review("should_abstain"), {"outcome": "abstain"}),
-        (Review("wrong"), None),
-        (Review("skip"), None),
+        (
+            ReviewedAnswer("wrong", ("10 days",), (FIRMS,)),
+            {"outcome": "answered", "facts": ["10 days"], "evidence": [FIRMS]},
+        ),
+        (ReviewedAnswer("should_clarify", ("10 days",), (FIRMS,)), {"outcome": "clarify"}),
+        (ReviewedAnswer("should_abstain"), {"outcome": "abstain"}),
+        (ReviewedAnswer("wrong"), None),
+        (ReviewedAnswer("skip"), None),
     ],
 )
 def test_a_review_is_a_labelled_question_or_none(project, library, review, labels):
@@ -74,7 +77,7 @@ def test_a_review_is_a_labelled_question_or_none(project, library, review, label
 )
 def test_a_fact_that_no_chosen_passage_states_is_refused(project, library, facts, evidence):
     with pytest.raises(DataError):
-        FeedbackLog(project).write_review({**ENTRY, "history": []}, Review("right", facts, evidence), library)
+        FeedbackLog(project).write_review({**ENTRY, "history": []}, ReviewedAnswer("right", facts, evidence), library)
     assert not project.reviewed.exists()
 
 
