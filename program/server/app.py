@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -27,7 +26,7 @@ from program.server.access import KEYS, Access
 from program.server.feedback import FeedbackLog
 from program.server.metrics import CONTENT_TYPE
 from program.server.programs import Programs
-from program.server.tools import make_tools, no_rebinding_check
+from program.server.tools import mount_tools
 from program.server.work import Work, explain_failure, work_of
 
 if TYPE_CHECKING:
@@ -85,19 +84,7 @@ def make_app(programs: Programs, access: Access) -> Starlette:
     Without keys it answers under this machine's own names only, so that no other site can have a browser ask it.
     """
     work = Work(programs, FeedbackLog(programs.project))
-    tools = make_tools(work)
-    mounted = tools.streamable_http_app(
-        stateless_http=True,
-        json_response=True,
-        max_request_body_size=MOST_BYTES,
-        transport_security=no_rebinding_check(),
-    )
-
-    @asynccontextmanager
-    async def run_tools(app: Starlette) -> AsyncIterator[None]:
-        async with tools.session_manager.run():
-            yield
-
+    tools = mount_tools(work, MOST_BYTES)
     hosts = ["*"] if access.needs_key else LOOPBACK
     app = Starlette(
         routes=[
@@ -106,14 +93,14 @@ def make_app(programs: Programs, access: Access) -> Starlette:
             Route("/healthz", tell_health),
             Route("/readyz", tell_health),
             Route("/metrics", tell_metrics),
-            *mounted.routes,
+            *tools.routes,
         ],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
             Middleware(AuthenticationMiddleware, backend=access, on_error=_explain),
         ],
         exception_handlers=dict.fromkeys((HTTPException, ValidationError, RagcError, Exception), _explain),
-        lifespan=run_tools,
+        lifespan=tools.router.lifespan_context,
         max_body_size=MOST_BYTES,
     )
     app.state.work = work

@@ -92,7 +92,7 @@ async def compare_blind(request: Request) -> Response:
         raise HTTPException(400, "Choose two versions.")
     work.require_room()
     versions = secrets.SystemRandom().sample(asked.versions, 2)
-    programs = [await work.programs.find_version(version) for version in versions]
+    programs = [await work.programs.find(version) for version in versions]
     answers = await asyncio.gather(*(work.ask(program, question) for program in programs))
     pair = secrets.token_urlsafe(12)
     keep_last(work.pairs, {pair: (versions, [answer.version for answer in answers])}, PAIRS_KEPT)

@@ -86,12 +86,14 @@ class Programs:
         return list(dict.fromkeys(f"{self.project.name}@{version.partition('-')[0]}" for version in found))
 
     async def find(self, model: str) -> Any:
-        """Return the program of a name.
+        """Return the program of a name, or of an arm's letter.
 
         Raises `VersionError` for one that is no version of this project.
         """
         if model == self.default:
             return self.main
+        if self.experiment is not None and model in self.experiment.programs:
+            return self.experiment.programs[model]
         if self.experiment is not None or parse_reference(model).name != self.project.name:
             what = f"{model[:80]!r} is not served here."
             raise VersionError(what, f"Name one of: {', '.join(self.list_models()[:5])}.")
@@ -102,12 +104,6 @@ class Programs:
             while len(self._others) > KEPT:
                 self._others.popitem(last=False)
             return self._others[model]
-
-    async def find_version(self, version: str) -> Any:
-        """Return the program of an arm's letter, or of a name, outside any experiment."""
-        if self.experiment is not None and version in self.experiment.programs:
-            return self.experiment.programs[version]
-        return await self.find(version)
 
     @contextmanager
     def assign(self, program: Any, unit: str) -> Iterator[Any]:

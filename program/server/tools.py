@@ -6,6 +6,7 @@ from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 
 from program.loop.rag import check_question
@@ -15,8 +16,8 @@ from program.server.work import Work
 MOST_FOUND = 20
 
 
-def make_tools(work: Work) -> MCPServer:
-    """Return an MCP server with `ask_knowledge` and `search_knowledge`."""
+def mount_tools(work: Work, max_bytes: int) -> Starlette:
+    """Return an application with `ask_knowledge` and `search_knowledge`; hosts are checked before it."""
     programs = work.programs
     about = " ".join(f"{card.name}: {card.describe()}" for card in programs.library.describe())
     server = MCPServer(programs.project.name, log_level="ERROR")
@@ -35,9 +36,7 @@ def make_tools(work: Work) -> MCPServer:
     asks = f"Answer a question from these knowledge bases, with citations. {about}"
     server.add_tool(ask_knowledge, description=asks)
     server.add_tool(search_knowledge, description=f"Find the best passages for a query in these bases. {about}")
-    return server
-
-
-def no_rebinding_check() -> TransportSecuritySettings:
-    """Return settings without MCP's own check of hosts, which the server makes itself."""
-    return TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    checked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    return server.streamable_http_app(
+        stateless_http=True, json_response=True, max_request_body_size=max_bytes, transport_security=checked
+    )

@@ -2,6 +2,10 @@
 
 import asyncio
 import json
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -206,3 +210,30 @@ def test_a_question_is_read_behind_the_messages_before_it(client):
     ]
     reply = client.chat.completions.create(model="shop", messages=[*said, {"role": "user", "content": "And the Wren?"}])
     assert "0.8 litres" in reply.choices[0].message.content
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a signal is sent")
+def test_a_signal_ends_the_server_once_its_stream_is_told(shop_folder):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "optimize.cli.main", "serve", str(shop_folder), "--port", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert f"http://127.0.0.1:{port}" in process.stderr.readline()
+        with httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=60) as asker:
+            asked = {**ASKED, "stream": True}
+            with asker.stream("POST", f"http://127.0.0.1:{port}/v1/chat/completions", json=asked) as reply:
+                lines = reply.iter_lines()
+                first = next(lines)
+                process.send_signal(signal.SIGTERM)
+                rest = list(lines)
+        assert '"role":"assistant"' in first and "1.7 litres" in "".join(rest) and "data: [DONE]" in rest
+        assert process.wait(30) in (0, -signal.SIGTERM) and "Traceback" not in process.stderr.read()
+
+
+def test_without_the_extra_the_verb_says_how_to_install_it(monkeypatch):
+    from optimize.cli import serve
+    from program.errors import RagcError
+
+    monkeypatch.setattr(serve, "find_spec", lambda name: None)
+    with pytest.raises(RagcError, match=r"ragc\[serve\]"):
+        serve.run_serve("shop")
