@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from threading import local
 
 from figures import ROOT, Figure, figure, run_benchmark
 
@@ -26,7 +25,6 @@ from program.serve.opening import open_latest
 
 EXAMPLE = ROOT / "data" / "tallowgate"
 CLIENTS, QUESTIONS, ROUNDS = 32, 40, 5
-_own = local()
 Ask = Callable[[str], object]
 
 
@@ -49,12 +47,13 @@ def serve_apart(port: int) -> Iterator[int]:
 
 
 def ask_over_http(port: int, question: str) -> object:
-    """Return what the server replies; each thread keeps its connection."""
-    connection = vars(_own).setdefault("connection", http.client.HTTPConnection("127.0.0.1", port, timeout=120))
+    """Return what the server replies, over a connection of the question's own."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     body = json.dumps({"model": EXAMPLE.name, "messages": [{"role": "user", "content": question}]})
     connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
     reply = connection.getresponse()
     found = reply.read()
+    connection.close()
     assert reply.status == 200, found
     return found
 
