@@ -20,10 +20,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from program.answer import Answer, Citation
+from program.answer import Answer, Citation, Outcome
 from program.knowledge.library import Library
 from program.loop.question_meter import Progress, Token, Withdrawn
 from program.loop.rag import check_question
+from program.server.way import put_into_words
 from program.server.work import Work, explain_failure, read_unit, work_of
 from program.text.pieces import MARK, split_claims, split_pieces
 from program.text.words import split_words
@@ -130,7 +131,7 @@ async def _stream_chunks(work: Work, program: Any, asked: ChatRequest, unit: str
     try:
         async for event in work.stream(program, asked.question, asked.history, unit):
             if isinstance(event, Progress):
-                yield chunk({"reasoning_content": f"{event.note}\n"})
+                yield chunk({"reasoning_content": f"{put_into_words(event.note)}\n"})
             elif isinstance(event, Token) and drafts:
                 yield chunk({"content": event.text})
             elif isinstance(event, Withdrawn) and drafts:
@@ -164,14 +165,16 @@ def describe(answer: Answer, work: Work) -> dict[str, Any]:
     pairs = zip(found["citations"], answer.citations, strict=True)
     citations = [{**shown, **_quote(answer, one, library)} for shown, one in pairs]
     names = ("outcome", "confidence", "stopped_by", "version", "trace_id", "degraded", "path")
-    return {"citations": citations, **{name: found[name] for name in names}}
+    way = [put_into_words(note) for note in answer.trace.path]
+    return {"citations": citations, **{name: found[name] for name in names}, "way": way}
 
 
 def _quote(answer: Answer, citation: Citation, library: Library) -> dict[str, Any]:
     passage = library.find_passage(citation.id)
     if passage is None:
         return {}
-    return {"text": passage.text, "quotes": find_quotes(answer.text, citation.n, passage.text)}
+    answered = answer.outcome is Outcome.ANSWERED  # else a passage is named, and nothing is taken from it
+    return {"text": passage.text, "quotes": find_quotes(answer.text, citation.n, passage.text) if answered else []}
 
 
 def find_quotes(text: str, n: int, passage: str) -> list[tuple[int, int]]:

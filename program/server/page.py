@@ -17,7 +17,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
-from program.answer import Answer
+from program.answer import Answer, Outcome
 from program.errors import DataError
 from program.loop.rag import check_question
 from program.server.chat import describe, find_quotes
@@ -148,7 +148,8 @@ def _render_review(request: Request, trace: str = "", problem: str = "", fact: s
     name = work.programs.project.name
     context: dict[str, Any] = {"left": len(queue), "entry": entry, "problem": problem, "name": name}
     if entry is not None:
-        numbers = {one["id"]: one["n"] for one in entry["citations"]}
+        answered = entry["outcome"] == Outcome.ANSWERED
+        numbers = {one["id"]: one["n"] for one in entry["citations"] if answered}
         ids = list(dict.fromkeys([*numbers, *entry.get("retrieved", ())]))[:SHOWN]
         found = [passage for id_ in ids if (passage := work.programs.library.find_passage(id_)) is not None]
         quotes = {p.id: find_quotes(entry["text"], numbers[p.id], p.text) for p in found if p.id in numbers}

@@ -125,7 +125,7 @@ function finishTurn(turn, text, answer) {
   one(".status", turn).textContent = words.join(" · ");
   showAnswer(turn, text, answer.citations);
   one(".way", turn).hidden = false;
-  one(".way ol", turn).replaceChildren(...answer.path.map((note) => Object.assign(document.createElement("li"), { textContent: note })));
+  one(".way ol", turn).replaceChildren(...answer.way.map((note) => Object.assign(document.createElement("li"), { textContent: note })));
   one(".way .where", turn).textContent = `trace ${answer.trace_id}`;
   const thumbs = one(".thumbs", turn), correct = one(".correct", turn);
   thumbs.hidden = false;

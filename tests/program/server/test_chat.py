@@ -48,7 +48,11 @@ def test_a_stream_ends_with_the_text_that_a_single_reply_has(client, options):
         text += (chunk.choices[0].delta.content or "") if chunk.choices else ""
     assert text == whole and chunks[-1].usage.total_tokens == 0
     (end,) = (chunk for chunk in chunks if chunk.choices and chunk.choices[0].finish_reason)
-    assert end.model_extra["citations"] and end.model_extra["path"]
+    assert end.model_extra["citations"] and end.model_extra["path"][0] == "classify->simple[product]"
+    told = [
+        chunk.choices[0].delta.model_extra.get("reasoning_content", "").strip() for chunk in chunks if chunk.choices
+    ]
+    assert end.model_extra["way"] == [*filter(None, told)] and told[1] == "It is a simple question, for: product."
 
 
 @pytest.mark.parametrize(
