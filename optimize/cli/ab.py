@@ -73,6 +73,29 @@ def run_offline(
     show.print_result(shape, lambda: _print_arms(found), found.exit_code)
 
 
+def run_test(
+    ref: Annotated[str, Argument(metavar="REF", help="The version that is to be better.")],
+    against: Annotated[
+        str, Option(help="The control: an alias or number of the same name, or NAME@...")
+    ] = "production",
+    metric: Annotated[str, Option(help="What the verdict is on.")] = "utility",
+    guard: Annotated[
+        list[str] | None, Option(help="May get worse by at most, as wrong:0.02; exit code 1 if breached.")
+    ] = None,
+    md: Annotated[bool, Option("--md", help="Print Markdown, for the summary of a step.")] = False,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+) -> None:
+    """Test a version against the one in use on their sealed scores, as a step of CI.
+
+    Exit code 0: it is better. 1: it is worse, or a --guard is breached. 3: no detectable difference.
+    """
+    control = against if "@" in against else f"{ref.partition('@')[0]}@{against}"
+    if md and not show.AS_JSON.get():
+        typer.echo(f"### {show.escape_markdown(ref)} against {show.escape_markdown(control)}\n")
+    with show.print_markdown(md):
+        run_offline(control, [ref], metric, guard=guard, artifacts=artifacts)
+
+
 def _print_arms(found: OfflineTest) -> None:
     for arm in found.arms:
         show.print_comparison(arm, arm.text if len(found.arms) == 1 else f"{arm.b}: {arm.text}")
@@ -221,4 +244,5 @@ def _parse_weights(given: str) -> list[float]:
         raise ExperimentError(f"{given[:80]!r} is not a list of weights.", "Write --weights 90,10.") from error
 
 
+TEST = (run_test,)
 VERBS = (run_offline, run_start, run_status, run_stop, run_report)

@@ -88,7 +88,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verbs in (project.VERBS, ask.VERBS, serve.VERBS, compile.VERBS, versions.VERBS):
+for verbs in (project.VERBS, ask.VERBS, serve.VERBS, compile.VERBS, versions.VERBS, ab.TEST):
     add_verbs(app, *verbs)
 for group, grouped, about in (
     ("data", data.VERBS, "Validate, count and divide the labelled questions."),

@@ -35,6 +35,7 @@ SHOW_CURSOR = "\r\n\x1b[?25h"  # on a line of its own, after the view
 STOPPING = "Stopping after this step. Press Ctrl-C again to leave at once."
 PART = re.compile(r"\S*\[[-+\d.,% inf]*\]\S*|\S+")  # what stays on one line: a word, or an interval
 FIGURE = re.compile(r"[-+$\[]*\d|-$|$")  # how the cells of a column of numbers begin
+MARKUP = re.compile(r"[\\`*_\[\]<>|~#]")  # what Markdown would take for more than text
 DEFAULT_ARTIFACTS = Path("artifacts")
 Artifacts = Annotated[Path, Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
 Program = Annotated[str, Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
@@ -42,6 +43,8 @@ Moved = Annotated[Path | None, Option("--project", help="A version's project fol
 ProjectFolder = Annotated[Path, Argument(metavar="PROJECT", help="The project folder.")]
 AS_JSON = ContextVar("AS_JSON", default=False)
 """Whether the verb that runs was given `--json`: then it prints no progress."""
+AS_MARKDOWN = ContextVar("AS_MARKDOWN", default=False)
+"""Whether tables are printed in Markdown."""
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
@@ -80,6 +83,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     are right-aligned; None is a dash. Without a terminal the width is 80, or COLUMNS.
     """
     cells = [["-" if cell is None else " ".join(str(cell).split()) for cell in row] for row in rows]
+    if AS_MARKDOWN.get():
+        _print_markdown_table(title, columns, cells)
+        return
     typer.secho(title if cells else f"{title}: none", bold=True)
     by_column = list(zip(columns, *cells, strict=True))
     widths = [max(map(cell_len, column)) for column in by_column]
@@ -98,6 +104,27 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     for row in [list(columns), ["-" * width for width in widths], *cells] if cells else []:
         for parts in zip_longest(*map(_wrap_text, row, widths), fillvalue=""):
             typer.echo((" " * GAP).join(map(_place_text, parts, widths, sides)).rstrip())
+
+
+@contextmanager
+def print_markdown(wanted: bool) -> Iterator[None]:
+    """Have tables printed in Markdown, where that is wanted."""
+    before = AS_MARKDOWN.set(wanted)
+    try:
+        yield
+    finally:
+        AS_MARKDOWN.reset(before)
+
+
+def _print_markdown_table(title: str, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    typer.echo(f"\n**{title}**" if cells else f"\n**{title}**: none")
+    for row in [columns, ["---"] * len(columns), *cells] if cells else []:
+        typer.echo(("\n| " if row is columns else "| ") + " | ".join(map(escape_markdown, row)) + " |")
+
+
+def escape_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    return MARKUP.sub(r"\\\g<0>", text)
 
 
 def print_record(title: str, fields: Sequence[tuple[str, str]]) -> None:

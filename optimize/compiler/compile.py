@@ -41,7 +41,7 @@ from optimize.compiler.tasks.optimizers import RAGC, require_optimizer, run_opti
 from optimize.compiler.tasks.project import open_project_task
 from optimize.compiler.tasks.task import SearchPlan, Task
 from optimize.compiler.thresholds import fit_parameters
-from optimize.evaluation.evaluate import evaluate_side_by_side
+from optimize.evaluation.evaluate import TOGETHER, evaluate_side_by_side
 from optimize.evaluation.outcome import BALANCED, Compiled
 from optimize.registry.versions import hold_lock
 from program.errors import BudgetError, BudgetStop, DataError, StudyError
@@ -53,6 +53,7 @@ from program.serve.reference import resolve
 
 FINALISTS = 5  # settings scored on dev
 LEAST_TRIALS = 20  # with fewer questions in train, too: the best of more settings would be the luckiest
+WITHOUT_CAP = 64  # questions of test that processes are given at once where no cap can cut the test short
 STAGES = (SWEEP, STUDY)  # stages of the search past the first settings, which a benchmark may leave out
 T = TypeVar("T", bound=Task)
 
@@ -386,7 +387,8 @@ def test(session: Session, found: Found, study: Study) -> Tested:
     programs = [*task.controls, found.final]
     asks = session.share([task.runner(session, program).answer_all for program in programs])
     arms = [(task.grader(program), ask) for program, ask in zip(programs, asks, strict=True)]
-    *plain, before, after = evaluate_side_by_side(arms, questions, session.advance)
+    together = TOGETHER if session.caps != Caps() else WITHOUT_CAP
+    *plain, before, after = evaluate_side_by_side(arms, questions, session.advance, together)
     if after.failed and not after.grades:
         what = f"No question of test could be graded: {after.failed[0]}."
         raise DataError(what, "Mend the metric, or the labels that it reads.")

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import dspy
 import orjson
 import sqlalchemy as sa
-from pydantic import BaseModel
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
 import program
@@ -24,7 +23,6 @@ from program.loop.state import Find, Request
 from program.models.catalog import is_local
 from program.models.language.layout import PromptLayout
 from program.models.requests import to_jsonable
-from program.passage import Passage
 from program.storage import close_before_fork, digest_code
 
 RECORD = "record.sqlite"
@@ -229,12 +227,17 @@ class RequestKeys:
         self._predictors = dict(program.named_predictors())
         self._sources = {name: program.runtime.library.content_digest(name) for name in program.sources}
         self._prints: dict[Hashable, tuple[str, Any, Any]] = {}
+        self._current: dict[tuple[str, int], str] = {}
+
+    def read_program(self) -> None:
+        """Name requests by the signatures, demonstrations and layouts that the program has now."""
+        self._current = {}
 
     def memory_key(self, request: Request, model: Any) -> Hashable:
         """Return the name in this process."""
         if isinstance(request, Find):
             return ("find", request.query, request.sources, request.depth, request.sql)
-        return (self._fingerprint_of(request.predictor, model), *map(_hashable_input, request.inputs.values()))
+        return self._fingerprint_of(request.predictor, model), request.content
 
     def digest(self, request: Request, model: Any) -> bytes | None:
         """Return the name in the store, or None when the reply may change unseen."""
@@ -248,12 +251,14 @@ class RequestKeys:
         return digest_json([self._fingerprint_of(request.predictor, model), inputs])
 
     def _fingerprint_of(self, name: str, model: Any) -> str:
+        if (found := self._current.get((name, id(model)))) is not None:
+            return found
         predictor, layout = self._predictors[name], self._program.layout_of(name)
         key = (name, str(model.model), id(predictor.signature), id(predictor.demos), layout)
         if key not in self._prints:  # signature and demos are kept, so that no other objects take their ids
             digest = fingerprint_predictor(self._program, name, model)
             self._prints[key] = digest, predictor.signature, predictor.demos
-        return self._prints[key][0]
+        return self._current.setdefault((name, id(model)), self._prints[key][0])
 
 
 def fingerprint_predictor(program: AgenticRAG, name: str, model: Any) -> str:
@@ -295,16 +300,6 @@ def source_digest() -> str:
 def compiler_digest() -> str:
     """Return the digest of the code of `program` and `optimize`."""
     return source_digest() + digest_code(Path(__file__).parents[1])
-
-
-def _hashable_input(value: Any) -> Hashable:
-    if isinstance(value, Passage):
-        return (value.id, value.text)
-    if isinstance(value, list | tuple):
-        return tuple(_hashable_input(item) for item in value)
-    if isinstance(value, BaseModel):
-        return value.model_dump_json()
-    return value  # type: ignore[no-any-return]
 
 
 def _set_pragmas(connection: Any, _: Any) -> None:

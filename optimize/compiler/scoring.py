@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple, TypeVar
@@ -114,23 +114,25 @@ class Scoring:
 
     def __call__(self, setting: Setting, places: Sequence[int] | None = None) -> Scores:
         """Return the scores of the questions at those places, or of all; NaN elsewhere unless known before."""
-        self.score_ahead([setting], places)
+        self.score_ahead([(setting, places)])
         self._score_here(setting, range(len(self.questions)) if places is None else sorted(places))
         return Scores(*self._scores_of(setting).copy())
 
-    def score_ahead(self, settings: Sequence[Setting], places: Sequence[int] | None = None) -> list[Scores]:
-        """Return what is known of settings once workers scored what needs no call."""
-        wanted = range(len(self.questions)) if places is None else sorted(places)
+    def score_ahead(self, wanted: Sequence[tuple[Setting, Sequence[int] | None]]) -> None:
+        """Have workers score settings on the questions at some places, or on all, as far as that needs no call.
+
+        They wait for one another only once: what can be wanted together should be.
+        """
         tasks = []
-        for setting in settings:
+        for setting, places in wanted:
             lacking = np.isnan(self._scores_of(setting)[2])
-            shares = self._split([n for n in wanted if lacking[n]])
+            every = range(len(self.questions)) if places is None else sorted(places)
+            shares = self._split([n for n in every if lacking[n]])
             tasks += [(number, ("_score_share", setting, share)) for number, share in shares]
         for (_, (_, setting, share)), found in zip(tasks, self._workers.run(tasks), strict=True):
             if found is not None:
                 self._scores_of(setting)[:, share], broken = found
                 self.broken |= broken
-        return [Scores(*self._scores_of(setting).copy()) for setting in settings]
 
     def decide_all(self, setting: Setting) -> list[list[Decided]]:
         """Return the decisions on the way to each answer; a cap raises `BudgetStop`."""
@@ -306,20 +308,30 @@ def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> t
     before = scoring(setting).utility
     preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
     values, rows, matters = list[float](), [before], False
-    grid = grid_of(dimension, setting[dimension.name])
-    scoring.score_ahead([{**setting, dimension.name: value} for value in grid], preview)
-    for value in grid:
-        try:
-            tried = {**setting, dimension.name: value}
+    grid = {value: {**setting, dimension.name: value} for value in grid_of(dimension, setting[dimension.name])}
+    scoring.score_ahead([(tried, preview) for tried in grid.values()])
+    gaining = []
+    for value, tried in grid.items():
+        with _left_out_past_a_cap():
             gain = scoring(tried, preview).utility[preview] - before[preview]
             matters |= bool((np.nan_to_num(gain) != 0).any())
-            if np.nansum(gain) > 0:
-                rows.append(scoring(tried).utility)
-                values.append(value)
-        except BudgetStop as stop:  # a value that needs a call past a cap is left out; past one on time, all are
-            if stop.tripped == "seconds":
-                raise
+            gaining += [value] if np.nansum(gain) > 0 else []
+    scoring.score_ahead([(grid[value], None) for value in gaining])
+    for value in gaining:
+        with _left_out_past_a_cap():
+            rows.append(scoring(grid[value]).utility)
+            values.append(value)
     return values, np.array(rows), matters
+
+
+@contextlib.contextmanager
+def _left_out_past_a_cap() -> Iterator[None]:
+    """Leave out a value that needs a call past a cap; past one on time, all are."""
+    try:
+        yield
+    except BudgetStop as stop:
+        if stop.tripped == "seconds":
+            raise
 
 
 def grid_of(dimension: Dimension, now: float) -> list[float]:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import optuna
@@ -38,11 +38,15 @@ from program.loop.policy import Dimension, Setting, find_dimensions
 SHARES = (0.15, 0.4, 1.0)  # parts of the questions after which a trial may be given up
 PRUNED_BELOW = 0.1  # p of a Wilcoxon test that a setting is worse than the best, under which its trial is given up
 IN_FULL = 4  # of the first settings so many are scored on every question: the other ones are compared with them
-READ_TOGETHER = 4  # questions for which a process reads before it says how far it is
+TOGETHER = 4  # questions that a process is given before it says how far it is
 BATCH = 8  # settings proposed before any of them is scored
 GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
 IMPORTANT_FROM = 20  # complete trials under which nothing is said of importances
 FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"  # what brought a setting about
+
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +131,22 @@ class Session:
 
         return [partial(ask, at) for at in range(len(asks))]
 
-    def read_ahead(self, read: Callable[[Sequence[Any]], None], questions: Sequence[Any]) -> None:
-        """Have several processes read for questions, for the caches of what follows."""
-        self.begin_stage("reading what is found for the questions")
-        parts = [questions[n : n + READ_TOGETHER] for n in range(0, len(questions), READ_TOGETHER)]
-        done = lambda n: self.advance(min(n * READ_TOGETHER, len(questions)), len(questions))  # noqa: E731
-        self.fork(read).run(list(enumerate(parts)), done)
+    def divide(self, work: Callable[[Sequence[A]], B], among: Sequence[A], needed: bool = True) -> list[B | None]:
+        """Return what several processes make of parts, in order.
+
+        What they cannot do is done here where it is `needed`, else None.
+        """
+        parts = [among[n : n + TOGETHER] for n in range(0, len(among), TOGETHER)]
+
+        def done(n: int) -> None:
+            self.advance(min(n * TOGETHER, len(among)), len(among))
+
+        found = self.fork(work).run(list(enumerate(parts)), done)
         self.end_processes()
+        for n in [n for n, one in enumerate(found) if one is None and needed]:
+            found[n] = work(parts[n])
+            done(n + 1)
+        return found
 
     def end_processes(self) -> None:
         """End the processes; what they do next forks them anew."""
@@ -213,7 +226,7 @@ class Search:
             session.spending.check()
             batch, best = self._propose(trials)
             batch = batch[: target - len(trials)]
-            self._score_ahead(batch, best)
+            self.scoring.score_ahead([(proposal.setting, None) for proposal in batch])
             for proposal in batch:
                 if len(self.study.trials()) >= target:  # others add to it, too
                     break
@@ -297,14 +310,6 @@ class Search:
     def fit_ranges(self, setting: Setting) -> Setting:
         """Return the setting with each value in its range."""
         return {d.name: _round_to_range(d, setting[d.name]) for d in self.space}
-
-    def _score_ahead(self, batch: Sequence[Proposal], best: Trial | None) -> None:
-        """Have the workers score a batch, as far as it is not given up and no language model is asked."""
-        left = [proposal.setting for proposal in batch]
-        for seen in self._parts_for(best):
-            parts = [scores.take(seen) for scores in self.scoring.score_ahead(left, seen)]
-            scored = zip(left, parts, strict=True)
-            left = [one for one, part in scored if part.complete and not self._is_hopeless(part, best, seen)]
 
     def _try_setting(self, proposal: Proposal, best: Trial | None) -> FrozenTrial:
         """Return the finished trial of a setting, scored on growing parts of the questions."""

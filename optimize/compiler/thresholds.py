@@ -75,10 +75,11 @@ def _fit_decision(
         return None
     before, held = scoring(setting).merit, np.zeros(len(worth))
     folds = split_topics([question.cluster for question in scoring.questions])
-    for fold in folds if len(folds) > 1 else ():
-        rest = np.setdiff1d(range(len(worth)), fold)
-        tried = {**setting, **decision.set(fit_log_weights(logs[rest], worth[rest]))}
-        held[fold] = scoring(tried, fold).merit[fold] - before[fold]
+    rests = [np.setdiff1d(range(len(worth)), fold) for fold in folds]
+    tried = [{**setting, **decision.set(fit_log_weights(logs[rest], worth[rest]))} for rest in rests if len(folds) > 1]
+    scoring.score_ahead([*zip(tried, folds, strict=False)])
+    for one, fold in zip(tried, folds, strict=False):
+        held[fold] = scoring(one, fold).merit[fold] - before[fold]
     loses = held.sum() < -np.linalg.norm(held)  # the sum's standard error
     return {} if loses else decision.set(fit_log_weights(logs, worth)), float(held.mean())
 
@@ -142,10 +143,13 @@ class _Decision:
         likely = (-logs).argsort(axis=1, kind="stable").argsort(axis=1) < LIKELIEST
         worth, open_ = np.full(logs.shape, np.nan), np.ones(len(logs), bool)
         for among in (likely, ~likely):
-            for n, forced in enumerate(self.forced):
+            places = [np.flatnonzero(column & open_).tolist() for column in among.T]
+            tried = [({**setting, **forced}, own) for forced, own in zip(self.forced, places, strict=True)]
+            scoring.score_ahead(tried)
+            for n, (one, own) in enumerate(tried):
                 tell()
-                if len(places := np.flatnonzero(among[:, n] & open_)):
-                    worth[places, n] = scoring({**setting, **forced}, places.tolist()).merit[places]
+                if own:
+                    worth[own, n] = scoring(one, own).merit[own]
             open_ = np.nanmin(worth, axis=1) == np.nanmax(worth, axis=1)
         return np.where(np.isnan(worth), np.nanmin(worth, axis=1, keepdims=True), worth)
 

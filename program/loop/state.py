@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
 import dspy
+from pydantic import BaseModel
 
 from program.answer import Answer, Round, StoppedBy
 from program.knowledge.library import Library
@@ -44,12 +45,17 @@ class Find:
     sql: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ask:
     """A predictor to call, by its name in the program, with its inputs; passages are given as `Passage`."""
 
     predictor: str
     inputs: Mapping[str, Any]
+
+    @cached_property
+    def content(self) -> Hashable:
+        """The inputs as a key: of a passage its id and text."""
+        return tuple(map(_hashable_input, self.inputs.values()))
 
 
 Request = Find | Ask
@@ -68,6 +74,16 @@ class StepFailed(Exception):
         plain = " ".join(why.split()).rstrip(".").replace("](", "] (").translate(_NO_TAGS)  # a server may have a say
         self.text = f"{what}: {plain}. {mend or MEND}"
         """The failure as the answer says it."""
+
+
+def _hashable_input(value: Any) -> Hashable:
+    if isinstance(value, Passage):
+        return (value.id, value.text)
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable_input, value))
+    if isinstance(value, BaseModel):
+        return value.model_dump_json()
+    return value  # type: ignore[no-any-return]
 
 
 def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:

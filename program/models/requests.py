@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from inspect import unwrap
 from typing import Any
 
 import dspy
 from pydantic import BaseModel
+
+DECIDED_KEPT = 65_536  # yes-or-no decisions of which the last are kept
 
 Inputs = Mapping[str, Any]
 State = Mapping[str, Any]  # what DSPy sends beside the questions: `instructions`, `inputs`, `demos`
@@ -107,16 +110,22 @@ def decode_output(found: Any, config: Mapping[str, Any]) -> Decision:
     """
     if found is None:
         return UNDECIDED
-    if isinstance(found, Mapping):
-        weights = config.get("weights", {})
-        raw = max(found, key=found.__getitem__)
-        chosen = max(found, key=lambda label: (found[label] * weights.get(label, 1.0), label == raw))
-        return Decision(chosen, found[chosen], found)
+    if isinstance(found, float | int):  # first, as most are: a search decodes millions
+        return _decide_noul(found >= config.get("threshold", 0.5), found)
     if isinstance(found, list):
         value = sum(level * p for level, p in enumerate(found)) / sum(found)
         cuts = config.get("cuts") or [n + 0.5 for n in range(len(found) - 1)]
         return Decision(value, max(found), dict(enumerate(found)), sum(value >= cut for cut in cuts))
-    return Decision(found >= config.get("threshold", 0.5), found)
+    weights = config.get("weights", {})
+    raw = max(found, key=found.__getitem__)
+    chosen = max(found, key=lambda label: (found[label] * weights.get(label, 1.0), label == raw))
+    return Decision(chosen, found[chosen], found)
+
+
+@lru_cache(maxsize=DECIDED_KEPT)
+def _decide_noul(value: bool, probability: float) -> Decision:
+    """Return a decision, the same object for all settings of a search that decode it alike."""
+    return Decision(value, probability)
 
 
 class RequestCache:

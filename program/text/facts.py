@@ -85,10 +85,8 @@ def holds(text: str, claim: str, least: float = 0.0) -> bool:
 
     Numbers and units are spelt as for `states`. A name is a word with a capital that opens no sentence.
     """
-    words, (tokens, stems) = split_words(claim), _read_text(text)
-    names = {stem_word(name) for name in _find_names(claim)}
+    (words, names, money, amounts), (tokens, stems) = _read_claim(claim), _read_text(text)
     enough = sum(word in stems for word in words) >= least * len(words) if words else not least
-    money, amounts = _list_amounts(claim)
     return enough and names <= stems and amounts <= tokens and all(one in normalise_text(text) for one in money)
 
 
@@ -228,6 +226,12 @@ def _read_text(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """Return the tokens of a text in their one spelling, and with them the stems of its words."""
     tokens = frozenset(normalise_text(text).split())
     return tokens, tokens.union(split_words(text, keep_stop_words=True))
+
+
+@lru_cache(maxsize=4096)
+def _read_claim(claim: str) -> tuple[list[str], set[str], set[str], set[str]]:
+    """Return a claim's words, the stems of its names, its sums of money and its other amounts."""
+    return split_words(claim), {stem_word(name) for name in _find_names(claim)}, *_list_amounts(claim)
 
 
 def _list_amounts(claim: str) -> tuple[set[str], set[str]]:

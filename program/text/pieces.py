@@ -23,7 +23,8 @@ _MONTH = re.compile(
 )
 _ORDINAL = re.compile(r"(?<!\w)\d{1,2}\.$")
 _ABBREVIATION = re.compile(r"(?<![\w.])[B-DF-HJ-NP-TV-Z][b-df-hj-np-tv-xz]{1,3}\.$")  # St, Mt: no vowel
-_SHORT_WORD = re.compile(r"(?<![\w.])(?:[^\W\d_]\.?){1,4}\.$")
+_SHORT_WORD = re.compile(r"(?<![\w.])(?:[^\W\d_]\.?){1,6}\.$")
+_CAPITALS = re.compile(r"[A-Z]{2}")  # as of VAT
 MARK = re.compile(r"\[(\d{1,3})\]")
 """A citation mark, with the number of a passage."""
 _NO_MARK = "⁅"  # for the bracket of a figure that a quotation holds, `arr[10]`, until the marks are numbered
@@ -204,15 +205,15 @@ def _quote_cells(cells: Sequence[str], start: int, in_table: bool) -> Iterator[P
 def _sentence_places(text: str) -> tuple[tuple[int, int], ...]:
     """Return where the sentences of a paragraph stand.
 
-    None ends behind a number before a month, nor behind a short word before a number: what is cut too late is quoted
-    whole, what is cut too early is quoted wrongly.
+    None ends behind a number before a month, nor behind a short word before a number or capitals: what is cut too late
+    is quoted whole, what is cut too early is quoted wrongly.
     """
-    from nupunkt import sent_spans
+    from sentencex import get_sentence_boundaries
 
     places: list[tuple[int, int]] = []
-    for begun, end in sent_spans(text) if text.strip() else ():
-        shown = text[begun:end].strip()
-        start = text.find(shown, begun)
+    for found in get_sentence_boundaries("en", text) if text.strip() else ():
+        shown = found["text"].strip()
+        start = text.find(shown, found["start_index"])
         if places and shown and _goes_on(text[slice(*places[-1])], shown):
             places[-1] = (places[-1][0], start + len(shown))
         elif shown:
@@ -222,7 +223,9 @@ def _sentence_places(text: str) -> tuple[tuple[int, int], ...]:
 
 def _goes_on(before: str, after: str) -> bool:
     """Tell whether two texts are one sentence that was cut behind a number or an abbreviation."""
-    if (_ORDINAL.search(before) and _MONTH.match(after)) or _ABBREVIATION.search(before):
+    if not any(map(str.isalpha, before)) or _ABBREVIATION.search(before):
+        return True
+    if _ORDINAL.search(before) and _MONTH.match(after):
         return True
     short = _SHORT_WORD.search(before) or (before.endswith(".") and " " not in before)
-    return bool(short) and (after[0].isdigit() or after[0].islower())
+    return bool(short) and (after[0].isdigit() or after[0].islower() or _CAPITALS.match(after) is not None)

@@ -11,6 +11,7 @@ import pytest
 from optimize.abtest.offline import compare_offline
 from optimize.evaluation.comparison import compare_rows
 from optimize.labelled.split import question_digest
+from optimize.registry.aliases import promote_version
 from optimize.registry.versions import publish_version
 from program.errors import DataError, VersionError
 from tests.optimize.conftest import invoke, publish_rows, score_rows
@@ -162,3 +163,15 @@ def test_an_operating_point_is_asked_anew_on_the_questions_that_were_scored(comp
     assert found.arms[0].n == 1
     with pytest.raises(VersionError, match="no operating point 'economy'"):
         compare_offline(["shop@v2", "shop@v1"], point="economy", root=compiled / "artifacts")
+
+
+def test_a_step_of_ci_tests_a_version_against_the_alias_in_use(root):
+    promote_version("helpdesk@v1", "production", root=root)
+    run = lambda *args: invoke("test", *args, "--artifacts", root)  # noqa: E731
+    for ref, against, code in (("v2", "production", 0), ("v1", "helpdesk@v2", 1), ("v3", "v2", 3)):
+        assert run(f"helpdesk@{ref}", "--against", against).exit_code == code
+    assert run("helpdesk@v4", "--guard", "model_calls:1").exit_code == 1
+    shown = run("helpdesk@v2", "--md").stdout
+    assert shown.startswith("### helpdesk@v2 against helpdesk@production\n\nbetter: utility")
+    assert "\n| metric | B - A |" in shown and "| answer\\_precision |" not in run("helpdesk@v2").stdout
+    assert json.loads(run("helpdesk@v2", "--md", "--json").stdout)["verdict"] == "better"

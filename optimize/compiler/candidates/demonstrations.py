@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -23,6 +23,7 @@ from program.loop.evidence import interleave, preview_pool, rank_pool
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from program.models.catalog import is_local
+from program.models.embedded.features import read_case
 from program.models.requests import Decision, to_jsonable
 from program.passage import Passage
 from program.signatures import BASE_PREFIX, Statement, excerpts
@@ -85,18 +86,26 @@ class Demonstrator:
         self._worked = {question.id for question in worked}
         self._passages = {p.id: p for p in program.runtime.library.passages()}
 
-    def make(
-        self, questions: Sequence[LabelledQuestion], progress: Callable[[int, int], None] = lambda done, of: None
-    ) -> list[Demonstration]:
-        """Return the demonstrations of every predictor with labels."""
+    def make(self, questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
+        """Return the demonstrations of every predictor with labels, as many as there are."""
         self._replay.reply_all([Find(question.question, self._program.sources) for question in questions])
         made: list[Demonstration] = []
-        for done, question in enumerate(questions, 1):
+        for question in questions:
             with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
                 found = self._work_through(question)
                 made += [Demonstration(name, question.cluster, fields) for name, fields in found]
-            progress(done, len(questions))
-        return thin_out(made)
+        return made
+
+    def read_inputs(self, demonstrations: Sequence[Demonstration]) -> None:
+        """Read the passages in demonstrations of embedded deciders, for the cache that the fit of heads reads."""
+        pairs = []
+        for one in demonstrations:
+            if learns_demos(self._program, one.predictor):
+                names = self._program.predictor(one.predictor).signature.input_fields
+                given = {name: to_jsonable(one.fields[name]) for name in names}
+                case = read_case(given, " ".join(f"`{name}`" for name in names))
+                pairs += [(case.asked, text[:2]) for text in (*case.evidence, *case.cells)]
+        self._program.runtime.models.reader.read_pairs(pairs)
 
     def _work_through(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
         glimpse = preview_pool(self._replay.reply(Find(question.question, self._program.sources)))

@@ -103,7 +103,7 @@ class Replay:
         self._keys = RequestKeys(program)
         self._performer = Performer(program, record, spending or Spending())
         self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
-        self._tiers: dict[tuple[str, bool], tuple[Any, ...]] = {}
+        self._tiers: dict[tuple[str, bool], tuple[tuple[Any, ...], tuple[int, ...]]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
 
     def __call__(self, question: Asked) -> Answer:
@@ -150,6 +150,7 @@ class Replay:
 
     def _run_all(self, flows: Sequence[Flow[Any]]) -> list[_Run]:
         self._view = self.program.view(self._vouches)
+        self._keys.read_program()
         runs = [_Run(flow) for flow in flows]
         for run in runs:
             run.resume(None)
@@ -171,7 +172,7 @@ class Replay:
 
     def _look_up(self, request: Request, said: list[Entry]) -> tuple[Hashable, PendingCall] | None:
         """Add what the record holds to the replies of a request; return the call whose reply is lacking."""
-        models = self._models_for(request)
+        models, _ = self._models_for(request)
         doubt = self._view.doubts.get(request.predictor, 0.0) if isinstance(request, Ask) else 0.0
         while len(said) < len(models) and not (said and is_settled(said[-1].value, doubt)):
             key = self._keys.memory_key(request, models[len(said)])
@@ -181,13 +182,15 @@ class Replay:
             said.append(entry)
         return None
 
-    def _models_for(self, request: Request) -> tuple[Any, ...]:
+    def _models_for(self, request: Request) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+        """Return the models that may be asked, and the calls that each counts for: none for an embedded decision."""
         if isinstance(request, Find):
-            return (None,)
+            return (None,), (0,)
         key = request.predictor, bool(request.inputs.get("strict"))
         if key not in self._tiers:
-            predictor = self._view.predictors[request.predictor]
-            self._tiers[key] = clients_of(self._view.runtime.models, predictor, request.inputs)
+            predictor, free = self._view.predictors[request.predictor], request.predictor in self._deciders
+            models = clients_of(self._view.runtime.models, predictor, request.inputs)
+            self._tiers[key] = models, tuple(int(not (free and is_local(model))) for model in models)
         return self._tiers[key]
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
@@ -195,11 +198,11 @@ class Replay:
         for request, said in zip(run.requests, run.said, strict=True):
             run.entries += said
             reply = self._decode_reply(request, said[-1].value)
-            models = self._models_for(request)
-            run.counts.update(account(self._view, request, reply, len(models), len(said)))
+            models, calls = self._models_for(request)
+            for name, count in account(self._view, request, reply, len(models), len(said)).items():
+                run.counts[name] += count
+            run.counts["calls"] += sum(calls[: len(said)])
             if isinstance(request, Ask):
-                free = request.predictor in self._deciders  # what an embedded model decides is no call
-                run.counts["calls"] += sum(not (free and is_local(model)) for model in models[: len(said)])
                 run.asked.append((request, reply))
             replies.append(reply)
         return replies

@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos
+from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
 from optimize.compiler.candidates.instructions import propose_instructions
 from optimize.compiler.candidates.labels import Calibration, calibrate_decisions
 from optimize.compiler.candidates.layouts import ROUNDS, count_calls, screen_layouts
@@ -132,11 +134,16 @@ class ProjectTask(Task):
             runner.reply_all([Find(question, task.first.sources) for question, _ in questions])
             runner.answer_all([question for question in questions if question in asked])
 
-        session.read_ahead(read, [one.asked for part in ("train", "dev") for one in task.parts[part]])
+        session.begin_stage("reading what is found for the questions")
+        texts = [one.asked for part in ("train", "dev") for one in task.parts[part]]
+        session.divide(read, texts, needed=False)
         session.begin_stage("making demonstrations")
         train = task.parts["train"]
         demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
-        return replace(task, demonstrations=demonstrator.make(train, session.advance))
+        made = thin_out([one for found in session.divide(demonstrator.make, train) for one in found or ()])
+        topics = [list(own) for _, own in groupby(made, attrgetter("topic"))]
+        session.divide(lambda some: demonstrator.read_inputs([*chain(*some)]), topics, needed=False)
+        return replace(task, demonstrations=made)
 
     def _estimate_seconds(self, session: Session, trials: int) -> float:
         """Return the seconds that the compile takes, about, by a few questions asked now under several settings."""
@@ -186,13 +193,13 @@ class ProjectTask(Task):
         candidates.equip_program(whole)
         programs = [whole, *(arm.replay.program for arm in arms)]
 
-        def fit(n: int) -> Any:
-            apply_setting(programs[n], {**read_setting(programs[n]), **candidates.begun_choices})
-            for name, _ in programs[n].named_predictors():
-                _fit_head(programs[n], name)
+        def fit(program: AgenticRAG, name: str) -> Any:
+            apply_setting(program, {**read_setting(program), **candidates.begun_choices})
+            _fit_head(program, name)
             return embedded.export_heads()
 
-        for heads in session.fork(fit).run(list(enumerate(range(len(programs))))):
+        wanted = [(program, name) for name in candidates.offers for program in programs]
+        for heads in session.fork(lambda n: fit(*wanted[n])).run([(n, n) for n in range(len(wanted))]):
             embedded.import_heads(heads or {})
         session.end_processes()
 

@@ -401,6 +401,12 @@ def test_no_sentence_ends_behind_a_number_or_an_abbreviation(sentence):
     assert pieces == [sentence, "The next one follows it."]
 
 
+@pytest.mark.parametrize("word", "month app bin lock code day kit tree item page week ring".split())
+def test_a_sentence_ends_behind_an_ordinary_word(word):
+    first, second = f"It is one for each {word}.", "Add-ons are billed with it."
+    assert [piece.text for piece in split_pieces(f"{first} {second}")] == [first, second]
+
+
 def test_a_page_says_how_much_of_it_was_left_out():
     _, flaws = parse_file("x/a.html", b"<nav>Home Shop</nav><main>All is well here.</main><footer>Imprint</footer>")
     assert [(flaw.what, flaw.lost) for flaw in flaws] == [
