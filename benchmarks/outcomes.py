@@ -43,6 +43,7 @@ from program.text.history import Turn, Turns, join_questions
 EXAMPLE = ROOT / "data" / "tallowgate"
 DOMAINS = ("clapnq", "cloud")  # of MTRAG's conversations
 QUICK = 20  # questions of a set
+WORTH = {"wrong": 0, "partial": 1, "correct": 2}
 RUNS = 2_000  # of what a single question takes more
 Triple = tuple[Turns, str, bool]  # a conversation, what is asked after it, and whether that follows on
 
@@ -66,8 +67,10 @@ def measure_options(title: str, rag: AgenticRAG, pairs: Sequence[Any]) -> Iterat
     """Yield how often the option chosen after a question back is answered as the twin, which names it, is."""
     found = list(ask_both(rag, pairs))
     right = [(one, other) for one, other, _ in found if one.endswith("correct")]
+    as_well = float(np.mean([WORTH[other.split()[1]] >= WORTH[one.split()[1]] for one, other, _ in found]))
+    yield figure(f"{title} an option chosen is answered as well as its twin", as_well, ">= .80", len(found))
     alike = float(np.mean([one == other for one, other, _ in found]))
-    yield figure(f"{title} an option chosen is answered as its twin", alike, ">= .80", len(found))
+    yield figure(f"{title} with the twin's very outcome and verdict", alike, "reported", len(found))
     kept = float(np.mean([one == other for one, other in right]))
     yield figure(f"{title} of twins answered rightly, so is the option chosen", kept, "reported", len(right))
     yield figure(f"{title} taken to follow on", float(np.mean([it for *_, it in found])), "reported", len(found))

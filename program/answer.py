@@ -16,6 +16,9 @@ _JSON: TypeAdapter[Any] = TypeAdapter(Any)
 _MARK = re.compile(r"\s*\[\d{1,3}\]")
 
 
+FOLLOWS = "follows on: "  # begins the note of the path on how a question that follows on reads by itself
+
+
 class Outcome(StrEnum):
     """How a question ended."""
 

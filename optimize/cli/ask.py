@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from typer import Argument, Option
 from optimize.cli import show
 from optimize.cli.interruption import interruptible
 from program.errors import DataError, QuestionError, RagcError, SettingsError, VersionError
+from program.text.history import Turn
 
 if TYPE_CHECKING:
     from optimize.evaluation.evaluate import Evaluation
@@ -62,20 +64,23 @@ def run_ask(
     project: show.Moved = None,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
-    """Answer one question, or one a line, with its citations."""
+    """Answer one question, or one a line, with its citations.
+
+    On a terminal the lines are a conversation, which Ctrl-D ends; piped they are independent.
+    """
     rag = open_target(target, artifacts, project, point)
-    if question is not None or sys.stdin.isatty():
-        if code := _answer_question(rag, question or "", trace, stream):
+    if question is not None:
+        if code := _answer_question(rag, question, trace, stream):
             raise typer.Exit(code)
         return
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # a line that is not UTF-8 is refused, the others answered
-    code = 0
+    code, history = 0, list[Turn]() if sys.stdin.isatty() else None
     with interruptible() as check:
-        for line in filter(str.strip, sys.stdin):
+        for line in filter(str.strip, iter(partial(_read_line, history is not None), "")):
             check()
             try:
-                code = max(code, _answer_question(rag, line, trace, stream, flat=True))
+                code = max(code, _answer_question(rag, line, trace, stream, flat=True, history=history))
             except QuestionError as error:
                 code = max(code, error.exit_code)
                 show.print_error(error)
@@ -83,21 +88,33 @@ def run_ask(
         raise typer.Exit(code)
 
 
-def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, flat: bool = False) -> int:
-    """Print the answer, and return the exit code: that of a failure where there is none."""
+def _read_line(talks: bool) -> str:
+    """Return the next line of standard input, asked for on a terminal; "" at its end."""
+    if talks:
+        typer.echo("> ", nl=False, err=True)
+    return sys.stdin.readline()
+
+
+def _answer_question(
+    rag: AgenticRAG, question: str, trace: bool, stream: bool, flat: bool = False, history: list[Turn] | None = None
+) -> int:
+    """Print the answer, add it to a history, and return the exit code: that of a failure where there is none."""
     from program.loop.grounding import LINKS_REMOVED
 
-    if show.AS_JSON.get():
-        answer = rag(question)
-        show.print_json(answer.as_dict(), compact=flat)
-        return FAILED * (answer.outcome == "failed")
-    if stream:
+    as_json = show.AS_JSON.get()
+    if stream and not as_json:
         import asyncio
 
-        answer = asyncio.run(_stream_answer(rag, question))
+        answer = asyncio.run(_stream_answer(rag, question, history))
     else:
         with show.show_progress("answering"):
-            answer = rag(question)
+            answer = rag(question, history)
+    if history is not None:
+        history += [Turn(role="user", content=question), Turn(role="assistant", content=answer.text)]
+    if as_json:
+        show.print_json(answer.as_dict(), compact=flat)
+        return FAILED * (answer.outcome == "failed")
+    if not stream:
         typer.echo(answer.text)
     for citation in answer.citations:
         typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
@@ -120,11 +137,11 @@ def _answer_question(rag: AgenticRAG, question: str, trace: bool, stream: bool, 
     return FAILED * (answer.outcome == "failed")
 
 
-async def _stream_answer(rag: AgenticRAG, question: str) -> Answer:
+async def _stream_answer(rag: AgenticRAG, question: str, history: list[Turn] | None) -> Answer:
     """Print the draft as it comes; one that is withdrawn is marked so, and what takes its place begins a line."""
     from program.loop.question_meter import Token, Withdrawn
 
-    async for event in rag.stream(question):
+    async for event in rag.stream(question, history):
         if isinstance(event, Token):
             typer.echo(event.text, nl=False)
         elif isinstance(event, Withdrawn):

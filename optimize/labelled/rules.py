@@ -156,7 +156,7 @@ def _check_history(question: LabelledQuestion, knowledge: Knowledge) -> Iterator
     asked = [turn.content for turn in question.history if turn.role == "user"]
     if question.history and not asked:
         yield "its history holds no question of the asker.", "Give the earlier question too, as a message of the user."
-    elif asked and normalise_text(asked[-1]) == normalise_text(question.question):
+    elif asked and normalise_text(asked[-1]).strip(" .") == normalise_text(question.question).strip(" ."):
         yield "its history ends with the question itself.", "End it with what was said before the question."
 
 

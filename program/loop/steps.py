@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from program.answer import Answer, Outcome, StoppedBy
+from program.answer import FOLLOWS, Answer, Outcome, StoppedBy
 from program.loop import evidence, grounding
 from program.loop.decide import Move, Verdict, decide, rounds_left
 from program.loop.judging import judge_evidence, judge_passages
@@ -24,7 +24,6 @@ CLAIM = "claim"
 SQL = "sql"  # how a passage was found whose SELECT a language model wrote
 MOST_CLAIMS = 2  # looked up again, of those without support
 UNREAD = "I read English only, and this seems to be another language. Please ask in English."
-FOLLOWS = "follows on: "  # begins the note of how a question reads by itself
 NO_BASES: Mapping[str, str] = {}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from filelock import FileLock
 
-from program.answer import Answer, Outcome, Step
+from program.answer import FOLLOWS, Answer, Outcome, Step
 from program.storage import append_row, read_json_rows
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
@@ -129,7 +129,7 @@ class SpanLog:
             "gen_ai.usage.input_tokens": answer.usage.tokens_in,
             "gen_ai.usage.output_tokens": answer.usage.tokens_out,
             "ragc.trace_id": answer.trace.id,
-            "ragc.path": str(answer.trace),
+            "ragc.path": " > ".join(self._describe_note(note) for note in answer.trace.path),
             "ragc.outcome": answer.outcome.value,
             "ragc.stopped_by": answer.stopped_by.value,
             "ragc.confidence": answer.confidence,
@@ -151,6 +151,10 @@ class SpanLog:
         if answer.outcome is Outcome.FAILED:
             whole.set_status(trace.StatusCode.ERROR, "; ".join(answer.degraded))
         whole.end(int((began + answer.usage.seconds) * NANOSECONDS))
+
+    def _describe_note(self, note: str) -> str:
+        """Return a note of the path, without the question that it may hold where texts are left out."""
+        return note if self.text_of is not None or not note.startswith(FOLLOWS) else FOLLOWS.strip(": ")
 
     def _describe_step(self, step: Step) -> tuple[str, dict[str, Any]]:
         common: dict[str, Any] = {"ragc.step": step.name, "ragc.inputs": step.inputs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -17,6 +18,7 @@ MOST_TURNS = 8  # of a conversation, the last ones
 MOST_CHARACTERS = 2_000  # of a turn
 SAID = ("user", "assistant")  # the roles of turns
 LEFT_OUT = ("system", "developer", "tool", "function")  # the other roles of messages
+_ASKING = re.compile(r"[^.!?]*\?")
 MEND = 'Give messages such as {"role": "user", "content": "..."}, or a dspy.History.'
 
 
@@ -57,15 +59,19 @@ def read_history(history: History) -> Turns:
 
 
 def answers_back(history: Sequence[Turn], reply: str) -> bool:
-    """Tell whether a reply only repeats words of the question with which the assistant asked back."""
-    asked = history[-1].content if history and history[-1].role == "assistant" else ""
-    return "?" in asked and set(split_words(reply)) <= set(split_words(asked))
+    """Tell whether a reply chooses among what the assistant asked back about.
+
+    Half of its words, or more, stand in a question with which the last turn asks.
+    """
+    back = history[-1].content if history and history[-1].role == "assistant" else ""
+    asked, words = set(split_words(" ".join(_ASKING.findall(back)))), set(split_words(reply))
+    return 2 * len(words & asked) >= len(words) > 0
 
 
 def join_questions(history: Sequence[Turn], question: str) -> str:
     """Return the asker's last question and this one as one text.
 
-    Where the assistant asked back about the last question, what was chosen stands between.
+    First comes what tells what is meant: an option that was chosen, else the last question; then what is asked.
     """
     last = max((n for n, turn in enumerate(history) if turn.role == "user"), default=None)
     if last is None:
@@ -73,7 +79,8 @@ def join_questions(history: Sequence[Turn], question: str) -> str:
     before = history[last].content
     if answers_back(history[:last], before):
         before = join_questions(history[:last], before)
-    return f"{before.rstrip('?!. ')}: {question}"
+    told, asked = (question, before) if answers_back(history, question) else (before, question)
+    return f"{told.rstrip('?!. ')}: {asked}"
 
 
 def _read_message(n: int, message: Any) -> Iterator[Turn]:

@@ -97,6 +97,8 @@ def test_sound_labels_pass_without_a_word(report, labels):
         ({"facts": ["within 30 days"], "not_facts": ["30 days"]}, "'30 days' is part of a fact", ""),
         ({"answer": "Within 14 days."}, "its own answer does not state the fact '30 days'", ""),
         ({"answer": "30 days, once 14 days.", "not_facts": ["14 days"]}, "its own answer states the not_fact", ""),
+        ({"history": [{"role": "assistant", "content": "Hi"}]}, "its history holds no question of the asker", ""),
+        ({"history": ["how long may I ask for a refund"]}, "its history ends with the question itself", ""),
         ({"sources": ["product"]}, "sources: product; but evidence is in billing", ""),
         ({"sources": ["bills"], "evidence": ()}, "the source 'bills' is no knowledge base", "billing"),
         ({"outcome": "clarify"}, "outcome is clarify but it has facts", "Empty `facts`"),
@@ -113,6 +115,14 @@ def test_an_error_is_named_with_its_remedy(report, labels, what, mend):
     found = report(question(**labels, line=7))
     assert [(f.id, f.line) for f in found.errors] == [("q1", 7)] * len(found.errors)
     assert any(what in f.what and mend in f.mend and f.mend for f in found.errors), found.errors
+
+
+def test_the_same_words_after_two_conversations_are_two_questions(report):
+    asked = {"question": "And for the other kind?", "topic": "refunds", **NOTHING}
+    one, two = ({"history": [before]} for before in ("How long may I ask for a refund?", "How many devices serves it?"))
+    assert report(question(**asked, **one), question(**asked, **two, id="q2", outcome="clarify")).errors == []
+    contradict = report(question(**asked), question(**asked, id="q2", outcome="clarify")).errors
+    assert ["the same question, q1" in found.what for found in contradict] == [True]
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,8 @@ def test_blank_lines_a_byte_order_mark_and_odd_line_ends_are_passed_over(tmp_pat
         ({"id": "q2", "facts": "30 days"}, "'facts' cannot be \"30 days\""),
         ({"id": "q2", "facts": [[]]}, "'facts' is empty"),
         ({"id": "q2", "tags": "table"}, "Make it a list of texts"),
+        *(({"id": "q2", "history": it}, "'history' cannot be") for it in ("before", [{"role": "bot", "content": "x"}])),
+        ({"id": "q2", "history": [" "]}, "'history' is empty or holds an empty text"),
         ({"id": "q2", "as_of": "last week"}, "Make it a date"),
         ({"id": 7}, "'id' cannot be 7"),
         ({}, "the id 'q1' is already that of line 1"),

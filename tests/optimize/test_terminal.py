@@ -155,6 +155,23 @@ def test_no_warning_of_another_package_reaches_whoever_compiles_with_a_language_
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals here")
+def test_the_lines_of_a_terminal_are_a_conversation_and_those_of_a_pipe_are_not(own_shop):
+    lines = f"{WREN}\nAnd how much water does it hold?\n"
+    master, slave = pty.openpty()
+    os.write(master, f"{lines}\x04".encode())
+    ask = [*RAGC, "ask", str(own_shop), "--json"]
+    talk = subprocess.run(ask, stdin=slave, capture_output=True, text=True, check=False)
+    piped = subprocess.run(ask, input=lines, capture_output=True, text=True, check=False)
+    for end in (master, slave):
+        os.close(end)
+    first, second = (json.loads(line) for line in talk.stdout.splitlines())
+    assert (talk.returncode, talk.stderr.count("> ")) == (0, 3)
+    assert second["path"][0] == f"follows on: {WREN[:-1]}: And how much water does it hold?"
+    single = [json.loads(line)["path"] for line in piped.stdout.splitlines()]
+    assert first["path"] == single[0] and not any(path[0].startswith("follows on") for path in single)
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals here")
 @pytest.mark.parametrize("columns", [50, 90, 160])
 def test_a_table_is_as_wide_as_the_terminal_at_most(compiled, columns):
     master, slave = pty.openpty()

@@ -108,6 +108,14 @@ def test_a_question_is_a_span_with_its_steps_inside(spans):
     assert not any(text in str(v) for text in ("42", "the text") for span in spans() for v in span.attributes.values())
 
 
+def test_how_a_follow_up_reads_is_in_a_span_only_where_texts_are(spans):
+    told = answer(path=("follows on: my card is lost", "search(1)"))
+    for log in (SpanLog(), SpanLog(lambda id_: "")):
+        log.emit_spans(told)
+    paths = [span.attributes["ragc.path"] for span in spans() if "ragc.path" in span.attributes]
+    assert paths == ["follows on > search(1)", "follows on: my card is lost > search(1)"]
+
+
 def test_texts_are_in_the_spans_only_where_the_project_wants_them(own_shop, spans):
     (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + "\n[trace]\ntexts = true\n")
     told = open_program(own_shop)("How much water does the Merle hold?")

@@ -30,6 +30,7 @@ from program.signatures import BASE_PREFIX, Statement, excerpts
 from program.text.facts import holds, states
 from program.text.pieces import split_pieces, split_sentences
 
+UNRELATED = 2  # questions, for each that follows on, behind its conversation
 NEGATIVES = 4  # passages of a search that are taken as near misses
 CONTEXT = 6  # passages shown to a judge of sufficiency or to a writer
 SHOWN = 3  # passages, and no less than the evidence, of a text to be shown to a language model
@@ -39,7 +40,9 @@ PIECES = 2_400  # demonstrations of what to quote at most: each piece of a passa
 READ = 4  # passages of a question, its evidence aside, whose pieces are labelled
 WORKED = 200  # questions at most that are worked through for the other predictors: each gives several
 CLASSIFIER = "classifier.route"
+FOLLOWS_ON = "conversation.follows_on"
 LABEL = {
+    FOLLOWS_ON: "follows_on",
     "judge.relevance": "relevant",
     "judge.sufficiency": "sufficient",
     "grounder.support": "supported",
@@ -87,10 +90,11 @@ class Demonstrator:
         self._passages = {p.id: p for p in program.runtime.library.passages()}
 
     def make(self, questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
-        """Return the demonstrations of every predictor with labels, as many as there are."""
-        self._replay.reply_all([Find(question.question, self._program.sources) for question in questions])
+        """Return the demonstrations that questions by themselves give of every predictor, as many as there are."""
+        single = [question for question in questions if not question.history]
+        self._replay.reply_all([Find(question.question, self._program.sources) for question in single])
         made: list[Demonstration] = []
-        for question in questions:
+        for question in single:
             with contextlib.suppress(StepFailed):  # a call that failed for good costs its question's examples only
                 found = self._work_through(question)
                 made += [Demonstration(name, question.cluster, fields) for name, fields in found]
@@ -106,6 +110,20 @@ class Demonstrator:
                 case = read_case(given, " ".join(f"`{name}`" for name in names))
                 pairs += [(case.asked, text[:2]) for text in (*case.evidence, *case.cells)]
         self._program.runtime.models.reader.read_pairs(pairs)
+
+    @staticmethod
+    def label_conversations(questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
+        """Label each question with a history as following on, and others behind the history of another topic as not."""
+        later = [question for question in questions if question.history]
+        others = [question for question in questions if not question.history]
+        pairs = [(one, one.history, True) for one in later]
+        for n, question in enumerate(later):
+            apart = [one for one in others if one.cluster != question.cluster]
+            pairs += [(one, question.history, False) for one in apart[n :: max(1, len(later))][:UNRELATED]]
+        return [
+            Demonstration(FOLLOWS_ON, one.cluster, {"history": turns, "question": one.question, "follows_on": follows})
+            for one, turns, follows in pairs
+        ]
 
     def _work_through(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
         glimpse = preview_pool(self._replay.reply(Find(question.question, self._program.sources)))

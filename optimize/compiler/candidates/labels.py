@@ -90,12 +90,13 @@ def calibrate_routing(arms: Sequence[ReplayArm], setting: Setting) -> list[Calib
     for arm in arms:
         apply_setting(arm.replay.program, setting)
         sources = arm.replay.program.sources
-        pools = arm.replay.reply_all([Find(question.question, sources) for question in arm.questions])
+        questions = [question for question in arm.questions if not question.history]
+        pools = arm.replay.reply_all([Find(question.question, sources) for question in questions])
         asks = [
             Ask(ROUTE, {"question": question.question, "glimpse": preview_pool(pool or [])})
-            for question, pool in zip(arm.questions, pools, strict=True)
+            for question, pool in zip(questions, pools, strict=True)
         ]
-        for question, reply in zip(arm.questions, arm.replay.reply_all(asks), strict=True):
+        for question, reply in zip(questions, arm.replay.reply_all(asks), strict=True):
             if reply is None:
                 continue
             labels = {"vague": question.outcome == "clarify"} if question.outcome is not None else {}

@@ -128,7 +128,9 @@ def count_calls(count: int) -> int:
 def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: int) -> list[Case]:
     """Return questions with their evidence among what is found, of many topics."""
     texts = {passage.id: passage for passage in replay.program.runtime.library.passages()}
-    told = [q for q in questions if q.facts and q.evidence and all(one in texts for one in q.evidence)]
+    told = [
+        q for q in questions if q.facts and not q.history and q.evidence and all(one in texts for one in q.evidence)
+    ]
     topics: dict[str, list[LabelledQuestion]] = {}
     for question in told:
         if question.outcome in (None, Outcome.ANSWERED):

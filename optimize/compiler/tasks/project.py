@@ -135,12 +135,13 @@ class ProjectTask(Task):
             runner.answer_all([question for question in questions if question in asked])
 
         session.begin_stage("reading what is found for the questions")
-        texts = [one.asked for part in ("train", "dev") for one in task.parts[part]]
-        session.divide(read, texts, needed=False)
+        every = [one.asked for part in ("train", "dev") for one in task.parts[part]]
+        session.divide(read, every, needed=False)
         session.begin_stage("making demonstrations")
         train = task.parts["train"]
         demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
-        made = thin_out([one for found in session.divide(demonstrator.make, train) for one in found or ()])
+        single = session.divide(demonstrator.make, train)
+        made = thin_out([*demonstrator.label_conversations(train), *(one for found in single for one in found or ())])
         topics = [list(own) for _, own in groupby(made, attrgetter("topic"))]
         session.divide(lambda some: demonstrator.read_inputs([*chain(*some)]), topics, needed=False)
         return replace(task, demonstrations=made)

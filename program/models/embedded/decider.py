@@ -16,21 +16,14 @@ from program.errors import IntegrityError
 from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.features import Case, Vector, read_case
-from program.models.embedded.heads import (
-    EVIDENCE_SETS,
-    READ_SETS,
-    TEXT_SETS,
-    TURN_SETS,
-    Head,
-    fit_decision,
-    fit_statement,
-)
+from program.models.embedded.heads import EVIDENCE_SETS, READ_SETS, TEXT_SETS, Head, fit_decision, fit_statement
 from program.models.embedded.reader import READER, Reader
 from program.models.requests import DecisionClient
 from program.storage import keep_last
 
 HEADS_KEPT = 512
 SETS_KEPT = 16
+PRIORS = {True: "follows_on", False: "statement"}  # the entries of the reader's card
 DIGITS = 6  # finer differences are those between two machines' arithmetic
 
 Arrays = dict[str, NDArray[Any]]
@@ -118,13 +111,10 @@ class LocalDecider(DecisionClient):
         with self._lock:
             keep_last(self._heads, heads, HEADS_KEPT)
 
-    def _prior_for(self, case: Case) -> Head:
-        """Return what was fitted elsewhere for such a case."""
-        return self._priors["follows_on" if case.turns else "statement"]
-
     @cached_property
-    def _priors(self) -> dict[str, Head]:
-        return {name: Head.from_arrays(self.reader.prior(name)) for name in ("statement", "follows_on")}
+    def _priors(self) -> dict[bool, Head]:
+        """What was fitted elsewhere: of whether a question follows on, and of what a piece states."""
+        return {follows: Head.from_arrays(self.reader.prior(entry)) for follows, entry in PRIORS.items()}
 
     @cached_property
     def _read_by(self) -> str:
@@ -133,9 +123,8 @@ class LocalDecider(DecisionClient):
     def _answer(
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
     ) -> dict[str, Any]:
-        before, options = answer_untaught(
-            question, asked, blocks, self.embedder, shown.space.words, self._prior_for(asked)
-        )
+        given = question, asked, blocks, self.embedder, shown.space.words, self._priors[question.follows]
+        before, options = answer_untaught(*given)
         if head := self._head_of(question, shown):
             probabilities = head.probabilities({**blocks, "options": options}, len(question.options))
         else:  # labels of one option only move the answer as its prior would
@@ -171,13 +160,12 @@ class LocalDecider(DecisionClient):
         places, labels = zip(*shown.labelled(question), strict=True)
         groups = [shown.cases[n].asked for n in places]
         if question.alone and all(shown.cases[n].quoted for n in places):
-            return fit_statement([rows[n] for n in places], labels, groups, self._priors["statement"])
+            return fit_statement([rows[n] for n in places], labels, groups, self._priors[False])
         cases = []
         for n in places:
-            given = question, shown.cases[n], rows[n], self.embedder, shown.space.words, self._prior_for(shown.cases[n])
+            prior = self._priors[question.follows]
+            given = question, shown.cases[n], rows[n], self.embedder, shown.space.words, prior
             cases.append({**rows[n], "options": answer_untaught(*given)[1]})
-        read = any(case.evidence for case in shown.cases)
-        if any(case.turns for case in shown.cases):
-            return fit_decision(cases, labels, groups, TURN_SETS)
+        read = question.follows or any(case.evidence for case in shown.cases)
         sets = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
         return fit_decision(cases, labels, groups, sets)

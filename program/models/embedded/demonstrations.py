@@ -67,6 +67,11 @@ class Question:
         said = self.put.get("instructions")
         return said if isinstance(said, str) else str(said or self.field)
 
+    @property
+    def follows(self) -> bool:
+        """Whether it is asked if a question follows on from a conversation."""
+        return self.field == "follows_on"
+
     @cached_property
     def options(self) -> tuple[str, ...]:
         """The keys of the probabilities: `("false", "true")` for a noul, levels for a score."""
@@ -146,7 +151,7 @@ class DemonstrationSet:
         if question.digest not in self._keys:
             labels = self.labelled(question)
             several = len({label for _, label in labels}) > 1
-            if question.alone and any(self.cases[n].evidence or self.cases[n].turns for n, _ in labels):
+            if question.alone and any(question.follows or self.cases[n].evidence for n, _ in labels):
                 several = several and len({self.cases[n].asked for n, _ in labels}) >= FEW_ASKED
             told = _digest(question.digest, *(self._written[n] + b"%d" % label for n, label in labels))
             self._keys[question.digest] = f"{self.digest}-{told.hex()}" if several else None
@@ -177,7 +182,7 @@ def answer_untaught(
     The logits, one an option, come from the question put, its options, and the inputs; those of what a quotation states
     and of whether a question follows on come from `prior`.
     """
-    if case.turns:
+    if question.follows and case.turns:
         row = compare_turns(case, embedder)
         logit = prior.calibrated_logits({"options": row})[0]
         return np.array([0.0, logit], np.float32), np.append(row, np.float32(logit))

@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -15,9 +16,10 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from program.errors import QuestionError
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import Reader, Reading
-from program.text.history import Turn, answers_back, join_questions
+from program.text.history import Turn, answers_back, join_questions, read_history
 from program.text.pieces import split_pieces, split_sentences
 
 Vector = NDArray[np.float32]
@@ -93,9 +95,10 @@ def read_case(inputs: Mapping[str, Any], input_fields: str = "") -> Case:
     texts = tuple(value for value in values if isinstance(value, str))
     evidence = [found for value in values if not isinstance(value, str) for found in _list_excerpts(value)]
     others = [EvidenceText("", text) for text in texts[1:] if text.strip()]
-    lists = [value for value in values if isinstance(value, list | tuple)]
-    turns = [Turn.model_validate(one) for value in lists for one in value if isinstance(one, Mapping) and "role" in one]
-    return Case(texts[0] if texts else "", tuple(evidence or others), texts, tuple(turns))
+    turns: tuple[Turn, ...] = ()
+    with suppress(QuestionError):  # anybody's program may call something else its history
+        turns = read_history(inputs.get("history"))
+    return Case(texts[0] if texts else "", tuple(evidence or others), texts, turns)
 
 
 def compare_turns(case: Case, embedder: Embedder) -> Vector:

@@ -24,7 +24,6 @@ FAR = 4.0  # standard deviations past which a feature says no more
 TEXT_SETS = ("meaning", "shape", "meaning grams", "meaning shape", "meaning grams shape options")
 # Of what evidence states: what the question is about would tell one topic of the demonstrations from another.
 READ_SETS = ("reading statement", "reading statement shape", "reading statement options shape")
-TURN_SETS = ("options", "options shape")
 EVIDENCE_SETS = (
     "options shape",
     "reading statement options shape",

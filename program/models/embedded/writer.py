@@ -16,7 +16,7 @@ from program.models.embedded.direct import find_reply, solve_arithmetic
 from program.models.embedded.reader import READER, Reader, Reading
 from program.passage import TITLE_STEP
 from program.signatures import Excerpt
-from program.text.history import Turn, join_questions
+from program.text.history import join_questions, read_history
 
 MOST_OPTIONS = 4  # of a question back
 MOST_PARTS = 4  # of a question; the last holds all that follows
@@ -86,8 +86,7 @@ def fill_outputs(signature: Any, inputs: Mapping[str, Any], reader: Reader) -> d
         case ("sub_queries", "details"):
             return {"sub_queries": list(split_question(question)), "details": []}
         case ("standalone",):
-            history = [Turn.model_validate(turn) for turn in inputs.get("history") or ()]
-            return {"standalone": join_questions(history, question)}
+            return {"standalone": join_questions(read_history(inputs.get("history")), question)}
         case ("query",):
             return {"query": _follow_up(reader, question, str(inputs.get("draft", question)).strip(), passages)}
         case ("missing", "next_query"):

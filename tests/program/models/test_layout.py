@@ -91,7 +91,7 @@ def test_of_a_quote_and_a_sentence_the_sentence_is_the_answer(reply, answer):
 
 def test_every_predictor_that_writes_has_a_layout_whose_parts_are_known_and_begin_with_the_default():
     found = {name: one for name, one in vars(signatures).items() if hasattr(one, "layout")}
-    assert len(found) == 7
+    assert len(found) == 8
     for signature in found.values():
         assert signature.layout.keys() <= {field.name for field in fields(PromptLayout)}
         assert all(getattr(AS_IT_IS, name) == values[0] for name, values in signature.layout.items())
