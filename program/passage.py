@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Protocol, runtime_checkable
@@ -13,6 +13,10 @@ AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 TITLE_STEP = " > "
 """What parts a passage's title from the headings under it."""
 _Scores = Mapping[str, float]
+Readers = Collection[str]
+"""The groups of whoever asks; one text is one group."""
+ReaderSets = tuple[tuple[str, ...], ...]
+"""Who may read something: whoever is in a group of each set. Without a set all may, and nobody is in an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class Passage:
     """The way through the graph, or the SELECT, by which it was reached; or empty."""
     copies: tuple[str, ...] = ()
     """The ids of the other passages with this text, which this one stands for in a result."""
+    readers: ReaderSets = ()
+    """Who may read it."""
 
     def rescored(
         self, score: float, method: str | None = None, scores: _Scores | None = None, reason: str | None = None
@@ -97,7 +103,8 @@ class Passage:
         scores, reason = self.scores if scores is None else scores, self.reason if reason is None else reason
         dated = self.as_of, self.authority, self.superseded_by, self.link
         said = self.id, self.source, self.title, self.text
-        return Passage(*said, score, method or self.method, *dated, scores, self.attributes, reason, self.copies)
+        rest = self.attributes, reason, self.copies, self.readers
+        return Passage(*said, score, method or self.method, *dated, scores, *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,8 @@ class Filters:
     """Pairs of a key and the value it must have, compared without case."""
     sql: str = ""
     """The SELECT whose rows are wanted; only a source of tables reads it."""
+    readers: frozenset[str] = frozenset()
+    """The groups of whoever asks: a SELECT reads no row that is kept from them."""
 
     def admits(self, passage: Passage) -> bool:
         """Tell whether the passage passes every filter."""
@@ -187,6 +196,16 @@ class Source(Protocol):
         return await asyncio.to_thread(self.search, query, k, filters)
 
 
+def may_read(needed: ReaderSets, groups: frozenset[str]) -> bool:
+    """Tell whether somebody of these groups may read what needs such readers."""
+    return not any(groups.isdisjoint(one) for one in needed)
+
+
+def to_groups(readers: Readers) -> frozenset[str]:
+    """Return the groups of whoever asks as a set."""
+    return frozenset([readers] if isinstance(readers, str) else readers)
+
+
 def document_of(passage: Passage) -> str:
     """Return the path of a passage's document, `<base>/<file>`."""
     return passage.id.partition("#")[0]
@@ -199,8 +218,13 @@ def drop_repeats(passages: Sequence[Passage]) -> list[Passage]:
 
 def decode_passage(values: Mapping[str, Any]) -> Passage:
     """Return the passage that was written as JSON, its date as in 2026-03-01."""
-    as_of = values.get("as_of")
-    return Passage(**{**values, "as_of": date.fromisoformat(as_of) if as_of else None})
+    as_of, readers = values.get("as_of"), decode_readers(values.get("readers", ()))
+    return Passage(**{**values, "as_of": date.fromisoformat(as_of) if as_of else None, "readers": readers})
+
+
+def decode_readers(values: Sequence[Sequence[str]]) -> ReaderSets:
+    """Return sets of groups that were written as JSON."""
+    return tuple(map(tuple, values))
 
 
 def embedding_text(passage: Passage) -> str:

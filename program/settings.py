@@ -56,6 +56,13 @@ class BaseSettings(TomlTable):
     """Example questions that the base answers."""
     not_: Annotated[tuple[str, ...], Field(alias="not")] = ()
     """Subjects that look alike and belong elsewhere."""
+    readers: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)] | None = None
+    """The groups that may read the base; left out, all may."""
+
+    @property
+    def reader_sets(self) -> tuple[tuple[str, ...], ...]:
+        """Who may read the base."""
+        return (tuple(sorted({*self.readers})),) if self.readers else ()
 
     @property
     def hints(self) -> dict[str, Any]:

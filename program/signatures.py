@@ -6,6 +6,7 @@ evidence can be read under another threshold without asking again.
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import dspy
@@ -377,3 +378,11 @@ def route_signature(cards: Sequence[SourceCard]) -> type[dspy.Signature]:
         desc = f"The answer needs this knowledge base: {card.describe()}"
         signature = signature.append(BASE_PREFIX + card.name, dspy.OutputField(desc=desc), type_=Noul)
     return signature  # type: ignore[no-any-return]
+
+
+@lru_cache
+def drop_sources(signature: type[dspy.Signature], names: tuple[str, ...]) -> type[dspy.Signature]:
+    """Return a signature of routes without the decisions on these sources."""
+    for name in names:
+        signature = signature.delete(BASE_PREFIX + name)
+    return signature

@@ -29,6 +29,7 @@ Target = Annotated[
 ]
 FAILED = 5  # exit code of a question that no source or model could be asked about
 Point = Annotated[str, Option(help="Operating point: quality, balanced or economy.")]
+Groups = Annotated[str, Option("--readers", help="The asker's groups, parted by commas; else what all may read.")]
 Strategy = Annotated[str, Option(help="auto, vector, keyword, hybrid or graph.")]
 
 
@@ -60,6 +61,7 @@ def run_ask(
     question: Annotated[str | None, Argument(help="The question; without it, one a line is read.")] = None,
     trace: Annotated[bool, Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, Option(help="Print the answer as it is written.")] = False,
+    readers: Groups = "",
     point: Point = "",
     project: show.Moved = None,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
@@ -68,7 +70,7 @@ def run_ask(
 
     On a terminal the lines are a conversation, which Ctrl-D ends; piped they are independent.
     """
-    rag = open_target(target, artifacts, project, point)
+    rag = open_target(target, artifacts, project, point).readable_by(split_groups(readers))
     if question is not None:
         if code := _answer_question(rag, question, trace, stream):
             raise typer.Exit(code)
@@ -226,6 +228,7 @@ def run_search(
     question: Annotated[str, Argument(help="What to look for.")],
     k: Annotated[int, Option("-k", min=1, max=100, help="How many passages.")] = 8,
     strategy: Strategy = "auto",
+    readers: Groups = "",
 ) -> None:
     """Find the best passages for a question. The graph tells its way."""
     from program.knowledge.project import Project
@@ -235,7 +238,7 @@ def run_search(
     weight, graph = find_strategy(strategy)
     question = check_question(question)
     with show.show_progress("indexing") as advance:
-        library = open_library(Project.open(project), progress=advance)
+        library = open_library(Project.open(project), progress=advance).readable_by(split_groups(readers))
     missed: dict[str, str] = {}
     sources = [card.name for card in library.describe()]
     failed = lambda name, error: missed.update({name: str(error)})  # noqa: E731
@@ -251,6 +254,11 @@ def run_search(
     rows = [[p.id, p.title, f"{p.score:.3f}", p.method, p.reason if graph else ""] for p in found]
     columns = ["passage", "title", "score", "found by", "way"]
     show.print_result(shapes, lambda: show.print_table(question, columns, rows))
+
+
+def split_groups(readers: str) -> list[str]:
+    """Return the groups that commas part."""
+    return [name for one in readers.split(",") if (name := one.strip())]
 
 
 def find_strategy(name: str) -> tuple[float, float]:

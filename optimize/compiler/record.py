@@ -236,7 +236,7 @@ class RequestKeys:
     def memory_key(self, request: Request, model: Any) -> Hashable:
         """Return the name in this process."""
         if isinstance(request, Find):
-            return ("find", request.query, request.sources, request.depth, request.sql)
+            return ("find", request.query, request.sources, request.depth, request.sql, self._program.readers)
         return self._fingerprint_of(request.predictor, model), request.content
 
     def digest(self, request: Request, model: Any) -> bytes | None:
@@ -246,7 +246,7 @@ class RequestKeys:
             if not all(places):
                 return None
             content = ["find", request.query, request.sources, places, request.depth, source_digest()]
-            return digest_json([*content, *filter(None, [request.sql])])
+            return digest_json([*content, *filter(None, [request.sql, sorted(request.readers)])])
         inputs = {name: to_jsonable(value) for name, value in to_prompt_inputs(request.inputs).items()}
         return digest_json([self._fingerprint_of(request.predictor, model), inputs])
 

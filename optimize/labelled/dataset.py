@@ -101,6 +101,7 @@ class LabelledQuestion(Question):
         default=(), exclude_if=lambda turns: not turns
     )
     """What was said before a question that follows on: messages, or the asker's earlier questions; oldest first."""
+    readers: tuple[Text, ...] = Field(default=(), exclude_if=lambda groups: not groups)  # the groups of who asks
     route: Route | None = None  # how many look-ups the question takes: none, one or several
     sources: tuple[Text, ...] = ()
     """The knowledge bases that the answer needs; those of the evidence where a file gives none."""
@@ -131,12 +132,12 @@ class LabelledQuestion(Question):
         """Return the question as a `dspy.Example`, its labels as they are."""
         import dspy
 
-        inputs = ("question", "history") if self.history else ("question",)
+        inputs = ("question", *(name for name in ("history", "readers") if getattr(self, name)))
         return dspy.Example(**self.model_dump(mode="json")).with_inputs(*inputs)
 
     @property
     def asked(self) -> Asked:
-        return Asked(self.question, self.history)
+        return Asked(self.question, self.history, frozenset(self.readers))
 
     @property
     def conversation(self) -> str:
@@ -251,7 +252,7 @@ def _parse_question(raw: bytes, fields: dict[str, Any], where: str, line: int) -
 _OPTIONS = {"outcome": Outcome, "route": Route, "strategy": Strategy, "split": Split}
 _EXPECTED = {
     **dict.fromkeys(("id", "question", "topic", "answer", "sql"), "a text in quotes"),
-    **dict.fromkeys(("sources", "sub_queries", "evidence", "not_facts", "tags"), "a list of texts"),
+    **dict.fromkeys(("sources", "sub_queries", "evidence", "not_facts", "tags", "readers"), "a list of texts"),
     "facts": "a list of texts; alternatives are a list inside it",
     "history": 'a list of earlier questions, or of messages such as {"role": "user", "content": "..."}',
     "as_of": "a date such as 2026-03-01",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextvars
 import hashlib
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,7 @@ from program.errors import KnowledgeError
 from program.knowledge.documents import DEPTH, Documents, HybridSearch
 from program.knowledge.index.build import open_index
 from program.knowledge.index.fusion import GRAPH, WEIGHT, Reranker, fuse
+from program.knowledge.index.readable import take_readable
 from program.knowledge.index.store import Index
 from program.knowledge.index.vectors import ArrayVectors
 from program.knowledge.project import Project
@@ -25,7 +27,19 @@ from program.knowledge.web import JsonApi, WebSearch, has_provider
 from program.models.embedded.encoder import Embedder
 from program.models.embedded.reader import shared_reader
 from program.models.language.spending import current_spending
-from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard, decode_passage, drop_repeats
+from program.passage import (
+    NO_FILTERS,
+    Filters,
+    Passage,
+    Readers,
+    ReaderSets,
+    Source,
+    SourceCard,
+    decode_passage,
+    drop_repeats,
+    may_read,
+    to_groups,
+)
 from program.settings import (
     SOURCES,
     FileSettings,
@@ -37,6 +51,7 @@ from program.settings import (
     WebSettings,
     default_settings,
 )
+from program.storage import keep_last
 from program.text.words import split_words
 
 if TYPE_CHECKING:
@@ -44,8 +59,10 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
+MAX_PARTS = 16  # parts of a library in memory, each of what some groups may read
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
 NO_DATABASES: Mapping[str, Database] = MappingProxyType({})
+NO_READERS: Mapping[str, ReaderSets] = MappingProxyType({})
 _log = logging.getLogger(__name__)
 _NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"
 
@@ -61,8 +78,13 @@ class Library:
         extra: Sequence[Source] = (),
         reranker: Reranker | None = None,
         databases: Mapping[str, Database] = NO_DATABASES,
+        readers: Mapping[str, ReaderSets] = NO_READERS,
     ) -> None:
         self.reranker, self.index, self.embedder, self._databases = reranker, index, embedder, databases
+        self._readers = readers  # of sources that are not indexed, where not all may search them
+        self._needed = frozenset(readers.values()) | (index.readers if index else frozenset())
+        self._parts: OrderedDict[frozenset[ReaderSets], Library] = OrderedDict()
+        self._cutting = Lock()
         search = HybridSearch(index, embedder) if index else None
         documents = [Documents(card, search) for card in cards] if search else []
         self._indexed = {d.name for d in documents}
@@ -93,7 +115,40 @@ class Library:
         reranker = Reranker(models.rerank, shared_reader(models.reader)) if models.rerank else None
         index = open_index(folder, embedder, settings) if bases else None
         cards = [SourceCard(name, **base.hints) for name, base in bases.items()]
-        return cls(cards, index, embedder, extra, reranker, open_databases(bases))
+        readers = {name: base.reader_sets for name, base in settings.knowledge.items() if base.readers}
+        return cls(cards, index, embedder, extra, reranker, open_databases(bases), readers)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it keeps anything from anybody."""
+        return bool(self._needed)
+
+    def readable_by(self, readers: Readers = ()) -> Library:
+        """Return the library that these groups may read; itself where that is all.
+
+        What is kept from them takes no part in it: it holds no card, passage, word or link of it. The first to ask of
+        what a project holds for such readers waits until it is made.
+        """
+        if not self._needed:
+            return self
+        groups = to_groups(readers)
+        admitted = frozenset(one for one in self._needed if may_read(one, groups)) | {()}
+        part = self if admitted >= self._needed else self._parts.get(admitted)
+        if part is None:
+            with self._cutting:
+                part = self._parts.get(admitted) or self._take_part(admitted)
+                keep_last(self._parts, {admitted: part}, MAX_PARTS)
+        return part
+
+    def _take_part(self, admitted: frozenset[ReaderSets]) -> Library:
+        index = take_readable(self.index, admitted) if self.index else None
+        held = {passage.source for passage in index.passages} if index else set()
+        cards = [source.describe() for name, source in self.sources.items() if name in held]
+        extra = [one for name, one in self.sources.items() if name not in self._indexed]
+        extra = [one for one in extra if self._readers.get(one.name, ()) in admitted]
+        part = Library(cards, index, self.embedder, extra, self.reranker, self._databases)
+        part._needed = frozenset()  # whoever has it may read it
+        return part
 
     @property
     def corpus_digest(self) -> str:
@@ -121,10 +176,10 @@ class Library:
         """Return the card of every source, in the project's order."""
         return [source.describe() for source in self.sources.values()]
 
-    def describe_tables(self, name: str) -> str:
-        """Return a source's tables for whoever writes SQL; empty where there are none to read."""
+    def describe_tables(self, name: str, readers: frozenset[str] = frozenset()) -> str:
+        """Return for SQL writers a source's tables, as these readers may see them."""
         try:
-            return self._databases[name].schema.describe() if name in self._databases else ""
+            return self._databases[name].readable_by(readers).schema.describe() if name in self._databases else ""
         except KnowledgeError as error:
             _log.warning("No SQL is written for %s: %s", name, error)
             return ""
@@ -203,7 +258,8 @@ class Library:
     def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         """Return a source's candidates, kept ones where its content cannot change."""
         if filters.sql:
-            return self._databases[name].select_passages(filters.sql) if name in self._databases else []
+            database = self._databases[name].readable_by(filters.readers) if name in self._databases else None
+            return database.select_passages(filters.sql) if database else []
         find = self._find_pool if name in self._indexed else self._search_source  # else it may change under us
         return find(query, name, depth, filters, graph)
 

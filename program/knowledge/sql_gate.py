@@ -14,6 +14,8 @@ from program.errors import KnowledgeError
 MOST_ROWS = 200
 MOST_CHARACTERS = 8_000
 MOST_TABLES = 6
+Guards = Mapping[str, tuple[str, Sequence[str]]]
+NO_GUARDS: Guards = {}
 _MEND = "Ask for one SELECT over the tables and columns of this knowledge base."
 _NODES = (
     exp.And, exp.Or, exp.Xor, exp.Case, exp.If, exp.Cast, exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Round,
@@ -26,8 +28,10 @@ _SETS = (exp.SetOperation, exp.Into, exp.Lock, exp.Command, exp.DDL, exp.DML, ex
          exp.Parameter, exp.SessionParameter, exp.Lateral, exp.Unnest, exp.Values)  # fmt: skip
 
 
-def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str) -> str:
+def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str, guards: Guards = NO_GUARDS) -> str:
     """Return the statement written afresh, limited to 200 rows, safe to run.
+
+    Of a table in `guards` (in lower case) it reads only the rows that hold in a column one of these values, or none.
 
     Raises `KnowledgeError` unless it is exactly one SELECT, without recursion or set operations, that reads only the
     `columns` of these tables and calls only allowed functions.
@@ -44,12 +48,26 @@ def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str) -> s
             raise KnowledgeError(f"The SQL is refused: {problem}.", _MEND)
         typed = {table: dict.fromkeys(names, "TEXT") for table, names in columns.items()}
         qualify(select.copy(), dialect=dialect, schema=typed, validate_qualify_columns=True)
+        for table in [one for one in select.find_all(exp.Table) if one.name.lower() in guards]:
+            table.replace(_select_readable(table, columns, *guards[table.name.lower()]))
         return str(_limit_rows(select).sql(dialect=dialect, comments=False))
     except SqlglotError as error:
         first = str(error).splitlines()[0].rstrip(".")
         raise KnowledgeError(f"The SQL cannot be understood: {first}.", _MEND) from error
     except RecursionError as error:
         raise KnowledgeError("The SQL is nested too deeply.", _MEND) from error
+
+
+def _select_readable(
+    table: exp.Table, columns: Mapping[str, Sequence[str]], guard: str, values: Sequence[str]
+) -> exp.Subquery:
+    """Return what stands in a table's place: its known columns, of the rows that may be read."""
+    name, known = next(pair for pair in columns.items() if pair[0].lower() == table.name.lower())
+    held = exp.column(guard, quoted=True)
+    rows = exp.select(*(exp.column(one, quoted=True) for one in known)).from_(exp.to_identifier(name, quoted=True))
+    rows = rows.where(exp.or_(held.is_(exp.null()), held.isin(*map(exp.Literal.string, values))))
+    alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
+    return exp.Subquery(this=rows, alias=alias, joins=table.args.get("joins"))
 
 
 def _find_problems(select: exp.Select, columns: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal
@@ -85,16 +85,16 @@ class Schema:
         return next(table for table in self.tables if table.name == name)
 
 
-def read_schema(connection: sa.Connection) -> Schema:
-    """Read the schema of a database from its catalogue and a few aggregates a column."""
+def read_schema(connection: sa.Connection, rows_of: Callable[[str], sa.FromClause] = sa.table) -> Schema:
+    """Read the schema of a database from its catalogue and a few aggregates."""
     inspector = sa.inspect(connection)
     views = inspector.get_view_names()
     names = sorted([*inspector.get_table_names(), *views])[:TABLES_READ]
     tables = []
     for name in names:
         described = inspector.get_columns(name)
-        rows = int(connection.execute(sa.select(sa.func.count()).select_from(sa.table(name))).scalar_one())
-        columns = tuple(_read_column(connection, name, d["name"], d["type"], rows) for d in described)
+        rows = int(connection.execute(sa.select(sa.func.count()).select_from(rows_of(name))).scalar_one())
+        columns = tuple(_read_column(connection, name, d["name"], d["type"], rows, rows_of(name)) for d in described)
         keys = tuple(
             ForeignKey(key["constrained_columns"][0], key["referred_table"], key["referred_columns"][0])
             for key in inspector.get_foreign_keys(name)
@@ -122,9 +122,10 @@ def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> Tab
     return replace(table, foreign_keys=keys)
 
 
-def _read_column(connection: sa.Connection, table: str, name: str, type_: Any, rows: int) -> Column:
+def _read_column(
+    connection: sa.Connection, table: str, name: str, type_: Any, rows: int, source: sa.FromClause
+) -> Column:
     column: sa.ColumnClause[Any] = sa.column(name)
-    source = sa.table(table, column)
     counts = sa.select(sa.func.count(sa.distinct(column))).select_from(source)
     different = connection.execute(counts).scalar_one()
     unique = different == rows and rows > 1

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -32,14 +32,16 @@ from program.knowledge.ingest.blocks import format_row
 from program.knowledge.ingest.csv_rows import SUFFIXES
 from program.knowledge.ingest.csv_tables import WRITTEN, load_tables
 from program.knowledge.ingest.folder import FolderContents, list_files, tell_rows_left_out
+from program.knowledge.ingest.metadata import READERS, normalise_key, read_groups
 from program.knowledge.ingest.records import Record, make_rows
 from program.knowledge.ingest.sections import Document, document_of_rows
-from program.knowledge.sql_gate import check_sql
+from program.knowledge.sql_gate import NO_GUARDS, Guards, check_sql
 from program.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, TableSchema, read_schema
-from program.passage import Flaw, Passage
+from program.passage import Flaw, Passage, ReaderSets, may_read
 from program.settings import KINDS, TablesSettings
 
 SECONDS = 2.0
+MAX_READERS = 16  # sets of readers whose tables are kept
 SHOWN_ROWS = 40  # of a SELECT
 _ID_AT_END = re.compile(r"_?id$", re.IGNORECASE)
 _OPERATIONS = 5_000  # of SQLite's machine between two looks at the clock
@@ -58,11 +60,14 @@ _READ_ONLY = {
 class Database:
     """The database of a base of tables, never written to. It is opened when first used; safe from many threads.
 
-    What reads it raises `KnowledgeError` when it cannot be read.
+    What reads it raises `KnowledgeError` when it cannot be read. It holds the rows that the `readers` may read, or all;
+    `readable_by` returns that of other readers.
     """
 
-    def __init__(self, name: str, base: TablesSettings) -> None:
-        self.name, self._base = name, base
+    def __init__(self, name: str, base: TablesSettings, readers: frozenset[str] | None = None) -> None:
+        self.name, self._base, self._groups = name, base, readers
+        self._said: set[ReaderSets] = set()  # who may read which of its rows, once they were read
+        self._take_part = lru_cache(MAX_READERS)(partial(Database, name, base))
         self._url = _parse_url(base.url) if base.url else None
         # An in-memory database lives in one connection, which threads must take in turn.
         self._turn = nullcontext() if self._url else threading.Lock()
@@ -81,7 +86,46 @@ class Database:
     def schema(self) -> Schema:
         """The tables, without the columns that hold amounts as they are written."""
         with self._connected() as connection:
-            return _hide_written(read_schema(connection))
+            schema = read_schema(connection, self._select_rows)
+        if self._groups is None:
+            return _hide_written(schema)
+        # Of a view nobody knows of which rows it is made.
+        tables = (t for t in schema.tables if not (t.view and self._guards and t.name.lower() not in self._guards))
+        return _hide_written(replace(schema, tables=tuple(tables)), READERS)
+
+    def readable_by(self, readers: frozenset[str]) -> Database:
+        """Return the database of these readers, or itself where it says nowhere who may read a row."""
+        self.schema, self._guards  # noqa: B018 - by which all of it is read
+        groups = {group for sets in frozenset(self._said) for one in sets for group in one}
+        return self._take_part(readers & groups) if self._said or self._guards else self
+
+    @cached_property
+    def _guards(self) -> Guards:
+        """By table in lower case: the column that says who may read a row, and its values that let the readers."""
+        if self._url is None:
+            return NO_GUARDS
+        found: dict[str, tuple[str, list[str]]] = {}
+        with self._connected() as connection:
+            inspector = sa.inspect(connection)
+            for name in (*inspector.get_table_names(), *inspector.get_view_names()):
+                for guard in (c["name"] for c in inspector.get_columns(name) if normalise_key(c["name"]) == READERS):
+                    column: sa.ColumnClause[Any] = sa.column(guard)
+                    held = connection.scalars(sa.select(column).select_from(sa.table(name)).distinct())
+                    found[name.lower()] = guard, [str(one) for one in held if one is not None and self._admits(one)]
+        return found
+
+    def _admits(self, value: object) -> bool:
+        self._said.add(needed := read_groups(value))
+        return self._groups is None or may_read(needed, self._groups)
+
+    def _select_rows(self, name: str) -> sa.FromClause:
+        if self._groups is None or name.lower() not in self._guards:
+            return sa.table(name)
+        column, values = self._guards[name.lower()]
+        held: sa.ColumnClause[Any] = sa.column(column)
+        return (
+            sa.select(sa.text("*")).select_from(sa.table(name)).where(held.is_(None) | held.in_(values)).subquery(name)
+        )
 
     @cached_property
     def columns(self) -> dict[str, list[str]]:
@@ -121,7 +165,7 @@ class Database:
 
         Raises `KnowledgeError` when `check_sql` refuses it, it fails, or it takes more than 2 seconds.
         """
-        safe = check_sql(sql, self.columns, self.schema.dialect)
+        safe = check_sql(sql, self.columns, self.schema.dialect, self._guards)
         with self._connected(SECONDS) as connection:
             # Without parameters the driver takes colons and percent signs in a literal for what they are.
             result = connection.execution_options(no_parameters=True).exec_driver_sql(safe)
@@ -147,11 +191,18 @@ class Database:
         """Return a table's rows in the order of its key; what they point at is named, and keys stand last."""
         source = sa.table(table.name, *(sa.column(column.name) for column in table.columns))
         order = [source.c[name] for name in table.primary_key]
-        found = connection.execute(sa.select(source).order_by(*order).limit(self._base.max_rows + 1)).all()
+        most, guard = self._base.max_rows, next((c for c in source.c if normalise_key(c.name) == READERS), None)
+        held = [] if guard is None else connection.execute(sa.select(guard).distinct()).scalars().all()
+        alike = [sa.true()] if guard is None else [guard == value for value in sorted(held, key=str)]
+        # No row takes the place of one that has other readers.
+        parts = [
+            connection.execute(sa.select(source).where(one).order_by(*order).limit(most + 1)).all() for one in alike
+        ]
+        found = [row for part in parts for row in part[:most]]
         parents = {key.column: self._name_parents(key, connection) for key in table.foreign_keys}
         numbered = {c.name for c in table.columns if c.name in table.primary_key and c.kind == "integer"}
         records: list[Record] = []
-        for row in found[: self._base.max_rows]:
+        for row in found:
             cells = {name: v for name, v in row._mapping.items() if v is not None and not isinstance(v, bytes)}
             named = {name: parents[name][v] for name, v in cells.items() if v in parents.get(name, {})}
             last = numbered | named.keys()
@@ -164,7 +215,7 @@ class Database:
         path = f"{self.name}/{table.name}"
         document = document_of_rows(path, rows)
         passages = tuple(replace(p, source=self.name, method=KINDS["tables"].method) for p in document.passages)
-        if len(found) > self._base.max_rows:
+        if any(len(part) > most for part in parts):
             total = connection.execute(sa.select(sa.func.count()).select_from(source)).scalar_one()
             flaws.append(tell_rows_left_out(self.name, self._base, total))
         return replace(document, passages=passages), [replace(flaw, path=path) for flaw in flaws]
@@ -174,9 +225,11 @@ class Database:
         texts = (c.name for c in self.schema.table(key.to_table).columns if c.kind == "text" and not c.identifies)
         if (name := next(texts, None)) is None or name == key.to_column:
             return {}
-        parent = sa.table(key.to_table, sa.column(key.to_column), sa.column(name))
-        rows = connection.execute(sa.select(parent).limit(self._base.max_rows))
-        return {value: str(text) for value, text in rows if text is not None}
+        columns = [key.to_column, name, *(one for one in self.columns[key.to_table] if normalise_key(one) == READERS)]
+        rows = connection.execute(
+            sa.select(sa.table(key.to_table, *map(sa.column, columns))).limit(self._base.max_rows)
+        )
+        return {value: str(text) for value, text, *kept in rows if text is not None and not any(map(read_groups, kept))}
 
     @cached_property
     def _engine(self) -> Engine:
@@ -186,7 +239,7 @@ class Database:
         with engine.begin() as connection:
             listed = list_files(self.name, self._base, [])
             files = [(f, f"{self.name}/{name}") for f, name in listed if f.suffix.lower() in SUFFIXES]
-            self._loaded = load_tables(files, connection)
+            self._loaded = load_tables(files, connection, self._admits)
         with engine.connect() as connection:
             connection.execute(sa.text("PRAGMA query_only = ON"))
         return engine
@@ -226,9 +279,13 @@ def _limit_time(connection: Connection, seconds: float | None) -> Iterator[None]
         driver.set_progress_handler(None, 0)
 
 
-def _hide_written(schema: Schema) -> Schema:
-    """Return a schema without the columns that hold amounts as they are written."""
-    plain = {t.name: tuple(column for column in t.columns if not column.name.endswith(WRITTEN)) for t in schema.tables}
+def _hide_written(schema: Schema, hidden: str = "") -> Schema:
+    """Return a schema without the columns that hold amounts as they are written, and one of a hidden name."""
+
+    def show(name: str) -> bool:
+        return not name.endswith(WRITTEN) and normalise_key(name) != hidden
+
+    plain = {t.name: tuple(column for column in t.columns if show(column.name)) for t in schema.tables}
     return replace(schema, tables=tuple(replace(table, columns=plain[table.name]) for table in schema.tables))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import dspy
 
@@ -21,10 +23,11 @@ from program.loop.state import Runtime, View
 from program.models.catalog import DOUBT
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.models.requests import RequestCache
-from program.passage import SourceCard
+from program.passage import Readers, SourceCard, to_groups
 from program.text.history import Asked, History, read_history
 
 MAX_QUESTION = 10_000
+Call = TypeVar("Call", bound=Callable[..., Any])
 Role = Literal["write", "decide", "judge"]
 
 
@@ -50,6 +53,19 @@ class CascadeThresholds(dspy.Module):
         for name in ("follows_on", "route", "relevance", "sufficiency", "contradiction", "support", "responsive"):
             meaning = f"certainty of a decision on {name} under which a dearer model decides"
             setattr(self, name, Knob(DOUBT, 0.0, 1.0, step=0.05, meaning=meaning))
+
+
+def _leave_out_empty(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value}
+
+
+def _show_question(call: Call) -> Call:
+    """Show a `dspy.Tool` the question alone: a model that calls one must not say who asks."""
+    whole = inspect.signature(call)
+    shown = [parameter for name, parameter in whole.parameters.items() if name in ("self", "question")]
+    vars(call)["__signature__"] = whole.replace(parameters=shown)
+    call.__annotations__ = {name: call.__annotations__[name] for name in ("question", "return")}
+    return call
 
 
 class AgenticRAG(dspy.Module):
@@ -92,37 +108,61 @@ class AgenticRAG(dspy.Module):
             self.doubt = CascadeThresholds()
         self.runtime = runtime
         self.requests = RequestCache()
+        self.readers: frozenset[str] = frozenset()
+        """The groups that it was restricted to by `readable_by`."""
+        self.requests_of: dict[tuple[str, ...], RequestCache] = {}
         self.own_lms: dict[str, Any] = {}
         """The models that `set_lm` gave, by role."""
         self._bind_deciders()
 
-    def __call__(self, question: str, history: History = None) -> Answer:
+    @_show_question
+    def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer to a question, which may follow on from a conversation before it.
 
-        A failed step never fails it. Raises `QuestionError` when there is nothing to ask, or for a history that is no
-        conversation.
+        It is of what somebody in the groups `readers` may read, else of what all may. A failed step never fails it.
+        Raises `QuestionError` when there is nothing to ask, or for a history that is no conversation.
         """
-        answer: Answer = super().__call__(question=question, history=history)
+        answer: Answer = super().__call__(question=question, **_leave_out_empty(history=history, readers=readers))
         return answer
 
-    async def acall(self, question: str, history: History = None) -> Answer:
+    async def acall(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer, awaited."""
-        answer: Answer = await super().acall(question=question, history=history)
+        answer: Answer = await super().acall(question=question, **_leave_out_empty(history=history, readers=readers))
         return answer
 
     aask = acall
 
-    def forward(self, question: str, history: History = None) -> Answer:
+    def forward(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer, requests performed in turn."""
-        return drivers.run(read_asked(question, history), self._with_configured_writer().view())
+        return drivers.run(read_asked(question, history), self.readable_by(readers)._with_configured_writer().view())
 
-    async def aforward(self, question: str, history: History = None) -> Answer:
+    async def aforward(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer, independent requests performed in parallel."""
-        return await drivers.arun(read_asked(question, history), self._with_configured_writer().view())
+        kept = self.runtime.library.keeps  # a part that is made anew would hold up the event loop
+        program = await asyncio.to_thread(self.readable_by, readers) if kept else self.readable_by(readers)
+        return await drivers.arun(read_asked(question, history), program._with_configured_writer().view())
 
-    def stream(self, question: str, history: History = None) -> AsyncIterator[Any]:
+    def stream(self, question: str, history: History = None, readers: Readers = ()) -> AsyncIterator[Any]:
         """Yield `Progress`, `Token` and `Withdrawn` events, then the `Answer`."""
-        return drivers.stream(partial(self.acall, question, history))
+        return drivers.stream(partial(self.acall, question, history, readers))
+
+    def readable_by(self, readers: Readers = ()) -> AgenticRAG:
+        """Return the program for these groups; itself where that keeps nothing.
+
+        It shares what is learned, and reads nothing else, whoever asks it.
+        """
+        groups, library = to_groups(readers), self.runtime.library.readable_by(readers)
+        if library is self.runtime.library and groups <= self.readers:
+            return self
+        twin = copy.copy(self)
+        twin.readers, twin.runtime = groups, replace(self.runtime, library=library)
+        if lacks := tuple(name for name in self.sources if name not in library.sources):
+            cards = library.describe()
+            twin.sources, twin.strategies = tuple(card.name for card in cards), offer_strategies(cards)
+            twin.classifier, route = copy.copy(self.classifier), copy.copy(self.classifier.route)
+            twin.classifier.route, route.signature = route, signatures.drop_sources(route.signature, lacks)
+            twin.requests = self.requests_of.setdefault(lacks, RequestCache())
+        return twin
 
     def get_lm(self, role: Role = "write") -> Any:
         """Return the model of a role; the writer may be the one DSPy is configured with."""
@@ -210,6 +250,7 @@ class AgenticRAG(dspy.Module):
             layouts={name.removesuffix(LAYOUT): one.value for name, one in parts.items() if isinstance(one, Layout)},
             vouches=bool(deciders) and all(one.embedded and one.decides for one in deciders),
             at_once=traits_of(models.decider(signatures.Relevance)).chat is not None,
+            readers=self.readers,
         )
 
     def predictor(self, name: str) -> dspy.Predict:

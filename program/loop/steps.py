@@ -55,6 +55,8 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
     if language := find_unread_language(state.program, state.question):
         state.path.append(f"language {language}")
         return grounding.make_answer(state, UNREAD, Outcome.ABSTAIN, 0.5)
+    if not state.program.sources:  # all of it is kept from whoever asks
+        return grounding.make_abstention(state, "", 1.0)
     yield from _resolve_history(state)
     yield from _plan_question(state)
     question, plan = state.question, state.plan
@@ -284,7 +286,12 @@ def _query_tables(state: State, finds: Sequence[Find]) -> Flow[None]:
         written = [reply["sql"].strip() for reply in (yield [*asks])]
         given = [(find, name, sql) for (find, name), sql in zip(wanted, written, strict=True) if sql]
         state.path.append(f"sql({len(given)})")
-        found = (yield [replace(find, sources=(name,), sql=sql) for find, name, sql in given]) if given else []
+        readers = state.program.readers
+        found = (
+            (yield [replace(find, sources=(name,), sql=sql, readers=readers) for find, name, sql in given])
+            if given
+            else []
+        )
     except StepFailed as failure:
         state.path.append(f"no sql: {failure}")
         return

@@ -18,6 +18,7 @@ from program.serve.reference import LATEST, Reference, find_versions, is_alias, 
 
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
+    from program.passage import Readers
     from program.text.history import History
 
 RETRY_SECONDS = 30.0  # a version that failed to load is tried again no sooner: its files may still be on their way
@@ -35,18 +36,19 @@ class Proxy(ABC):
         """Return an answer, noted."""
         return answer
 
-    def __call__(self, question: str, history: History = None) -> Answer:
-        """Answer a question, with the conversation before it."""
-        return self.note_answer(self.choose_program()(question, history))
+    def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
+        """Answer a question, with the conversation before it, of what these groups may read."""
+        return self.note_answer(self.choose_program()(question, history, readers))
 
-    async def aask(self, question: str, history: History = None) -> Answer:
+    async def aask(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Answer a question; the choice does not hold up the event loop."""
-        return self.note_answer(await (await asyncio.to_thread(self.choose_program)).aask(question, history))
+        program = await asyncio.to_thread(self.choose_program)
+        return self.note_answer(await program.aask(question, history, readers))
 
-    async def stream(self, question: str, history: History = None) -> AsyncIterator[Any]:
+    async def stream(self, question: str, history: History = None, readers: Readers = ()) -> AsyncIterator[Any]:
         """Yield the events of the program chosen, the answer last."""
         program = await asyncio.to_thread(self.choose_program)
-        async for event in program.stream(question, history):
+        async for event in program.stream(question, history, readers):
             yield self.note_answer(event) if isinstance(event, Answer) else event
 
 

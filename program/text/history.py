@@ -38,10 +38,11 @@ History: TypeAlias = "dspy.History | Sequence[Mapping[str, Any] | Turn | str] | 
 
 
 class Asked(NamedTuple):
-    """A question, and the conversation before it."""
+    """A question, the conversation before it, and the groups of whoever asks."""
 
     question: str
     history: Turns = ()
+    readers: frozenset[str] = frozenset()
 
 
 def read_history(history: History) -> Turns:

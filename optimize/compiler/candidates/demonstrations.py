@@ -87,11 +87,11 @@ class Demonstrator:
         self._program = program
         self._replay = replay
         self._worked = {question.id for question in worked}
-        self._passages = {p.id: p for p in program.runtime.library.passages()}
+        self._passages = {p.id: p for p in program.readable_by().runtime.library.passages()}
 
     def make(self, questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
-        """Return the demonstrations that questions by themselves give of every predictor, as many as there are."""
-        single = [question for question in questions if not question.history]
+        """Return the demonstrations of the questions by themselves that anybody may ask."""
+        single = [question for question in questions if not (question.history or question.readers)]
         self._replay.reply_all([Find(question.question, self._program.sources) for question in single])
         made: list[Demonstration] = []
         for question in single:
@@ -342,11 +342,12 @@ def learns_demos(program: AgenticRAG, name: str) -> bool:
 
 
 def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:
-    """Return the runs of every question of the arms."""
+    """Return the runs of the arms' questions that anybody may ask."""
     runs = []
     for arm in arms:
-        traced = arm.replay.trace_all([question.asked for question in arm.questions])
-        for question, (answer, asked) in zip(arm.questions, traced, strict=True):
+        questions = [question for question in arm.questions if not question.readers]
+        traced = arm.replay.trace_all([question.asked for question in questions])
+        for question, (answer, asked) in zip(questions, traced, strict=True):
             with contextlib.suppress(Exception):  # a question that cannot be graded teaches nothing
                 runs.append(Run(question, answer, judge_answer(question, answer.outcome, answer.text), asked))
     return runs

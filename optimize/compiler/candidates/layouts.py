@@ -127,7 +127,8 @@ def count_calls(count: int) -> int:
 
 def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: int) -> list[Case]:
     """Return questions with their evidence among what is found, of many topics."""
-    texts = {passage.id: passage for passage in replay.program.runtime.library.passages()}
+    texts = {passage.id: passage for passage in replay.program.readable_by().runtime.library.passages()}
+    questions = [question for question in questions if not question.readers]
     told = [
         q for q in questions if q.facts and not q.history and q.evidence and all(one in texts for one in q.evidence)
     ]

@@ -89,19 +89,27 @@ class Replay:
     """Answers questions as `program` would, from a record where it can.
 
     Reads thresholds and knobs anew for each batch of questions. Without `vouches` the confidence of unchecked drafts is
-    not asked for. Raises `BudgetStop` when a call that is needed would pass a cap.
+    not asked for. A question is asked by its own readers, a request by those given. Raises `BudgetStop` when a call
+    that is needed would pass a cap.
     """
 
     replays = True
 
     def __init__(
-        self, program: AgenticRAG, record: Record, spending: Spending | None = None, vouches: bool = True
+        self,
+        program: AgenticRAG,
+        record: Record,
+        spending: Spending | None = None,
+        vouches: bool = True,
+        readers: frozenset[str] = frozenset(),
     ) -> None:
         self.program = program
         self.record = record
         self._vouches = vouches
-        self._keys = RequestKeys(program)
-        self._performer = Performer(program, record, spending or Spending())
+        self._readers = readers
+        self._others: dict[frozenset[str], Replay] = {}
+        self._spending = spending or Spending()
+        self._read_as(program.readable_by(readers))
         self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
         self._tiers: dict[tuple[str, bool], tuple[tuple[Any, ...], tuple[int, ...]]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
@@ -129,7 +137,16 @@ class Replay:
 
     def trace_all(self, questions: Sequence[Asked]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
-        view = self.program.view(self._vouches)  # the knobs are read once for all questions
+        traced: dict[int, tuple[Answer, list[tuple[Ask, Reply]]]] = {}
+        for readers in {one.readers for one in questions}:
+            asked = {n: one for n, one in enumerate(questions) if one.readers == readers}
+            if readers != self._readers and readers not in self._others:
+                self._others[readers] = Replay(self.program, self.record, self._spending, self._vouches, readers)
+            traced |= zip(asked, self._others.get(readers, self)._trace([*asked.values()]), strict=True)
+        return [traced[n] for n in range(len(questions))]
+
+    def _trace(self, questions: Sequence[Asked]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
+        view = self.program.readable_by(self._readers).view(self._vouches)  # the knobs are read once for all questions
         paths: list[list[str]] = [[] for _ in questions]
         rounds = view.runtime.budget.max_rounds
         runs = self._run_all([steps(q, view, rounds, path=path) for q, path in zip(questions, paths, strict=True)])
@@ -149,7 +166,10 @@ class Replay:
         return [run.result for run in self._run_all(flows)]
 
     def _run_all(self, flows: Sequence[Flow[Any]]) -> list[_Run]:
-        self._view = self.program.view(self._vouches)
+        reading = self.program.readable_by(self._readers)
+        if reading.sources != self.program.sources:  # its router is a copy of the program's as it is now
+            self._read_as(reading)
+        self._view = reading.view(self._vouches)
         self._keys.read_program()
         runs = [_Run(flow) for flow in flows]
         for run in runs:
@@ -158,6 +178,10 @@ class Replay:
         while lacking := dict(call for run in runs for call in self._advance_run(run)):
             self._obtain_replies(lacking)
         return runs
+
+    def _read_as(self, reading: AgenticRAG) -> None:
+        self._keys = RequestKeys(reading)
+        self._performer = Performer(reading, self.record, self._spending)
 
     def _advance_run(self, run: _Run) -> list[tuple[Hashable, PendingCall]]:
         """Run a flow as far as the record goes, and return the calls it lacks."""
@@ -218,7 +242,7 @@ class Replay:
                 lacking[key] = call
                 continue
             is_pool = isinstance(call.request, Find)
-            value = Pool(self.program.runtime.library.unpack_pool(entry.value)) if is_pool else entry.value
+            value = Pool(self._view.runtime.library.unpack_pool(entry.value)) if is_pool else entry.value
             self.record.keep(key, replace(entry, value=value), call.heard_as)
         for key, found in zip(lacking, self._performer.perform_calls([*lacking.values()]), strict=True):
             if isinstance(found, Entry):

@@ -131,7 +131,7 @@ class ProjectTask(Task):
         runner, asked = task.runner(session, task.base), {one.asked for one in (*task.searched, *task.parts["dev"])}
 
         def read(questions: Sequence[Asked]) -> None:
-            runner.reply_all([Find(question, task.first.sources) for question, _ in questions])
+            runner.reply_all([Find(one.question, task.first.sources) for one in questions if not one.readers])
             runner.answer_all([question for question in questions if question in asked])
 
         session.begin_stage("reading what is found for the questions")
@@ -141,7 +141,8 @@ class ProjectTask(Task):
         train = task.parts["train"]
         demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
         single = session.divide(demonstrator.make, train)
-        made = thin_out([*demonstrator.label_conversations(train), *(one for found in single for one in found or ())])
+        told = demonstrator.label_conversations([one for one in train if not one.readers])
+        made = thin_out([*told, *(one for found in single for one in found or ())])
         topics = [list(own) for _, own in groupby(made, attrgetter("topic"))]
         session.divide(lambda some: demonstrator.read_inputs([*chain(*some)]), topics, needed=False)
         return replace(task, demonstrations=made)

@@ -136,7 +136,7 @@ def build_index(
         passages = contents.passages
         if not passages:
             raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
-        lines = store.to_lines(passages)
+        lines = store.to_lines(passages, contents.successors)
         corpus = store.digest_text(lines)
         digest = store.digest_index(corpus, embedder.digest, keyword.keep_stop_words, keyword.stem)
         name = store.name_generation(digest)
@@ -148,6 +148,7 @@ def build_index(
             reused = len(passages) - embedded
             keywords = Keywords.from_texts(map(keyword_text, passages), keyword.keep_stop_words, keyword.stem)
             index = Index(passages, matrix, keywords, Graph.from_passages(passages), embedder.digest)
+            index.successors = contents.successors
             for leftover in place.glob(f"{ASIDE}gen-*"):  # of a run that was killed: the lock says no other is running
                 leftover.unlink()
             store.write_index(place_index(place, name), index, lines)
@@ -198,10 +199,10 @@ def _read_bases(bases: Mapping[str, FileSettings], cache: DiskCache | None) -> F
 
 def _read_base(name: str, base: FileSettings, cache: DiskCache | None) -> FolderContents:
     if not isinstance(base, TablesSettings) or base.path:
-        return read_base(name, base, cache)
+        return read_base(name, base, cache).keep_to(base.reader_sets)
     from program.knowledge.tables import Database  # it takes long to import, and many projects have none
 
-    return Database(name, base).read_documents()
+    return Database(name, base).read_documents().keep_to(base.reader_sets)
 
 
 def _fingerprint_bases(bases: Mapping[str, FileSettings], keyword: KeywordSettings) -> str:

@@ -6,7 +6,9 @@ address set, they ask the server.
 
 from __future__ import annotations
 
+import json
 import os
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from qdrant_client.http.exceptions import ApiException
 from program.errors import KnowledgeError
 from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.vectors import DECIMALS, Floats
-from program.passage import NO_FILTERS, Filters, Passage
+from program.passage import NO_FILTERS, Filters, Passage, ReaderSets
 
 BATCH = 256
 WORDS = "words"  # the collection's sparse vectors: a weight for each term of a text
@@ -31,15 +33,25 @@ class QdrantVectors:
         self.client = client
         self.collection = collection
         self.where = where
+        self._points: Sequence[int] = ()
+        self._admitted: frozenset[ReaderSets] | None = None
+
+    def take_rows(self, points: Sequence[int], admitted: frozenset[ReaderSets]) -> QdrantVectors:
+        """Return what searches these points alone, as rows from 0."""
+        part = QdrantVectors(self.client, self.collection, self.where)
+        part._points, part._admitted = points, admitted
+        return part
 
     def search(self, vector: Floats, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> list[int]:
         """Return the `k` nearest rows of a base (None: of all), nearest first."""
-        return [*self.score_points(vector.tolist(), k, select_points(base, filters))]
+        found = self.score_points(vector.tolist(), k, select_points(base, filters, self._admitted))
+        return [bisect_left(self._points, point) for point in found] if self._points else [*found]
 
     def similarities(self, vector: Floats, rows: Sequence[int]) -> list[float]:
         """Return the cosine of each of these rows, in their order."""
-        found = self.score_points(vector.tolist(), len(rows), select_rows(rows))
-        return [found[row] for row in rows]
+        points = [self._points[row] for row in rows] if self._points else rows
+        found = self.score_points(vector.tolist(), len(points), select_rows(points))
+        return [found[point] for point in points]
 
     def score_points(
         self, query: list[float] | models.SparseVector, k: int, chosen: models.Filter, using: str | None = None
@@ -139,8 +151,8 @@ def select_rows(rows: Sequence[int]) -> models.Filter:
     return models.Filter(must=[models.HasIdCondition(has_id=[*rows])])
 
 
-def select_points(base: str | None, filters: Filters) -> models.Filter:
-    """Return the filter that admits what `Selection.admitted_rows` does."""
+def select_points(base: str | None, filters: Filters, admitted: frozenset[ReaderSets] | None = None) -> models.Filter:
+    """Return the filter of `Selection.admitted_rows`, and of readers if any."""
     values = [("base", base)] if base is not None else []
     values += [("attributes", f"{key}={value.casefold()}") for key, value in filters.attributes]
     ranges = [("authority", models.Range(gte=filters.min_authority))]
@@ -150,6 +162,9 @@ def select_points(base: str | None, filters: Filters) -> models.Filter:
         ranges.append(("day", models.Range(gte=first, lte=last)))
     must: list[models.Condition] = [models.FieldCondition(key=key, range=bounds) for key, bounds in ranges]
     must += [models.FieldCondition(key=key, match=models.MatchValue(value=value)) for key, value in values]
+    if admitted is not None:
+        matched = models.MatchAny(any=sorted(map(json.dumps, admitted)))
+        must.append(models.FieldCondition(key="readers", match=matched))
     return models.Filter(must=must)
 
 
@@ -158,5 +173,6 @@ def _make_payload(passage: Passage) -> dict[str, Any]:
         "base": passage.source,
         "passage": passage.id,
         "authority": passage.authority,
+        "readers": json.dumps(passage.readers),
         "attributes": [f"{key}={value.casefold()}" for key, value in passage.attributes.items()],
     } | ({"day": passage.as_of.toordinal()} if passage.as_of else {})  # an undated one matches no date filter

@@ -28,7 +28,7 @@ from program.errors import KnowledgeError
 from program.knowledge.index.graph import MATRICES, Graph
 from program.knowledge.index.keywords import ArrayKeywords, Keywords
 from program.knowledge.index.vectors import ArrayVectors, Floats, Selection
-from program.passage import Passage, ReadReport, decode_passage, embedding_text
+from program.passage import Passage, ReaderSets, ReadReport, decode_passage, decode_readers, embedding_text
 from program.storage import digest_file, write_whole
 
 if TYPE_CHECKING:
@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 
 FORMAT = 7
 CURRENT = "current.json"
+SUCCESSORS = "successors"
 MEND = "Run: ragc index PROJECT"
 _FIELDS = ("id", "source", "title", "text", "method", "as_of", "authority", "superseded_by", "link", "attributes")
+Successors = Mapping[str, Sequence[tuple[str, ReaderSets]]]
+NO_SUCCESSORS: Successors = {}
 _PIECES = ("data", "indices", "indptr")
 _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=date.isoformat).encode
 
@@ -45,8 +48,12 @@ _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=date.isof
 class Index:
     """An index in memory: row i of every part belongs to `passages[i]`, those of a base together. Read-only.
 
-    It is searched in memory, unless `vectors` or `lexical` ask elsewhere.
+    It is searched in memory, unless `vectors` or `lexical` ask elsewhere. `file` is where it was read from, and
+    `successors` what `FolderContents` has.
     """
+
+    file: Path | None = None
+    successors: Successors = NO_SUCCESSORS
 
     def __init__(
         self, passages: Sequence[Passage], matrix: Floats, keywords: Keywords, graph: Graph, embedder_digest: str
@@ -63,9 +70,15 @@ class Index:
         return {p.id: row for row, p in enumerate(self.passages)}
 
     @cached_property
+    def readers(self) -> frozenset[ReaderSets]:
+        """Who may read what, wherever not all may."""
+        superseding = (readers for found in self.successors.values() for _, readers in found)
+        return frozenset(filter(None, (*(p.readers for p in self.passages), *superseding)))
+
+    @cached_property
     def corpus_digest(self) -> str:
         """A digest of the passages, whatever embeds them."""
-        return digest_text(to_lines(self.passages))
+        return digest_text(to_lines(self.passages, self.successors))
 
     @cached_property
     def index_digest(self) -> str:
@@ -83,9 +96,14 @@ def digest_text(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def to_lines(passages: Iterable[Passage]) -> str:
-    """Return each passage as a line of JSON."""
-    return "".join(_encode({name: getattr(passage, name) for name in _FIELDS}) + "\n" for passage in passages)
+def to_lines(passages: Iterable[Passage], successors: Successors = NO_SUCCESSORS) -> str:
+    """Return each passage as a line of JSON, and the successors, if any."""
+    rows = ({name: getattr(passage, name) for name in _fields_of(passage)} for passage in passages)
+    return "".join(_encode(row) + "\n" for row in (*rows, *([{SUCCESSORS: successors}] if successors else [])))
+
+
+def _fields_of(passage: Passage) -> Sequence[str]:
+    return (*_FIELDS, "readers") if passage.readers else _FIELDS
 
 
 def name_generation(digest: str) -> str:
@@ -169,7 +187,7 @@ def read_index(file: Path, embedder_digest: str) -> Index:
         manifest = _read_manifest(file)
         _check_manifest(manifest, embedder_digest)
         arrays = load_file(file)
-        passages = _read_passages(arrays)
+        passages, successors = _read_passages(arrays)
         words = orjson.loads(arrays["words"].tobytes())
         impacts = _read_matrix(arrays, "impacts", csc_array)
         keywords = Keywords(impacts, words["terms"], manifest["keep_stop_words"], manifest["stem"])
@@ -181,7 +199,9 @@ def read_index(file: Path, embedder_digest: str) -> Index:
         raise
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         raise KnowledgeError(f"The index in {file} is damaged: {error}.", MEND) from error
-    return Index(passages, arrays["vectors"], keywords, graph, embedder_digest)
+    index = Index(passages, arrays["vectors"], keywords, graph, embedder_digest)
+    index.file, index.successors = file, successors
+    return index
 
 
 def read_vectors(file: Path, embedder_digest: str) -> dict[str, Floats]:
@@ -193,7 +213,7 @@ def read_vectors(file: Path, embedder_digest: str) -> dict[str, Floats]:
         if _read_manifest(file)["embedder_digest"] != embedder_digest:
             return {}
         arrays = load_file(file)
-        return dict(zip(map(embedding_text, _read_passages(arrays)), arrays["vectors"], strict=True))
+        return dict(zip(map(embedding_text, _read_passages(arrays)[0]), arrays["vectors"], strict=True))
     except Exception:  # whatever another format holds in their place: the cost is time
         return {}
 
@@ -209,8 +229,11 @@ def _read_matrix(arrays: Mapping[str, NDArray[Any]], name: str, kind: Any) -> An
     return kind(tuple(arrays[f"{name}.{piece}"] for piece in _PIECES), shape=arrays[f"{name}.shape"])
 
 
-def _read_passages(arrays: Mapping[str, NDArray[Any]]) -> list[Passage]:
-    return [decode_passage(orjson.loads(line)) for line in arrays["passages"].tobytes().splitlines()]
+def _read_passages(arrays: Mapping[str, NDArray[Any]]) -> tuple[list[Passage], Successors]:
+    rows = [*map(orjson.loads, arrays["passages"].tobytes().splitlines())]
+    successors = rows.pop()[SUCCESSORS] if rows and SUCCESSORS in rows[-1] else {}
+    known = {id_: [(path, decode_readers(sets)) for path, sets in found] for id_, found in successors.items()}
+    return [*map(decode_passage, rows)], known
 
 
 def _check_manifest(manifest: Mapping[str, Any], embedder_digest: str) -> None:

@@ -125,4 +125,5 @@ def _read_head(soup: BeautifulSoup) -> Metadata:
     written = [named.get(name, "") for name in _DATES] + [str(moment.get("datetime")) if moment else ""]
     as_of = next((found.isoformat() for text in written if (found := parse_day(text))), "")
     title = named.get("og:title") or (soup.title.get_text() if soup.title else "")
-    return read_fields({"title": title, "as_of": as_of})
+    readers: object = named.get("readers") or [] if "readers" in named else ""
+    return read_fields({"title": title, "as_of": as_of, "readers": readers})

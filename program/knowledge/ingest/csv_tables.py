@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from program.knowledge.ingest.amounts import MISSING, find_decimal_mark, read_amount
 from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.csv_rows import LONGER, CsvTable, name_column, read_csv_file
+from program.knowledge.ingest.metadata import READERS, normalise_key
 from program.passage import Flaw
 
 WRITTEN = ":written"
@@ -29,10 +30,12 @@ MOST_ODD = 1 / 3  # share of a column's cells up to which those that are no numb
 _PLAIN = re.compile(r"(?a)-?\d+(?:\.\d+)?")
 
 
-def load_tables(files: Iterable[tuple[Path, str]], connection: Connection) -> list[Flaw]:
+def load_tables(
+    files: Iterable[tuple[Path, str]], connection: Connection, admits: Callable[[str], bool] = lambda _: True
+) -> list[Flaw]:
     """Make one table of each file, and return what of them no SELECT reads.
 
-    A file is its path and its name in the base.
+    A file is its path and its name in the base. Only rows of admitted readers are in it.
     """
     flaws: list[Flaw] = []
     taken: dict[str, Path] = {}
@@ -43,6 +46,7 @@ def load_tables(files: Iterable[tuple[Path, str]], connection: Connection) -> li
         try:
             found = read_csv_file(file)
             found.flaws.clear()  # the reader of its rows notes them
+            _take_readable(found, admits)
             _make_table(name, found, connection)
             flaws += [replace(flaw, path=path) for flaw in found.flaws]
         except UnreadableFile:
@@ -51,6 +55,15 @@ def load_tables(files: Iterable[tuple[Path, str]], connection: Connection) -> li
             why = str(getattr(error, "orig", None) or error).splitlines()[0]
             flaws.append(Flaw(f"makes no table for SQL: {why}", "Give it a plain name of its own.", path=path))
     return flaws
+
+
+def _take_readable(found: CsvTable, admits: Callable[[str], bool]) -> None:
+    """Leave in a table the rows that are admitted, without the column that says who reads them."""
+    places = [at for at, name in enumerate(found.header) if normalise_key(name) == READERS]
+    for at in reversed(places):
+        found.rows = [row for row in found.rows if admits(row.cells[at])]
+        for cells in (found.header, *(row.cells for row in found.rows)):
+            del cells[at]
 
 
 def _make_table(name: str, found: CsvTable, connection: Connection) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,11 +23,11 @@ from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.csv_rows import SUFFIXES, name_column
 from program.knowledge.ingest.sections import READ, Document, Parsed, parse_file
 from program.knowledge.project import Project, find_local
-from program.passage import Flaw, Passage, ReadReport
+from program.passage import Flaw, Passage, ReaderSets, ReadReport
 from program.settings import KINDS, FileSettings, TablesSettings
 from program.storage import DiskCache
 
-PARSER_VERSION = 7  # raised when the same bytes give other passages
+PARSER_VERSION = 8  # raised when the same bytes give other passages
 _CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were not read, named where nothing was
 _REMEDIES = {
@@ -42,6 +43,18 @@ class FolderContents:
 
     documents: list[Document] = field(default_factory=list)
     flaws: list[Flaw] = field(default_factory=list)
+    successors: dict[str, list[tuple[str, ReaderSets]]] = field(default_factory=dict)
+    """By the id of a passage, the documents that supersede it and their readers, the newest last.
+
+    Left out is what only documents for all supersede.
+    """
+
+    def keep_to(self, readers: ReaderSets) -> FolderContents:
+        """Return the contents, which are in addition for these readers only."""
+        for at, one in enumerate(self.documents if readers else ()):
+            passages = tuple(replace(p, readers=_join(readers, p.readers)) for p in one.passages)
+            self.documents[at] = replace(one, passages=passages, readers=_join(readers, one.readers))
+        return self
 
     @property
     def passages(self) -> list[Passage]:
@@ -89,7 +102,11 @@ def read_base(name: str, base: FileSettings, cache: DiskCache | None = None) -> 
         flaws = flaws if document.passages else [*flaws, Flaw("holds no text", lost=False)]
         if isinstance(base, TablesSettings) and len(document.passages) > base.max_rows:
             flaws = [*flaws, tell_rows_left_out(name, base, len(document.passages))]
-            document = replace(document, passages=document.passages[: base.max_rows])
+            counts = Counter[ReaderSets]()  # no row takes the place of one that has other readers
+            first = (
+                p for p in document.passages if not counts.update([p.readers]) and counts[p.readers] <= base.max_rows
+            )
+            document = replace(document, passages=tuple(first))
         passages = tuple(
             replace(p, id=shown + p.id.removeprefix(path), source=name, method=KINDS[base.kind].method)
             for p in document.passages
@@ -129,22 +146,24 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
     for passage in whole.passages:
         file, _, heading = passage.id.partition("#")  # a long section is several passages: #fees, #fees~2
         passages.setdefault(f"{file}#{heading.partition('~')[0]}", []).append(passage.id)
-    successor: dict[str, str] = {}
+    successors: dict[str, dict[str, ReaderSets]] = {}
     for document in sorted(whole.documents, key=lambda d: (d.as_of or date.min, d.path)):
         for old in document.supersedes:
             if old.partition("#")[0] == document.path:
                 whole.flaws.append(Flaw("supersedes itself", "Name the document that it replaces.", path=document.path))
             elif old in passages:
-                successor.update(dict.fromkeys(passages[old], document.path))
+                for id_ in passages[old]:
+                    successors.setdefault(id_, {})[document.path] = document.readers
             else:
                 near = difflib.get_close_matches(old, passages, n=1)
                 mend = f"Did you mean {near[0]}?" if near else "Write it as <base>/<file> or <base>/<file>#<heading>."
                 what = f"supersedes {old!r}, which is no document or section"
                 whole.flaws.append(Flaw(what, mend, path=document.path))
     for at, document in enumerate(whole.documents):
-        if any(p.id in successor for p in document.passages):
-            marked = tuple(replace(p, superseded_by=successor.get(p.id, "")) for p in document.passages)
-            whole.documents[at] = replace(document, passages=marked)
+        if any(p.id in successors for p in document.passages):
+            marked = (replace(p, superseded_by=[*successors.get(p.id, ("",))][-1]) for p in document.passages)
+            whole.documents[at] = replace(document, passages=tuple(marked))
+    whole.successors = {id_: [*found.items()] for id_, found in successors.items() if any(found.values())}
     return whole
 
 
@@ -152,7 +171,7 @@ def fingerprint_files(bases: Mapping[str, FileSettings], settings: str = "") -> 
     """Return a digest of bases, settings and every file's path, size and time."""
     digest = hashlib.sha256(settings.encode())
     for name, base in bases.items():
-        limits = base.model_dump(include={"kind", "chunk_tokens", "max_megabytes", "max_rows"})
+        limits = base.model_dump(include={"kind", "chunk_tokens", "max_megabytes", "max_rows", "readers"})
         seen: list[object] = [name, limits]
         with suppress(KnowledgeError):
             for file, relative in list_files(name, base, []):
@@ -257,6 +276,10 @@ def _read_bytes(file: Path, megabytes: float) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise UnreadableFile(f"{error.strerror}", "Mend access to it.") from error
+
+
+def _join(one: ReaderSets, other: ReaderSets) -> ReaderSets:
+    return tuple(dict.fromkeys((*one, *other)))
 
 
 def _drop_repeated_ids(contents: FolderContents) -> None:

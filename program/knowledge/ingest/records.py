@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from program.knowledge.ingest.blocks import format_row, unwrap_text
 from program.knowledge.ingest.csv_rows import read_csv
-from program.knowledge.ingest.metadata import Metadata, read_fields
-from program.passage import Flaw
+from program.knowledge.ingest.metadata import READERS, Metadata, normalise_key, read_fields
+from program.passage import Flaw, ReaderSets
 
 TEXT_KEYS = ("text", "contents", "content", "body")
 ID_KEYS = ("_id", "id")
-DATED = ("as_of", "authority")
+DATED = ("as_of", "authority", READERS)
 NAMED = (*ID_KEYS, *DATED, "title")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One record: `key` is its own id or `row-<n>`, lines count from 1."""
+    """One record: `key` is its own id or `row-<n>`, lines count from 1; 0 where they are not told."""
 
     key: str
     text: str
@@ -39,14 +40,17 @@ def read_rows(text: str, suffix: str) -> tuple[str, list[Row], list[Flaw]]:
     return title, rows, [*flaws, *doubts]
 
 
-def make_rows(records: Iterable[Record], keys: Sequence[str] = ()) -> tuple[list[Row], list[Flaw]]:
+def make_rows(records: Sequence[Record], keys: Sequence[str] = ()) -> tuple[list[Row], list[Flaw]]:
     """Return records as rows, and their flaws.
 
-    A number under `id` stands last, for nobody asks by it. Rows without `keys` are named by their id, or counted.
+    A number under `id` stands last, for nobody asks by it. Rows without `keys` are named by their id, or counted among
+    those of the same readers. Where a field says who they are, no line is told: it would count what others read.
     """
     rows: list[Row] = []
     flaws: list[Flaw] = []
-    for n, (pairs, first, last) in enumerate(records):
+    written = [[(READERS if normalise_key(k) == READERS else k, v) for k, v in pairs] for pairs, _, _ in records]
+    guarded, counts = any(name == READERS for pairs in written for name, _ in pairs), Counter[ReaderSets]()
+    for n, (pairs, (_, first, last)) in enumerate(zip(written, records, strict=True)):
         fields = dict(reversed(pairs))  # of two with one name the first
         metadata = read_fields(fields)
         flaws += [replace(flaw, line=first) for flaw in metadata.flaws]
@@ -54,7 +58,10 @@ def make_rows(records: Iterable[Record], keys: Sequence[str] = ()) -> tuple[list
         if shown := _text_of(ordered, metadata.attributes):
             named = (" ".join(str(fields[k]).split()) for k in ID_KEYS if str(fields.get(k, "")).strip())
             key = keys[n] if keys else next(named, "")
-            rows.append(Row(key or f"row-{len(rows) + 1}", shown, first, last, metadata))
+            counts[metadata.readers] += 1
+            groups = [name for one in metadata.readers for name in one]
+            key = key or "-".join(["row", *groups, str(counts[metadata.readers])])
+            rows.append(Row(key, shown, *((0, 0) if guarded else (first, last)), metadata))
     return rows, flaws
 
 

@@ -21,7 +21,7 @@ from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_m
 from program.knowledge.ingest.pdf import read_pdf
 from program.knowledge.ingest.records import Row, read_rows
 from program.models.language.fence import remove_invisible
-from program.passage import Flaw, Passage
+from program.passage import Flaw, Passage, ReaderSets
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
 from program.text.pieces import split_cells, split_sentences
 
@@ -43,6 +43,7 @@ class Document:
     as_of: date | None
     supersedes: tuple[str, ...]
     passages: tuple[Passage, ...]
+    readers: ReaderSets = ()
 
 
 Parsed = tuple[Document, list[Flaw]]  # a document, and what is wrong with its file, without the file's name
@@ -196,14 +197,14 @@ def _make_document(
         under_main = len(part.headings) > 1 and part.headings[0] == heading  # the # heading stands for the title
         crumbs = " > ".join([title, *(h for h in part.headings[under_main:] if h != title)])
         passages.append(_make_passage(f"{path}#{part.slug}", crumbs, part.text, about, link))
-    return Document(path, title, about.as_of, about.supersedes, tuple(passages))
+    return Document(path, title, about.as_of, about.supersedes, tuple(passages), about.readers)
 
 
 def _make_passage(id_: str, title: str, text: str, about: Metadata, link: str) -> Passage:
     # Lone surrogates, which JSON and YAML escapes can spell, cannot be written as UTF-8.
     id_, title, text = (written.encode("utf-8", "replace").decode() for written in (id_, title, text))
-    as_of, attributes = about.as_of, about.attributes
-    return Passage(id_, "", title, text, as_of=as_of, authority=about.authority, link=link, attributes=attributes)
+    said = {name: getattr(about, name) for name in ("as_of", "authority", "attributes", "readers")}
+    return Passage(id_, "", title, text, link=link, **said)
 
 
 def _title_from_name(path: str) -> str:

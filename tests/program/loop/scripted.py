@@ -139,7 +139,12 @@ class Shelf:
     def describe(self):
         return self.cards
 
-    def describe_tables(self, name):
+    keeps = False
+
+    def readable_by(self, readers):
+        return self
+
+    def describe_tables(self, name, readers):
         return f"Table of {name}"
 
     def searches_here(self, sources):

@@ -1,0 +1,49 @@
+"""The part of an index that somebody may read, made as if there were nothing else.
+
+1. The readable passages and their vectors are taken over; what superseded one is a document that is readable, too.
+2. Keywords and graph are made anew of them: no document frequency, length, name or link is of a hidden text.
+3. The part is kept in a file beside the whole index, for other processes and the next one.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from program.knowledge.index import store
+from program.knowledge.index.graph import Graph
+from program.knowledge.index.keywords import Keywords
+from program.knowledge.index.store import Index
+from program.knowledge.index.vectors import ArrayVectors
+from program.passage import Passage, ReaderSets, keyword_text
+
+
+def take_readable(whole: Index, admitted: frozenset[ReaderSets]) -> Index | None:
+    """Return the part for the readers admitted; None where nothing is in it."""
+    rows = [row for row, passage in enumerate(whole.passages) if passage.readers in admitted]
+    if not rows:
+        return None
+    passages = [_find_successor(whole.passages[row], whole, admitted) for row in rows]
+    lines, words = store.to_lines(passages), whole.keywords
+    digest = store.digest_index(store.digest_text(lines), whole.embedder_digest, words.keep_stop_words, words.stem)
+    file = whole.file and whole.file.with_name(f"{whole.file.stem}-{store.name_generation(digest)}{whole.file.suffix}")
+    part = None
+    with suppress(Exception):  # absent, or damaged: the cost is time
+        part = store.read_index(file, whole.embedder_digest) if file else None
+    if part is None:
+        keywords = Keywords.from_texts(map(keyword_text, passages), words.keep_stop_words, words.stem)
+        part = Index(passages, whole.matrix[rows], keywords, Graph.from_passages(passages), whole.embedder_digest)
+        with suppress(OSError):
+            if file:
+                store.write_index(file, part, lines)
+    if not isinstance(whole.vectors, ArrayVectors):
+        part.vectors = whole.vectors.take_rows(rows, admitted)  # words stay here: the server counts what others read
+    return part
+
+
+def _find_successor(passage: Passage, whole: Index, admitted: frozenset[ReaderSets]) -> Passage:
+    """Return the passage, superseded by the newest document that is readable."""
+    if passage.id not in whole.successors:
+        return passage
+    found = (path for path, readers in reversed(whole.successors[passage.id]) if readers in admitted)
+    return replace(passage, superseded_by=next(found, ""))
