@@ -19,7 +19,7 @@ class Echo:
         self.then = then
         self.asked = []
 
-    def __call__(self, question, history=None):
+    def __call__(self, question, history=None, readers=()):
         self.asked.append(question)
         if self.then is not None:
             self.then()
@@ -27,10 +27,10 @@ class Echo:
         text = f"{self.name}: {question}"
         return Answer(text=text, outcome=Outcome.ANSWERED, trace=Trace(new_trace_id()), usage=usage)
 
-    async def aask(self, question, history=None):
+    async def aask(self, question, history=None, readers=()):
         return self(question)
 
-    async def stream(self, question, history=None):
+    async def stream(self, question, history=None, readers=()):
         yield "a token"
         yield self(question)
 

@@ -24,8 +24,9 @@ from program.answer import Answer, Citation, Outcome
 from program.knowledge.library import Library
 from program.loop.question_meter import Progress, Token, Withdrawn
 from program.loop.rag import check_question
+from program.passage import Readers
 from program.server.way import put_into_words
-from program.server.work import Work, explain_failure, read_unit, work_of
+from program.server.work import Work, explain_failure, read_unit, readers_of, work_of
 from program.text.pieces import MARK, split_claims, split_pieces
 from program.text.words import split_words
 
@@ -96,7 +97,7 @@ async def answer_chat(request: Request) -> Response:
         unit, cookie = read_unit(request.cookies.get(COOKIE))
     work.require_room()
     if asked.stream:
-        events = _stream_chunks(work, program, asked, unit)
+        events = _stream_chunks(work, program, asked, unit, readers_of(request))
         response: Response = EventSourceResponse(
             events,
             sep="\n",
@@ -105,7 +106,7 @@ async def answer_chat(request: Request) -> Response:
             shutdown_grace_period=GRACE,
         )
     else:
-        answer = await work.ask(program, asked.question, asked.history, unit)
+        answer = await work.ask(program, asked.question, asked.history, unit, readers_of(request))
         message = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": _annotate(answer, work)}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         head = {"id": f"chatcmpl-{answer.trace.id}", "object": "chat.completion", "created": int(time.time())}
@@ -117,7 +118,9 @@ async def answer_chat(request: Request) -> Response:
     return response
 
 
-async def _stream_chunks(work: Work, program: Any, asked: ChatRequest, unit: str) -> AsyncIterator[str]:
+async def _stream_chunks(
+    work: Work, program: Any, asked: ChatRequest, unit: str, readers: Readers
+) -> AsyncIterator[str]:
     """Yield the chunks of an answer as JSON; what fails midway ends in a chunk with the error."""
     head = {"id": f"chatcmpl-{uuid4().hex}", "object": "chat.completion.chunk", "created": int(time.time())}
     head["model"] = asked.model
@@ -129,7 +132,7 @@ async def _stream_chunks(work: Work, program: Any, asked: ChatRequest, unit: str
     yield chunk({"role": "assistant", "content": ""})
     drafts = asked.stream_options.include_drafts
     try:
-        async for event in work.stream(program, asked.question, asked.history, unit):
+        async for event in work.stream(program, asked.question, asked.history, unit, readers):
             if isinstance(event, Progress):
                 yield chunk({"reasoning_content": f"{put_into_words(event.note)}\n"})
             elif isinstance(event, Token) and drafts:

@@ -16,12 +16,14 @@ from typing import Any, Literal
 from program.errors import DataError
 from program.knowledge.library import Library
 from program.knowledge.project import Project
+from program.passage import Readers
 from program.serve.trace import LineLog, TraceLog
 from program.storage import append_row, read_json_rows
 from program.text.facts import spans_boundary, states
 
 Verdict = Literal["right", "wrong", "should_clarify", "should_abstain", "skip"]
 FEEDBACK = "feedback.jsonl"
+_ASKED: Mapping[str, list[Any]] = {"history": [], "readers": []}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +56,31 @@ class FeedbackLog:
         """Write which of two versions answered better; empty for neither."""
         self._log.append({"kind": "vote", "versions": [*versions], "preferred": preferred, "at": time.time()})
 
-    def write_history(self, trace: str, history: Sequence[Mapping[str, str]]) -> None:
-        """Write what was said before a question, which its review needs."""
-        self._log.append({"kind": "history", "trace": trace, "history": [*history], "at": time.time()})
+    def write_asked(self, trace: str, history: Sequence[Mapping[str, str]], readers: Readers) -> None:
+        """Write what was said before a question, and its asker's groups, which its review needs."""
+        asked = {"history": [*history], "readers": [*readers]}
+        self._log.append({"kind": "asked", "trace": trace, **asked, "at": time.time()})
 
-    def list_queue(self) -> list[dict[str, Any]]:
+    def list_queue(self, readers: Readers = ()) -> list[dict[str, Any]]:
         """Return the traces to review: those thumbed down first, then the least sure.
 
-        It is the last trace of each question that nobody labelled or reviewed.
+        It is the last trace of each question that nobody labelled or reviewed, and whose asker was in no other group
+        than the reviewer is.
         """
         entries = [*self._traces.entries()]
         asked = {entry["trace_id"]: entry["question"] for entry in entries}
         rows = [row for row in self._log.entries() if row.get("trace") in asked]
-        before = {row["trace"]: row["history"] for row in rows if row["kind"] == "history"}
+        how = {row["trace"]: {name: row[name] for name in _ASKED} for row in rows if row["kind"] == "asked"}
         said = [row for row in rows if row["kind"] == "verdict"]
         reviewed = {asked[row["trace"]] for row in said if row["by"] == "reviewer"}
         last = {asked[row["trace"]]: row for row in said}
         down = {question: row["corrected"] for question, row in last.items() if row["verdict"] == "wrong"}
         done = reviewed | self._list_labelled()
-        latest = {entry["question"]: entry for entry in entries if entry["question"] not in done}
+        entries = [{**_ASKED, **entry, **how.get(entry["trace_id"], {})} for entry in entries]
+        shown = [entry for entry in entries if {*entry["readers"]} <= {*readers}]
+        latest = {entry["question"]: entry for entry in shown if entry["question"] not in done}
         ordered = sorted(latest.values(), key=lambda one: (one["question"] not in down, one["confidence"], -one["at"]))
-        return [
-            {**entry, "corrected": down.get(entry["question"], ""), "history": before.get(entry["trace_id"], [])}
-            for entry in ordered
-        ]
+        return [{**entry, "corrected": down.get(entry["question"], "")} for entry in ordered]
 
     def _list_labelled(self) -> set[str]:
         files = filter(Path.is_file, (self._project.labelled, self._project.reviewed))
@@ -106,7 +109,7 @@ def _label_review(entry: Mapping[str, Any], review: ReviewedAnswer, library: Lib
     row = {
         "id": f"review-{entry['trace_id']}",
         "question": entry["question"],
-        **({"history": entry["history"]} if entry["history"] else {}),
+        **{name: entry[name] for name in _ASKED if entry[name]},
         "outcome": outcome,
         "tags": ["reviewed"],
         "reviewed": {

@@ -22,7 +22,7 @@ from program.errors import DataError
 from program.loop.rag import check_question
 from program.server.chat import describe, find_quotes
 from program.server.feedback import ReviewedAnswer, Verdict
-from program.server.work import Work, work_of
+from program.server.work import Work, readers_of, work_of
 from program.storage import keep_last
 from program.text.pieces import split_pieces
 
@@ -72,7 +72,8 @@ class ReviewForm(BaseModel):
 def show_ask(request: Request) -> Response:
     """Show the page on which one asks."""
     programs = work_of(request).programs
-    context = {"models": programs.list_models(), "cards": programs.library.describe(), "name": programs.project.name}
+    cards = programs.library.readable_by(readers_of(request)).describe()
+    context = {"models": programs.list_models(), "cards": cards, "name": programs.project.name}
     return TEMPLATES.TemplateResponse(request, "ask.html", context)
 
 
@@ -93,7 +94,7 @@ async def compare_blind(request: Request) -> Response:
     work.require_room()
     versions = secrets.SystemRandom().sample(asked.versions, 2)
     programs = [await work.programs.find(version) for version in versions]
-    answers = await asyncio.gather(*(work.ask(program, question) for program in programs))
+    answers = await asyncio.gather(*(work.ask(program, question, readers=readers_of(request)) for program in programs))
     pair = secrets.token_urlsafe(12)
     keep_last(work.pairs, {pair: (versions, [answer.version for answer in answers])}, PAIRS_KEPT)
     return JSONResponse({"pair": pair, "answers": [_describe_blind(answer, work) for answer in answers]})
@@ -142,8 +143,8 @@ def show_review(request: Request) -> Response:
 
 
 def _render_review(request: Request, trace: str = "", problem: str = "", fact: str = "", status: int = 200) -> Response:
-    work = work_of(request)
-    queue = work.feedback.list_queue()
+    work, readers = work_of(request), readers_of(request)
+    queue, library = work.feedback.list_queue(readers), work.programs.library.readable_by(readers)
     entry = next((one for one in queue if trace in ("", one["trace_id"])), None)
     name = work.programs.project.name
     context: dict[str, Any] = {"left": len(queue), "entry": entry, "problem": problem, "name": name}
@@ -151,7 +152,7 @@ def _render_review(request: Request, trace: str = "", problem: str = "", fact: s
         answered = entry["outcome"] == Outcome.ANSWERED
         numbers = {one["id"]: one["n"] for one in entry["citations"] if answered}
         ids = list(dict.fromkeys([*numbers, *entry.get("retrieved", ())]))[:SHOWN]
-        found = [passage for id_ in ids if (passage := work.programs.library.find_passage(id_)) is not None]
+        found = [passage for id_ in ids if (passage := library.find_passage(id_)) is not None]
         quotes = {p.id: find_quotes(entry["text"], numbers[p.id], p.text) for p in found if p.id in numbers}
         first = next(((p, places[0]) for p in found if (places := quotes.get(p.id))), None)
         quoted = first[0].text[first[1][0] : first[1][1]] if first else ""
@@ -182,14 +183,14 @@ async def take_review(request: Request) -> Response:
 
 
 def _write_review(request: Request, said: ReviewForm) -> Response:
-    work = work_of(request)
-    entry = next((one for one in work.feedback.list_queue() if one["trace_id"] == said.trace_id), None)
+    work, readers = work_of(request), readers_of(request)
+    entry = next((one for one in work.feedback.list_queue(readers) if one["trace_id"] == said.trace_id), None)
     if entry is not None:  # else another reviewer was first
         review = ReviewedAnswer(
             said.verdict, (said.fact.strip(),) if said.fact.strip() else (), said.evidence, said.seconds
         )
         try:
-            work.feedback.write_review(entry, review, work.programs.library)
+            work.feedback.write_review(entry, review, work.programs.library.readable_by(readers))
         except DataError as error:
             return _render_review(request, said.trace_id, str(error), said.fact, status=400)
         work.metrics.count_event("review", said.verdict)

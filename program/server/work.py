@@ -20,6 +20,7 @@ from starlette.requests import HTTPConnection
 
 from program.answer import Answer
 from program.errors import QuestionError, VersionError
+from program.passage import Readers
 from program.serve.experiment_store import read_unit_key
 from program.server.access import AccessError
 from program.server.feedback import FeedbackLog
@@ -52,36 +53,40 @@ class Work:
             what = "Too many questions are waiting. Ask again in a few seconds."
             raise HTTPException(429, what, {"Retry-After": str(RETRY_AFTER)})
 
-    async def ask(self, program: Any, question: str, history: Messages = (), unit: str = "") -> Answer:
-        """Return the answer of a program, or of the unit's arm."""
+    async def ask(
+        self, program: Any, question: str, history: Messages = (), unit: str = "", readers: Readers = ()
+    ) -> Answer:
+        """Return the answer of a program, or of the unit's arm, for somebody of these groups."""
         self.waiting += 1
         try:
             async with self._room:
                 with self.programs.assign(program, unit) as assigned:
-                    answer: Answer = await assigned.aask(question, history)
+                    answer: Answer = await assigned.aask(question, history, readers)
         finally:
             self.waiting -= 1
-        self._note_answer(answer, history)
+        self._note_answer(answer, history, readers)
         return answer
 
-    async def stream(self, program: Any, question: str, history: Messages = (), unit: str = "") -> AsyncIterator[Any]:
+    async def stream(
+        self, program: Any, question: str, history: Messages = (), unit: str = "", readers: Readers = ()
+    ) -> AsyncIterator[Any]:
         """Yield the events of an answer, the answer last."""
         self.waiting += 1
         try:
             async with self._room:
                 with self.programs.assign(program, unit) as assigned:
-                    async with aclosing(assigned.stream(question, history)) as events:
+                    async with aclosing(assigned.stream(question, history, readers)) as events:
                         async for event in events:
                             if isinstance(event, Answer):
-                                self._note_answer(event, history)
+                                self._note_answer(event, history, readers)
                             yield event
         finally:
             self.waiting -= 1
 
-    def _note_answer(self, answer: Answer, history: Messages) -> None:
+    def _note_answer(self, answer: Answer, history: Messages, readers: Readers) -> None:
         self.metrics.count_answer(answer)
-        if history:
-            self.feedback.write_history(answer.trace.id, history)
+        if history or readers:
+            self.feedback.write_asked(answer.trace.id, history, readers)
 
     def record_vote(self, versions: Sequence[str], preferred: str) -> None:
         """Write which of two versions, or arms, somebody preferred; empty for neither."""
@@ -95,6 +100,11 @@ class Work:
 def work_of(request: HTTPConnection) -> Work:
     """Return the work of the server that a request came to."""
     return cast(Work, request.app.state.work)
+
+
+def readers_of(request: HTTPConnection) -> list[str]:
+    """Return the groups of whoever asks."""
+    return [*request.auth.scopes]
 
 
 def explain_failure(error: Exception) -> tuple[int, dict[str, Any]]:

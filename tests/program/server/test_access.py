@@ -1,10 +1,16 @@
 """Who comes in: holders of keys, a proxy's users, and reviewers."""
 
+import asyncio
+
 import httpx
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from program.errors import SettingsError
 from program.server import access
+from tests.conftest import write_shop
 from tests.serving import serving
 
 PLAIN, REVIEWER = "a-key-of-the-tests-1", "a-key-of-the-tests-2"
@@ -52,3 +58,34 @@ def test_an_address_that_others_reach_needs_a_key_that_cannot_be_guessed(shop_fo
     monkeypatch.setenv(access.KEYS, "short")
     with pytest.raises(SettingsError, match="fewer than 16"), serving(shop_folder):
         pass
+
+
+def test_a_key_s_groups_read_what_is_kept_for_them_and_nobody_else_learns_of_it(tmp_path, monkeypatch):
+    folder = write_shop(tmp_path / "kept")
+    (folder / "knowledge" / "product" / "plans.md").write_text(
+        "---\nreaders: [finance]\n---\n# Plans\n\n## Heron\nThe Heron kettle will cost 950 pounds and is made in Gdansk.\n"
+    )
+    monkeypatch.setenv(access.KEYS, f"{PLAIN}={access.REVIEWERS} {REVIEWER}=finance,{access.REVIEWERS}")
+    question = "Where is the Heron kettle made?"
+    body = {"model": "shop", "messages": [{"role": "user", "content": question}]}
+    with serving(folder) as address:
+
+        def ask(key, **more):
+            reply = httpx.post(f"{address}/v1/chat/completions", json={**body, **more}, auth=("", key), timeout=60)
+            return reply.text
+
+        def tell(key):
+            async def call():
+                client = httpx2.AsyncClient(auth=("", key))
+                async with client, Client(streamable_http_client(f"{address}/mcp", http_client=client)) as tools:
+                    found = await tools.call_tool("search_knowledge", {"query": question})
+                    asked = await tools.call_tool("ask_knowledge", {"question": question})
+                    return str(found.structured_content) + str(asked.structured_content)
+
+            return asyncio.run(call())
+
+        for asked in (ask, tell, lambda key: ask(key, stream=True)):
+            assert "Gdansk" not in (kept := asked(PLAIN)) and "plans.md" not in kept
+            assert "Gdansk" in asked(REVIEWER)
+        shown = {key: httpx.get(f"{address}/review", auth=("", key)).text for key in (PLAIN, REVIEWER)}
+        assert "Gdansk" in shown[REVIEWER] and "Gdansk" not in shown[PLAIN]
