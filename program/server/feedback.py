@@ -109,7 +109,7 @@ def _label_review(entry: Mapping[str, Any], review: ReviewedAnswer, library: Lib
     row = {
         "id": f"review-{entry['trace_id']}",
         "question": entry["question"],
-        **{name: entry[name] for name in _ASKED if entry[name]},
+        **{name: entry[name] for name in _ASKED if entry.get(name)},
         "outcome": outcome,
         "tags": ["reviewed"],
         "reviewed": {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import HTTPConnection
 
 from program.loop.rag import check_question
 from program.server.chat import describe
@@ -17,7 +18,7 @@ MOST_FOUND = 20
 
 
 def mount_tools(work: Work, max_bytes: int) -> Starlette:
-    """Return an application with `ask_knowledge` and `search_knowledge`; hosts are checked before it."""
+    """Return an application with the tools; it leaves the check of hosts to the server."""
     programs = work.programs
     about = " ".join(f"{card.name}: {card.describe()}" for card in programs.library.readable_by().describe())
     server = MCPServer(programs.project.name, log_level="ERROR")
@@ -43,4 +44,4 @@ def mount_tools(work: Work, max_bytes: int) -> Starlette:
 
 
 def _readers_of(context: Context) -> list[str]:
-    return readers_of(context.request_context.request)
+    return readers_of(cast(HTTPConnection, context.request_context.request))

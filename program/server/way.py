@@ -29,7 +29,7 @@ _WORDS = (
 
 
 def put_into_words(note: str) -> str:
-    """Return a note of the path in words, or the note itself where it is in words already."""
+    """Return a note of the path in words; one that is so already as it is."""
     for pattern, words in _WORDS:
         if found := re.fullmatch(pattern, note, re.DOTALL):
             return found.expand(words)

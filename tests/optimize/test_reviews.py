@@ -62,7 +62,7 @@ def library(project) -> Library:
 )
 def test_a_review_is_a_labelled_question_or_none(project, library, review, labels):
     log = FeedbackLog(project)
-    log.write_review({**ENTRY, "history": []}, review, library)
+    log.write_review(ENTRY, review, library)
     rows = read_labelled(project.reviewed) if project.reviewed.is_file() else []
     found = [row.model_dump(mode="json", exclude_defaults=True) for row in rows]
     known = {"id": "review-0123456789abcdef", "question": ENTRY["question"], "tags": ["reviewed"]}
@@ -77,7 +77,7 @@ def test_a_review_is_a_labelled_question_or_none(project, library, review, label
 )
 def test_a_fact_that_no_chosen_passage_states_is_refused(project, library, facts, evidence):
     with pytest.raises(DataError):
-        FeedbackLog(project).write_review({**ENTRY, "history": []}, ReviewedAnswer("right", facts, evidence), library)
+        FeedbackLog(project).write_review(ENTRY, ReviewedAnswer("right", facts, evidence), library)
     assert not project.reviewed.exists()
 
 
