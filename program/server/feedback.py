@@ -57,7 +57,7 @@ class FeedbackLog:
         self._log.append({"kind": "vote", "versions": [*versions], "preferred": preferred, "at": time.time()})
 
     def write_asked(self, trace: str, history: Sequence[Mapping[str, str]], readers: Readers) -> None:
-        """Write what was said before a question, and its asker's groups, which its review needs."""
+        """Write what was said before a question, and its asker's groups."""
         asked = {"history": [*history], "readers": [*readers]}
         self._log.append({"kind": "asked", "trace": trace, **asked, "at": time.time()})
 

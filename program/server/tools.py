@@ -18,7 +18,7 @@ MOST_FOUND = 20
 
 
 def mount_tools(work: Work, max_bytes: int) -> Starlette:
-    """Return an application with the tools; it leaves the check of hosts to the server."""
+    """Return an application with the tools, which leaves hosts to the server."""
     programs = work.programs
     about = " ".join(f"{card.name}: {card.describe()}" for card in programs.library.readable_by().describe())
     server = MCPServer(programs.project.name, log_level="ERROR")

@@ -56,7 +56,7 @@ class Work:
     async def ask(
         self, program: Any, question: str, history: Messages = (), unit: str = "", readers: Readers = ()
     ) -> Answer:
-        """Return the answer of a program, or of the unit's arm, for somebody of these groups."""
+        """Return the answer of a program, or of the unit's arm, for these groups."""
         self.waiting += 1
         try:
             async with self._room:
