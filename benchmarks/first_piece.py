@@ -91,7 +91,7 @@ def score_by(head: Head) -> Score:
 
 def measure_set(name: str, project: Project, quick: bool) -> Iterator[Figure]:
     """Yield how often the first piece states a fact and all of them, and what labels add."""
-    prior = Head.from_arrays(open_program(project).runtime.models.reader.prior())
+    prior = Head.from_arrays(open_program(project).runtime.models.reader.priors["statement"])
     every = list(collect(project, QUICK if quick else None))
     bare: Score = lambda row: float(row[0])  # noqa: E731
     simple = [one for one in every if one.simple and one.facts]

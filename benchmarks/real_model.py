@@ -171,7 +171,7 @@ def ask_all(
     grader = Grader(program, project.settings.utility, relevancy=False)
     answers = []
     for done, question in enumerate(questions, 1):
-        answers.append(replay(question.question))
+        answers.append(replay(question.asked))
         print(f"\r{name}: {done}/{len(questions)}, {record.calls} calls made", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     graded = tuple(grader(question, answer) for question, answer in zip(questions, answers, strict=True))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 """How much a document's word counts; a document that does not say is `reviewed`."""
 TITLE_STEP = " > "
 """What parts a passage's title from the headings under it."""
 _Scores = Mapping[str, float]
+Call = TypeVar("Call", bound=Callable[..., Any])
 Readers = Collection[str]
 """The groups of whoever asks; one text is one group."""
 ReaderSets = tuple[tuple[str, ...], ...]
@@ -204,6 +206,14 @@ def may_read(needed: ReaderSets, groups: frozenset[str]) -> bool:
 def to_groups(readers: Readers) -> frozenset[str]:
     """Return the groups of whoever asks as a set."""
     return frozenset([readers] if isinstance(readers, str) else readers)
+
+
+def hide_readers(call: Call) -> Call:
+    """Hide from tools made of a call who asks: a model that calls one must not say so."""
+    whole = inspect.signature(call)
+    shown = [parameter for name, parameter in whole.parameters.items() if name != "readers"]
+    vars(call)["__signature__"] = whole.replace(parameters=shown)
+    return call
 
 
 def document_of(passage: Passage) -> str:

@@ -326,6 +326,8 @@ class UtilitySettings(TomlTable):
     """The cost of a model call."""
     usd: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     """The cost of a US dollar spent."""
+    risk: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The share of wrong among the answers that a compile is to prove as the most; left out: no promise."""
     padding: Annotated[float, Field(ge=0, le=1)] = 0.625
     """The share of a right answer's worth that it loses to sentences without a labelled fact: all of it if all were so.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from optimize.labelled.dataset import LabelledQuestion
     from program.answer import Answer
     from program.knowledge.project import Project
+    from program.loop.policy import Risk
     from program.loop.rag import AgenticRAG
 
 Target = Annotated[
@@ -164,9 +165,12 @@ def run_eval(
     record: Annotated[Path | None, Option(help="Keep the replies of language models in this file.")] = None,
     replay: Annotated[Path | None, Option(help="Take them from this file, and ask no language model.")] = None,
     max_calls: Annotated[int | None, Option(min=0, help="Beside --record: stop after so many calls.")] = None,
+    repeats: Annotated[int, Option(min=1, help="Ask so often, and list what does not end the same each time.")] = 1,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Measure every metric, with intervals and plain RAG beside it."""
+    if repeats > 1 and (program or record or replay):
+        raise SettingsError("--repeats asks a project's own program anew.", "Leave --program, --record, --replay out.")
     if (record and replay) or (max_calls is not None and not record) or (program and (record or replay)):
         raise SettingsError(
             "Those options do not go together.", "Give --record [--max-calls], or --replay, of a project's own program."
@@ -181,8 +185,9 @@ def run_eval(
             found, looks = evaluate_version(opened, target, split, advance)
         _print_evaluation(f"{target} on {split}", target, split, [found], looks)
         return
+    from optimize.abtest.offline import find_unstable, first_repeat, score_anew
     from optimize.compiler.runs.eval_recording import evaluate_by_record
-    from optimize.evaluation.evaluate import evaluate
+    from optimize.evaluation.evaluate import Grader, evaluate
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
     from optimize.registry.versions import note_test_use, read_ancestors
@@ -197,25 +202,51 @@ def run_eval(
         labelled = _read_splits(project, split, find_previous_splits(sealed))
     looks = note_test_use(project.artifacts, project.name, "eval", [question.conversation for question in labelled])
     with show.show_progress("asking") as advance:
-        programs = [rag, rag.plain()]
-        if record or replay:
+        programs, unstable = [rag, rag.plain()], None
+        if repeats > 1:
+            arms = [(Grader(one, project.settings.utility), one) for one in programs]
+            rows = score_anew(arms, labelled, repeats, advance)
+            sides, unstable = [first_repeat(side) for side in rows], find_unstable(rows[0])
+        elif record or replay:
             sides = evaluate_by_record(programs, labelled, project, record, replay, max_calls, advance)
         else:
             sides = [evaluate(one, labelled, project.settings.utility, advance) for one in programs]
-    _print_evaluation(f"{version or f'{project.name} (uncompiled)'} on {split}", version, split, sides, looks)
+    title = f"{version or f'{project.name} (uncompiled)'} on {split}"
+    _print_evaluation(title, version, split, sides, looks, rag.risk, unstable)
 
 
-def _print_evaluation(title: str, version: str, split: str, sides: Sequence[Evaluation], looks: int) -> None:
+def _print_evaluation(
+    title: str,
+    version: str,
+    split: str,
+    sides: Sequence[Evaluation],
+    looks: int,
+    risk: Risk | None = None,
+    unstable: Sequence[Mapping[str, Any]] | None = None,
+) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
+    from optimize.evaluation.risk import check_risk, compare_curves, describe_curves, judge_grades
+
     n, broken = len(sides[0].grades), [grade.answer for grade in sides[0].grades if grade.outcome == "failed"]
-    shape = {"version": version, "split": split, "n": n, "looks": looks}
+    shape: dict[str, Any] = {"version": version, "split": split, "n": n, "looks": looks}
     names = (("this program", "metrics", "by_tag"), ("plain RAG", "plain", "plain_by_tag"))
     table = {name: side.metrics() for side, (name, *_) in zip(sides, names, strict=False)}
     for side, (name, metrics, by_tag) in zip(sides, names, strict=False):
         shape |= {metrics: table[name], by_tag: side.by_tag()}
+    curves = compare_curves(
+        {name: judge_grades(side.grades) for name, side in reversed([*zip(table, sides, strict=True)])}
+    )
+    shape |= {"risk": risk, "risk_coverage": curves} | ({} if unstable is None else {"unstable": unstable})
 
     def tell() -> None:
         show.print_metrics(f"{title}: {show.count_noun(n, 'question')}", table, lead=0)
+        if risk is not None:
+            typer.echo(f"Stated risk: {risk.describe()}. {check_risk(risk, sides[0].measure('selective_risk'))}")
+        if curves is not None:
+            typer.echo(describe_curves(curves))
+        if unstable is not None:
+            ended = [(one["id"], ", ".join(f"{n} {how}" for how, n in one["ended"].items())) for one in unstable]
+            show.print_table(f"{show.count_noun(len(ended), 'question')} not stable", ("id", "ended"), ended)
         typer.echo(show.describe_looks(looks, "These questions, or some of them, were"))
 
     if broken:

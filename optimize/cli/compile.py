@@ -52,6 +52,9 @@ def run_compile(
     max_calls: Annotated[int | None, Option(min=1, max=MOST_CALLS, help="Model calls, never more.")] = None,
     max_usd: Annotated[float | None, Option(min=0, callback=_finite, help="US dollars, never more.")] = None,
     max_seconds: Annotated[float | None, Option(min=LEAST_SECONDS, callback=_finite, help="Seconds, no more.")] = None,
+    risk: Annotated[
+        float | None, Option(min=0.001, max=0.999, help="Prove that no more of the answers are wrong.")
+    ] = None,
     jobs: Annotated[int | None, Option(min=1, help="Processes that share the work; one a core unless given.")] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with the last study, under its caps.")] = False,
     study: Annotated[str | None, Option(callback=_named, help="Go on with this one instead.")] = None,
@@ -73,11 +76,13 @@ def run_compile(
     if promote:
         require_alias(promote)
     options: dict[str, Any] = {"trials": trials, "seed": seed, "max_calls": max_calls, "max_usd": max_usd}
+    options |= {"risk": risk} if risk is not None else {}
     options |= {"max_seconds": max_seconds, "resume": resume, "study": study or "", "origin": origin or ""}
     opened: Project | None = None
     if is_named(str(project)) and not project.exists():
-        if jobs is not None:
-            raise SettingsError("A program of your own code is run in one process.", "Leave --jobs out.")
+        if jobs is not None or risk is not None:
+            what = "A program of your own code is run in one process, and states no risk."
+            raise SettingsError(what, "Leave --jobs and --risk out.")
         task = import_task(str(project), data, metric, "--name NAME --data FILE", name)
         run: Callable[..., Any] = partial(compile_program, *task, name=name, optimizer=optimizer, artifacts=artifacts)
         root = artifacts
@@ -105,17 +110,18 @@ def run_compile(
     except KeyboardInterrupt:
         typer.echo(f"stopped; nothing is lost. {go_on()}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    if promote and done.improved:
+    if promote and done.ready:
         promote_version(done.reference, promote, reason="compiled: better", root=root)
 
     def tell() -> None:
         _print_compiled(done, opened)
         if promote:
-            told_of = f"is {done.reference} now" if done.improved else "was not moved: there is no detectable gain"
+            why = "the stated risk is not proved" if done.improved else "there is no detectable gain"
+            told_of = f"is {done.reference} now" if done.ready else f"was not moved: {why}"
             typer.echo(f"The alias {promote} {told_of}.")
 
-    shape = _shape(done) | ({"promoted": done.improved} if promote else {})
-    show.print_result(shape, tell, 0 if done.improved else 3)
+    shape = _shape(done) | ({"promoted": done.ready} if promote else {})
+    show.print_result(shape, tell, 0 if done.ready else 3)
 
 
 def run_seal(
@@ -185,6 +191,8 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "asked": {name: list(counts) for name, counts in done.asked.items()},
         "label_warnings": list(done.doubts),
         "stood_in": done.stood_in,
+        "risk": dict(done.risks),
+        "risk_coverage": done.risk_coverage,
     }
 
 
@@ -202,6 +210,8 @@ def _over(found: PairedResult, what: str) -> str:
 
 def _print_compiled(done: Compiled, project: Project | None) -> None:
     """Print what a compile came to; of a project also how to ask the version."""
+    from optimize.evaluation.risk import describe_curves
+
     on = show.count_noun(len(done.after.grades), "test question" if project else "test example")
     sides = {"plain RAG": done.plain, "parent": done.before, "compiled": done.after}
     figures = {name: side.metrics() for name, side in sides.items() if side is not None}
@@ -211,7 +221,8 @@ def _print_compiled(done: Compiled, project: Project | None) -> None:
     lines = [f"{what}: {_over(done.gain, done.parent)}: {done.verdict}{plain}"]
     if done.points:
         points = (f"{name} {one['utility']:.3f} at {one['calls']:.2f} calls" for name, one in done.points.items())
-        lines.append(f"On train and dev: {', '.join(points)}")
+        lines.append(f"On {done.chosen_on}: {', '.join(points)}")
+    lines += done.describe_risk() + ([describe_curves(done.risk_coverage)] if done.risk_coverage else [])
     calls = f"{show.count_noun(done.calls, 'model call')}, ${done.usd:.2f}"
     tried = f"{done.optimizer}: {show.count_noun(done.trials, 'setting')} tried in {done.seconds:.0f} s, {calls}"
     lines += [f"{tried}. {show.describe_looks(done.looks, 'This test split was')}", done.explain()]

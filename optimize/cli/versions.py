@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from program.serve.reference import Manifest
 
 HEADLINE = ("utility", "correct", "wrong")
-FIGURES = (*HEADLINE, "outcome_accuracy", "routing_accuracy", "retrieval_recall", "fact_recall", "model_calls", "usd")
+FIGURES = (
+    *(*HEADLINE, "selective_risk", "outcome_accuracy", "routing_accuracy", "retrieval_recall", "fact_recall"),
+    *("model_calls", "usd"),
+)
 MOST_MOVED = 10  # settings that are shown; --all has all
 SHOWN = 5  # demonstrations of a predictor that are shown; --json has all
 CONTEXT = 40
@@ -72,10 +75,12 @@ def _shorten(value: Any) -> str:
 
 def _print_version(found: Manifest) -> None:
     """Print on one screen what a version is, what it scored, and what sets it apart."""
+    from optimize.evaluation.risk import check_risk
     from optimize.evaluation.stats import Interval
     from optimize.labelled.dataset import SPLITS
     from optimize.registry import versions as registry
     from optimize.registry.diff import POINT, trace_origin
+    from program.loop.policy import Risk
 
     root = found.path.parents[2] if found.version else None
     lineage, moved, demonstrations = trace_origin(found, root)
@@ -102,6 +107,9 @@ def _print_version(found: Manifest) -> None:
     }
     if any(sides.values()):
         show.print_metrics("on test: percent or mean [95 % interval by topic]", sides)
+    if stated := found.section("risk").get(POINT):
+        tested = Interval(**scores["selective_risk"]) if "selective_risk" in scores else None
+        typer.echo(f"Stated risk: {Risk(**stated).describe()}. {check_risk(Risk(**stated), tested)}")
     if moved:
         rows = [[name, *map(_format_value, change.values())] for name, change in moved.items()]
         title = f"{show.count_noun(len(moved), 'setting')} of {POINT} moved"

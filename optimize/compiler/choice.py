@@ -56,8 +56,6 @@ class OperatingPoints:
     points: Mapping[str, Setting]  # the setting of each named point
     frontier: Sequence[Candidate] = ()  # settings that no other beats, scored on train (out of fold) and dev
     survived: Collection[str] = ()  # the points whose gain over "as it is" survived the folds
-    reached: float = 0.0  # utility of `balanced` on train and dev
-    oracle: float = 0.0  # utility of the best finalist for each question: what choosing by question could add
     named: Mapping[str, Candidate] = field(default_factory=dict)  # each point with what it comes to on train and dev
     stages: Sequence[Mapping[str, Any]] = ()
     """Utility and calls on train and dev of the best setting of each stage of the search, and of `balanced`."""
@@ -137,14 +135,10 @@ def choose_points(
             survived += [name] if found is not None else []
     scored = chooser.score_all([*points.values(), *(setting for setting, _ in front)])
     candidates = {setting_key(candidate.setting): candidate for candidate in to_candidates(scored)}
-    every = np.array([scores.utility for _, scores in chooser.score_all([balanced, *finalists])])
-    known = np.isfinite(every).all(axis=0)
     return OperatingPoints(
         points,
         find_frontier(list(candidates.values())),
         survived,
-        float(every[0, known].mean()),
-        float(every[:, known].max(axis=0).mean()),
         {name: candidates[key] for name, setting in points.items() if (key := setting_key(setting)) in candidates},
         chooser.compare_stages({**stages, "chosen": balanced}),
     )

@@ -6,7 +6,8 @@ The steps are the same for a project and for anybody's program; what differs is 
 2. Plan: what each predictor may be given, the questions of train in folds by topic, and the first settings. The plan is
    noted, so that a worker or a resumed compile searches the same.
 3. Search on train: the first settings, then knobs swept one by one, then what the study proposes.
-4. Choose on train and dev, by folds over topics, against the program as it is.
+4. Choose on train and dev, by folds over topics, against the program as it is. Where a risk is asked for, choose on
+   train alone, and prove on dev under which confidence the program has to refuse.
 5. Test once, beside what it was compiled from, and seal.
 
 Each stage may use a share of every cap. What was asked is in the record: nothing is paid for twice.
@@ -27,7 +28,7 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
-from optimize.compiler.candidates.screening import CandidateSets
+from optimize.compiler.candidates.offers import CandidateSets
 from optimize.compiler.choice import OperatingPoints, Validation, choose_points
 from optimize.compiler.publish import Found, Publisher, Tested, seal
 from optimize.compiler.record import Entry, digest_json, open_record
@@ -69,6 +70,7 @@ class Terms(TypedDict, total=False):
     resume: bool  # to go on with the last study
     study: str  # to go on with the study of that name
     origin: str  # the version to compile from
+    risk: float | None  # the share of wrong among the answers to be proved as the most, in place of the project's
     jobs: int  # processes that share the work; 1 unless given, and for a program of one's own
     watch: Watch
 
@@ -84,6 +86,7 @@ def compile_project(project: Project, *, stages: Collection[str] = STAGES, **ter
         BudgetError: a cap does not reach to the first setting.
     """
     command = f"ragc compile {shlex.quote(str(project.folder))}"
+    project = project.with_risk(terms.get("risk"))
     search = partial(search_task, stages=stages)
     return compile_task(project, partial(open_project_task, project), search, command, **terms)
 
@@ -152,6 +155,7 @@ def join_study(project: Project, study: str, watch: Watch = lambda live: None, w
     """
     current = open_study(project, study)
     identity = current.notes[Note.IDENTITY]
+    project = project.with_risk(identity["utility"].get("risk"))
     session = open_session(project, Caps(**current.notes[Note.CAPS]), watch, current.name)
     session.limit(Share.SEARCH)
     with closing(session), suppress(BudgetStop):
@@ -181,7 +185,7 @@ def take_up_study(project: Project, terms: Terms) -> tuple[Study | None, int, st
     """
     caps = Caps(terms.get("max_calls"), terms.get("max_usd"), terms.get("max_seconds"))
     seed, origin, study = terms.get("seed"), terms.get("origin", ""), terms.get("study", "")
-    _require_sense(project, terms.get("trials"), seed, caps)
+    _require_sense(project, terms.get("trials"), seed, terms.get("risk"), caps)
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
     if not (study or terms.get("resume")):
         return None, seed or 0, origin, caps
@@ -256,12 +260,13 @@ def search_task(session: Session, task: Task, study: Study, stages: Collection[s
     search_settings(session, search, stages)
     final = task.base.deepcopy()
     plan.candidates.equip_program(final)
-    dev = Arm(task.runner(session, final), task.parts["dev"])
+    dev = Arm(task.runner(session, final), task.parts["dev"] if task.risk is None else [])
     validation = Validation(search.scoring, dev, task.price)
     points = choose(session, search, validation, plan.firsts[0])
     points = points if task.has_points else points.only_balanced()
     apply_setting(final, points.points[BALANCED])
-    return Found(task, final, points, plan, search, validation)
+    risks = task.prove_risks(session, final, points)
+    return Found(task, final, points, plan, search, validation, risks)
 
 
 def learn(optimizer: str, session: Session, task: ModuleTask, study: Study) -> Found:
@@ -385,7 +390,7 @@ def test(session: Session, found: Found, study: Study) -> Tested:
     looks = Publisher(task.project, task.parts).note_look(study.key)  # first, so that one cut short counts
     session.limit(1.0)
     programs = [*task.controls, found.final]
-    asks = session.share([task.runner(session, program).answer_all for program in programs])
+    asks = session.share([task.tester(session, program).answer_all for program in programs])
     arms = [(task.grader(program), ask) for program, ask in zip(programs, asks, strict=True)]
     together = TOGETHER if session.caps != Caps() else WITHOUT_CAP
     *plain, before, after = evaluate_side_by_side(arms, questions, session.advance, together)
@@ -395,11 +400,12 @@ def test(session: Session, found: Found, study: Study) -> Tested:
     return Tested(plain[0] if plain else None, before, after, looks)
 
 
-def _require_sense(project: Project, trials: int | None, seed: int | None, caps: Caps) -> None:
+def _require_sense(project: Project, trials: int | None, seed: int | None, risk: float | None, caps: Caps) -> None:
     """Raise for numbers beyond all use, and for a cap on money that could not stop what has no price."""
     for name, number, least, most in (
         ("trials", trials, 1, MOST_TRIALS),
         ("seed", seed, 0, MOST_SEED),
+        ("risk", risk, 0, 1.0),
         ("max_calls", caps.calls, 1, MOST_CALLS),
         ("max_usd", caps.usd, 0, sys.float_info.max),
         ("max_seconds", caps.seconds, LEAST_SECONDS, sys.float_info.max),

@@ -7,7 +7,7 @@ import math
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from optimize.labelled.split import question_digest
 from optimize.registry.versions import hold_lock, note_test_use, publish_version, read_manifests
 from optimize.report.page import render_compile_page
 from program.knowledge.project import Project
-from program.loop.policy import read_setting
+from program.loop.policy import Risk, read_setting
 from program.serve.artifact import FRONTIER, STATE
 from program.serve.reference import resolve
 
@@ -49,6 +49,7 @@ class Found:
     plan: SearchPlan | None = None
     search: Search | None = None
     validation: Validation | None = None
+    risks: Mapping[str, Risk] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +205,13 @@ def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer
         broken=dict.fromkeys(after.failed, "in the test"),
         points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
         frontier=points.seal().dump_frontier(),
-        oracle=points.oracle,
-        reached=points.reached,
         chosen=points.points[BALANCED],
+        risks=found.risks,
         stage_seconds=session.live.seconds,
     )
     page = b""
     if found.plan and found.search and found.validation:
-        done = _describe_search(session, done, study, task, found.plan, found.search, found.validation)
+        done = _describe_search(done, study, task, found.plan, found.search, found.validation)
         page = render_compile_page(done)
     contents, origin = (
         task.contents(task.complete(session, found.final, points)),
@@ -224,7 +224,7 @@ def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer
 
 
 def _describe_search(
-    session: Session, done: Compiled, study: Study, task: Task, plan: SearchPlan, search: Search, validation: Validation
+    done: Compiled, study: Study, task: Task, plan: SearchPlan, search: Search, validation: Validation
 ) -> Compiled:
     """Return a compile with what its search came to."""
     trials = len(search.trials())
@@ -234,14 +234,12 @@ def _describe_search(
         replayed=all(arm.replay.replays for arm in plan.arms),
         broken={**search.scoring.broken, **validation.dev.broken, **done.broken},
         started_from=search.firsts[0][1],
-        decisions=[asdict(one) for one in task.calibrate(session, plan.arms, done.chosen)],
         given=plan.candidates.describe_choice(task.base, done.chosen),
-        importances=search.knob_importances(),
         meanings={one.name: one.meaning for one in search.space if one.meaning},
         asked={
             "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),
             "train": (len(search.scoring.questions), len(task.searched)),
-            "dev": (len(validation.dev.questions), len(task.parts["dev"])),
+            "dev": (len(task.parts["dev"] if task.risk else validation.dev.questions), len(task.parts["dev"])),
             "test": (len(done.after.grades), len(task.parts["test"])),
         },
     )

@@ -230,7 +230,7 @@ class RequestKeys:
         self._current: dict[tuple[str, int], str] = {}
 
     def read_program(self) -> None:
-        """Name requests by the signatures, demonstrations and layouts that the program has now."""
+        """Name requests by what the predictors of the program have now."""
         self._current = {}
 
     def memory_key(self, request: Request, model: Any) -> Hashable:

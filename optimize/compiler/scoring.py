@@ -119,7 +119,7 @@ class Scoring:
         return Scores(*self._scores_of(setting).copy())
 
     def score_ahead(self, wanted: Sequence[tuple[Setting, Sequence[int] | None]]) -> None:
-        """Have workers score settings on the questions at some places, or on all, as far as that needs no call.
+        """Have workers score settings at some places, or at all, as far as no call is needed.
 
         They wait for one another only once: what can be wanted together should be.
         """

@@ -41,7 +41,6 @@ IN_FULL = 4  # of the first settings so many are scored on every question: the o
 TOGETHER = 4  # questions that a process is given before it says how far it is
 BATCH = 8  # settings proposed before any of them is scored
 GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
-IMPORTANT_FROM = 20  # complete trials under which nothing is said of importances
 FIRST, SWEEP, STUDY = "first settings", "sweeps", "study"  # what brought a setting about
 
 
@@ -263,20 +262,6 @@ class Search:
                 scores = np.array(self.scoring(trial.setting))[[0, 2]]
                 chosen.setdefault(np.round(scores, 9).tobytes(), trial)
         return sorted(chosen.values(), key=lambda trial: (-trial.worth, trial.number))
-
-    def knob_importances(self) -> dict[str, float]:
-        """Return each knob's share of the spread in utility; none for few trials."""
-        complete = [frozen for frozen in self.study.trials() if frozen.state == TrialState.COMPLETE]
-        if len(complete) < IMPORTANT_FROM:
-            return {}
-        utility = optuna.create_study(direction="maximize")  # of one objective: for several, Optuna warns of the target
-        for one in complete:
-            known = {"params": one.params, "distributions": one.distributions}
-            utility.add_trial(optuna.create_trial(value=one.values[0], **known))
-        found: dict[str, float] = optuna.importance.get_param_importances(
-            utility, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
-        )
-        return found
 
     def _propose(self, trials: Sequence[Trial]) -> tuple[list[Proposal], Trial | None]:
         """Return what is left of the batch that is under way, and the best trial before it.

@@ -26,7 +26,7 @@ PRIMARY = "utility"
 WORDS = ("correct", "partial", "wrong")
 REPEAT = "repeat"  # the key that tells one asking of a question from another
 _COSTS = ("sentences", "model_calls", "calls", "tokens", "tokens_in", "tokens_out", "usd", "seconds", "rounds")
-LOWER_IS_BETTER = frozenset(["wrong", "seconds_p50", "seconds_p95", *_COSTS])
+LOWER_IS_BETTER = frozenset(["wrong", "selective_risk", "seconds_p50", "seconds_p95", *_COSTS])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,8 @@ class Comparison(stats.PairedResult):
     """The questions that went from one of WORDS to another, with both answers."""
     guardrails: Sequence[Guardrail] = ()
     by_tag: Mapping[str, TagDifference] = field(default_factory=dict)
+    risk_coverage: Mapping[str, Any] | None = None
+    """The risk-coverage curves of A and B; None where scores hold no confidence."""
 
     def describe(self) -> str:
         """Return the verdict in one line, with the difference that could be seen."""
@@ -101,6 +103,8 @@ def compare_rows(
     have it. Rows of one id that differ in `repeat` are averaged first. Raises `DataError` when the two hold
     different questions, an id twice, or no such metric.
     """
+    from optimize.evaluation.risk import compare_curves, judge_rows  # imported late: DSPy comes with it
+
     before, after = _average_repeats(a, "A"), _average_repeats(b, "B")
     if before.keys() != after.keys():
         only_a, only_b = len(before.keys() - after.keys()), len(after.keys() - before.keys())
@@ -125,6 +129,7 @@ def compare_rows(
         flipped=_find_flipped(scored),
         guardrails=[check_guardrail(margin, pairs.get(margin.metric, ())) for margin in margins],
         by_tag=_compare_tags(metric, scored),
+        risk_coverage=compare_curves({side: judge_rows(one[n][0] for one in scored) for n, side in enumerate("AB")}),
     )
 
 
@@ -188,7 +193,7 @@ def _average_repeats(rows: Sequence[Row], side: str) -> dict[str, _Scored]:
 def _read_numbers(row: Row) -> dict[str, float]:
     """Return the metrics of a row by name; null ones are left out."""
     every = {**row, **(row.get("metrics") or {})}
-    return {k: float(v) for k, v in every.items() if isinstance(v, int | float) and k != REPEAT}
+    return {k: float(v) for k, v in every.items() if isinstance(v, int | float) and k not in (REPEAT, "confidence")}
 
 
 def _pair_values(name: str, scored: Sequence[tuple[_Scored, _Scored]]) -> list[Pair]:
@@ -217,14 +222,14 @@ def _find_range(metric: str) -> tuple[float, float]:
 def _find_flipped(scored: Sequence[tuple[_Scored, _Scored]]) -> list[dict[str, str]]:
     found = []
     for (a, numbers), (b, others) in scored:
-        if (before := _find_word(numbers)) != (after := _find_word(others)):
+        if (before := find_word(numbers)) != (after := find_word(others)):
             texts = {"question": a.get("question"), "answer_a": a.get("answer"), "answer_b": b.get("answer")}
             given = {name: str(text) for name, text in texts.items() if text}
             found.append({"id": str(a["id"]), "a": before, "b": after, **given})
     return found
 
 
-def _find_word(numbers: Mapping[str, float]) -> str:
+def find_word(numbers: Mapping[str, float]) -> str:
     """Return the most frequent of WORDS, of equals the worst, or nothing."""
     most = max(numbers.get(word, 0.0) for word in WORDS)
     return next((word for word in reversed(WORDS) if numbers.get(word, 0.0) == most), "") if most else ""

@@ -18,9 +18,9 @@ from program.text.pieces import split_claims, split_sentences
 from program.text.words import WORD
 
 METRICS = (
-    *("correct", "wrong", "outcome_accuracy", "routing_accuracy", "route_accuracy", "strategy_accuracy", "source_f1"),
-    *("retrieval_recall", "context_recall", "context_precision", "fact_recall", "answer_precision", "supported"),
-    *("answer_relevancy", "sentences", "model_calls", "tokens", "usd", "calls_saved"),
+    *("correct", "wrong", "selective_risk", "outcome_accuracy", "routing_accuracy", "route_accuracy"),
+    *("strategy_accuracy", "source_f1", "retrieval_recall", "context_recall", "context_precision", "fact_recall"),
+    *("answer_precision", "supported", "answer_relevancy", "sentences", "model_calls", "tokens", "usd", "calls_saved"),
 )
 PROPORTIONS = frozenset(["partial", *METRICS]) - {"answer_relevancy", "sentences", "model_calls", "tokens", "usd"}
 """Metrics in [0, 1], as their means are."""
@@ -50,6 +50,8 @@ class Grade:
     path: tuple[str, ...]
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     """Further metrics in their own units; None where no label tells."""
+    confidence: float | None = None
+    """How sure an answer is, in [0, 1]; None where there is none."""
     failed: str = ""
     """Why there is no answer, where the program itself raised."""
 
@@ -143,8 +145,10 @@ def grade_answer(
     evidence, every, retrieved = ({*map(name_evidence, ids)} for ids in of)
     found, kept = len(evidence & every), len(evidence & retrieved)
     always, strategies = usage.second_calls + usage.second_avoided, (question.strategy, answer.strategy)
-    compare = similarity if answer.outcome == Outcome.ANSWERED else None
+    answered = answer.outcome == Outcome.ANSWERED
+    compare = similarity if answered else None
     metrics: dict[str, float | None] = {
+        "selective_risk": float(verdict.wrong) if answered else None,
         "outcome_accuracy": float(answer.outcome == question.outcome) if question.outcome else None,
         "route_accuracy": float(answer.route == question.route) if question.route else None,
         "strategy_accuracy": float(len(set(strategies)) == 1) if all(strategies) else None,
@@ -157,7 +161,7 @@ def grade_answer(
         "answer_precision": verdict.precision,
         "supported": supported,
         "answer_relevancy": compare(question.conversation, answer.text) if compare else None,
-        "sentences": float(len(split_answer(answer.text))) if answer.outcome == Outcome.ANSWERED else None,
+        "sentences": float(len(split_answer(answer.text))) if answered else None,
         "model_calls": float(usage.calls),
         "tokens": float(usage.tokens_in + usage.tokens_out),
         "usd": usage.usd,
@@ -177,6 +181,7 @@ def grade_answer(
         answer=answer.text,
         path=answer.trace.path,
         metrics={name: None if value is None else round(value, DIGITS) for name, value in metrics.items()},
+        confidence=round(answer.confidence, DIGITS) if answered else None,
     )
 
 

@@ -113,15 +113,15 @@ def _read_row(row: _Row) -> Iterator[ReadingExample]:
     stripped = [] if silent else [answer.strip() for answer in row.answers or ()]
     if stripped and not any(answer and answer in row.context for answer in stripped):
         raise ValueError(f"the answer {stripped[0]!r} is not in the passage, of which it must be an exact piece")
-    text = _write_rows(row.context) if "|" in row.context else row.context
+    text = write_rows(row.context)
     kept = tuple(answer for answer in dict.fromkeys(stripped) if answer and answer in text)
     if kept or not stripped:
         yield ReadingExample(row.question.strip(), (row.title or "").replace("_", " "), text, kept)
 
 
-def _write_rows(text: str) -> str:
-    """Return a Markdown text with its tables as rows of `header: value`; any other as it is."""
-    blocks = read_markdown(text)
+def write_rows(text: str) -> str:
+    """Return a Markdown text with its tables as rows; any other as it is."""
+    blocks = read_markdown(text) if "|" in text else []
     if all(block.kind != "row" for block in blocks):
         return text
     return "".join(f"{'' if block.joined else chr(10)}{block.text}\n" for block in blocks).strip()

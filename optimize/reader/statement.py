@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,19 +48,27 @@ def fit_prior(reader: Reader, files: Sequence[Sequence[ReadingExample]], embedde
             ]
             labels += [int(any(answer in case.texts[1] for answer in one.answers)) for case in cases]
             groups += [f"{n} {one.question}"] * len(cases)
-    x = np.stack([row["statement"] for row in rows])
-    columns = np.zeros(1, np.float32)
-    flat = Head(
-        blocks=np.array([BLOCKS.index("statement")], np.uint8),
+    found = fit_statement(rows, labels, groups, make_flat_head(rows, "statement"))
+    share = len({group for group, label in zip(groups, labels, strict=True) if label}) / len(set(groups))
+    found.calibration[1] += np.log(ANSWERED / (1 - ANSWERED)) - np.log(share / (1 - share))
+    return dump_head(found)
+
+
+def make_flat_head(rows: Sequence[Mapping[str, Any]], block: str) -> Head:
+    """Return a head that scales a block as these rows are spread, and weighs nothing."""
+    x = np.stack([row[block] for row in rows])
+    return Head(
+        blocks=np.array([BLOCKS.index(block)], np.uint8),
         mean=x.mean(0),
         scale=(1 / (FAR * np.maximum(x.std(0), 1e-6))).astype(np.float32),
         weights=np.zeros((x.shape[1], 1), np.float32),
-        bias=columns,
+        bias=np.zeros(1, np.float32),
         calibration=np.array([1, 0], np.float32),
         classes=np.array([0, 1], np.int32),
         n=np.array([len(rows)], np.int32),
     )
-    found = fit_statement(rows, labels, groups, flat)
-    share = len({group for group, label in zip(groups, labels, strict=True) if label}) / len(set(groups))
-    found.calibration[1] += np.log(ANSWERED / (1 - ANSWERED)) - np.log(share / (1 - share))
-    return {name: np.round(array.astype(float), 5).tolist() for name, array in vars(found).items()}
+
+
+def dump_head(head: Head) -> dict[str, Any]:
+    """Return the arrays of a head as a card holds them."""
+    return {name: np.round(array.astype(float), 5).tolist() for name, array in vars(head).items()}

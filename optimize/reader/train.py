@@ -31,6 +31,7 @@ from transformers.trainer_utils import set_seed
 from optimize.reader import network
 from optimize.reader.examples import DataFile, ReadingExample, draw_groups, find_negatives, measure_reader
 from optimize.reader.statement import fit_prior
+from optimize.reader.vague import fit_vague, read_vague
 from program.errors import ModelError, StudyError
 from program.models.embedded.encoder import MINILM, MINILM_SHA256, Embedder
 from program.models.embedded.reader import CARD, PAIR_TOKENS, SPAN_TOKENS, STRIDE, Reader
@@ -66,6 +67,7 @@ def make_reader(
     training: Training,
     licence: str = "",
     advance: Advance = lambda done, of: None,
+    vague: Path | None = None,
 ) -> dict[str, Any]:
     """Train a reader, leave it in a folder with its card, and return the card.
 
@@ -76,6 +78,7 @@ def make_reader(
         if not find_spec(name):
             raise ModelError(f"The package {name} is not installed.", 'Run: python -m pip install "ragc[train]"')
     texts = {one.text for file in files for one in file.examples}
+    pairs = read_vague(vague) if vague else []
     card: dict[str, Any] = {
         "minilm_sha256": MINILM_SHA256,
         "data": [file.describe() | {"share": file.share} for file in files],
@@ -93,6 +96,9 @@ def make_reader(
         one["figures"] = {"questions": one["questions"], **measure_reader(Reader(out), file.examples)}
     if held_out:
         card["statement"] = fit_prior(Reader(out), [file.examples for file in held_out], Embedder(MINILM))
+    if vague:
+        card["vague_pairs"] = {"file": vague.name, "sha256": digest_file(vague), "questions": len(pairs)}
+        card["vague"] = fit_vague(Reader(out), pairs, Embedder(MINILM))
     write_whole(out / "README.md", render_card(card).encode())
     write_whole(out / CARD, orjson.dumps(card, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     advance(1, 1)  # whoever pressed Ctrl-C meanwhile finds a training to go on with

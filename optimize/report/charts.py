@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-import numpy as np
-
 from optimize.evaluation.stats import PairedResult, format_estimate
 
 WIDTH, HEIGHT, EDGE = 340, 170, 30
 MARGIN = 52  # left of a plot, where numbers stand beside its axis
 LINE = 12  # pixels that a line of text is allowed
-BINS = 20
 WIDE = 720
 ROW = 26
 LEFT, RIGHT = 190.0, 510.0
@@ -51,36 +48,16 @@ def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
     return _wrap_svg(parts + frame.draw_axes(across, up))
 
 
-def draw_cuts(no: Sequence[float], yes: Sequence[float], before: float, after: float) -> str:
-    """Draw how probabilities spread by label, no above and yes below, and cuts."""
-    frame = _Frame(0, 1, -1, 1)
-    parts = []
-    width = frame.x(1 / BINS) - frame.x(0) - 1
-    for values, way, kind in ((no, 1, "no"), (yes, -1, "yes")):
-        counts = np.histogram(values, bins=BINS, range=(0, 1))[0]
-        top = max(int(counts.max(initial=0)), 1)
-        for n, count in enumerate(counts.tolist()):
-            if count:
-                a, b = sorted((frame.y(0), frame.y(way * count / top)))
-                place = f'x="{frame.x(n / BINS):.1f}" y="{a:.1f}" width="{width:.1f}" height="{b - a:.1f}"'
-                parts.append(f'<rect class="{kind}" {place}/>')
-    for at, kind in ((before, "was"), (after, "cut")):
-        x = frame.x(at)
-        parts.append(_draw_line(kind, x, x, EDGE / 2, HEIGHT - EDGE))
-    return _wrap_svg(parts + frame.draw_axes("probability", "", ticks=False))
-
-
-def draw_calibration(chances: Sequence[float], truths: Sequence[bool]) -> str:
-    """Draw the share of yes labels against the probability, in equal parts."""
-    order = np.argsort(chances, kind="stable")
-    groups = [part for part in np.array_split(order, min(8, max(1, len(order) // 8))) if len(part)]
-    p, y = np.asarray(chances, float), np.asarray(truths, float)
-    frame = _Frame(0, 1, 0, 1)
-    parts = [_draw_line("was", frame.x(0), frame.x(1), frame.y(0), frame.y(1))]
-    for group in groups:
-        x, up = frame.x(float(p[group].mean())), frame.y(float(y[group].mean()))
-        parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{up:.1f}" r="4"/>')
-    return _wrap_svg(parts + frame.draw_axes("said", "was"))
+def draw_curves(curves: Mapping[str, Sequence[tuple[float, float]]], across: str, up: str) -> str:
+    """Draw up to three named curves from 0 on, the last one standing out."""
+    points = [point for curve in curves.values() for point in curve]
+    frame = _Frame(0, max(x for x, _ in points), 0, max(y for _, y in points))
+    parts, right, low = list[str](), WIDTH - EDGE, HEIGHT - EDGE - LINE * len(curves)
+    for n, (kind, (name, curve)) in enumerate(zip(("was", "line", "cut")[-len(curves) :], curves.items(), strict=True)):
+        path, y = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in curve), low + LINE * n
+        parts.append(f'<polyline class="{kind}" fill="none" points="{path}"/>')
+        parts += [_draw_line(kind, right - 20, right, y, y), _draw_text(right - 24, y + 3, name, "end")]
+    return _wrap_svg(parts + frame.draw_axes(across, up))
 
 
 def draw_whiskers(tests: Mapping[str, PairedResult]) -> str:

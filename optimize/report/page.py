@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -10,14 +9,13 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from optimize.evaluation.evaluate import Evaluation, tabulate_metrics
 from optimize.evaluation.grades import PROPORTIONS
 from optimize.evaluation.outcome import Compiled
+from optimize.evaluation.risk import describe_curves
 from optimize.evaluation.stats import format_estimate, format_interval, format_number, format_p
 from optimize.report import charts
-from program.loop.policy import Setting, is_candidate
+from program.loop.policy import is_candidate
 from program.signatures import BASE_PREFIX
 
 if TYPE_CHECKING:
@@ -28,10 +26,8 @@ if TYPE_CHECKING:
 LARGEST = 500_000  # bytes of a compile's page, which is committed with its version
 SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
 """Items of a list and characters of a text that are shown at most: the first with which the page is not too large."""
-IMPORTANT = 12  # parameters in the chart of importances
 FIRST = ("correct", "wrong", "model_calls")  # figures shown before all others
 WORDS = 110  # characters that say what a parameter is
-DRAWN = 20  # decisions of one predictor whose charts are shown at most: a router decides on every knowledge base
 
 
 def render_compile_page(report: Compiled) -> bytes:
@@ -62,12 +58,9 @@ def _open_template(name: str) -> Template:
 def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]:
     """Return what the template shows: `most` items of a list, `longest` characters of a text."""
     pairs = list(zip(report.before.grades, report.after.grades, strict=True))
-    important = sorted(report.importances.items(), key=lambda pair: -pair[1])[:IMPORTANT]
-    top = max((share for _, share in important), default=0.0) or 1.0
-    drawn = _select_decisions(report, min(most, DRAWN))
     sides = {"plain RAG": report.plain, "parent": report.before, "this": report.after}
     tested = {name: one for name, one in sides.items() if one is not None}
-    metrics = _list_metrics(list(tested.values()))
+    metrics, curves = _list_metrics(list(tested.values())), report.risk_coverage
     return {
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
@@ -78,17 +71,14 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
         "metrics": list(metrics.values()),
         "first": [metrics[name] for name in FIRST if name in metrics],
         "frontier": _draw_frontier(report),
-        "importances": [(_name_parameter(report, name), name, share, share / top) for name, share in important],
+        "stated": report.describe_risk(),
+        "areas": describe_curves(curves) if curves else "",
+        "curves": _draw_curves(curves) if curves else "",
         "moved": [
             (_name_parameter(report, name), name, was, report.chosen[name])
             for name, was in sorted(report.started_from.items())
             if abs(report.chosen.get(name, was) - was) > 1e-9 and not is_candidate(name)
         ],
-        "decisions": [
-            _draw_decision(one, report.started_from, report.chosen, _name_parameter(report, one["parameter"]))
-            for one in drawn
-        ],
-        "undrawn": len(report.decisions) - len(drawn),
         "tags": report.after.by_tag(),
         "won": [(a, b) for a, b in pairs if a.correct - a.wrong < b.correct - b.wrong],
         "lost": [(a, b) for a, b in pairs if a.correct - a.wrong > b.correct - b.wrong],
@@ -100,8 +90,6 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
 
 def _name_parameter(report: Compiled, name: str) -> str:
     """Return in words what a parameter is, on a line or two."""
-    if is_candidate(name):
-        return "which {2} {0} is given".format(*name.partition("#"))
     if (field := name.rpartition(":")[2]).startswith(BASE_PREFIX):
         return f"probability from which the base {field.removeprefix(BASE_PREFIX)} is searched"
     return shorten(report.meanings.get(name, ""), WORDS, placeholder=" ...")
@@ -114,6 +102,11 @@ def _list_metrics(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]
     }
 
 
+def _draw_curves(found: Mapping[str, Any]) -> str:
+    curves = {name: side["curve"] for name, side in found["sides"].items()}
+    return charts.draw_curves(curves, "coverage: share of the questions answered", "risk: wrong among answered")
+
+
 def _draw_frontier(report: Compiled) -> str:
     every = [*report.points.values(), *report.frontier]
     places: dict[tuple[float, float], list[str]] = {(one["calls"], one["utility"]): [] for one in every}
@@ -121,40 +114,3 @@ def _draw_frontier(report: Compiled) -> str:
         places[point["calls"], point["utility"]].append(name)
     marks = [charts.Mark(*place, ", ".join(names)) for place, names in places.items()]
     return charts.draw_scatter(marks, "model calls a question", "utility")
-
-
-def _select_decisions(report: Compiled, most: int) -> list[Mapping[str, Any]]:
-    """Return `most` decisions of each predictor, in their order.
-
-    Those on no single base come first, then those that mattered most, moved farthest, have the most cases.
-    """
-
-    def rank_decision(one: Mapping[str, Any]) -> tuple[bool, float, float, int]:
-        name = one["parameter"]
-        moved = abs(report.chosen.get(name, 0.5) - report.started_from.get(name, 0.5))
-        on_a_base = name.rpartition(":")[2].startswith(BASE_PREFIX)
-        return not on_a_base, report.importances.get(name, 0.0), moved, len(one["chances"])
-
-    drawn: Counter[str] = Counter()
-    chosen = []
-    for one in sorted(report.decisions, key=rank_decision, reverse=True):
-        predictor = one["parameter"].rpartition(":")[0]
-        drawn[predictor] += 1
-        chosen += [one["parameter"]] * (drawn[predictor] <= most)
-    return [one for one in report.decisions if one["parameter"] in chosen]
-
-
-def _draw_decision(one: Mapping[str, Any], was: Setting, now: Setting, meaning: str) -> dict[str, Any]:
-    p, y = np.asarray(one["chances"], float), np.asarray(one["truths"], bool)
-    before, after = was.get(one["parameter"], 0.5), now.get(one["parameter"], 0.5)
-    return {
-        "name": one["parameter"],
-        "meaning": meaning,
-        "n": len(p),
-        "cuts": charts.draw_cuts(p[~y].tolist(), p[y].tolist(), before, after) if one["cut"] else "",
-        "before": before,
-        "after": after,
-        "right_before": float(np.mean((p >= before) == y)),
-        "right_after": float(np.mean((p >= after) == y)),
-        "calibration": charts.draw_calibration(one["chances"], one["truths"]),
-    }

@@ -61,6 +61,13 @@ class Project:
         project.check_places()
         return project
 
+    def with_risk(self, risk: float | None) -> Project:
+        """Return the project with another `[utility] risk`; with its own for None."""
+        if risk is None:
+            return self
+        utility = self.settings.utility.model_copy(update={"risk": risk})
+        return Project(self.folder, self.settings.model_copy(update={"utility": utility}))
+
     def check_places(self) -> None:
         """Raise `SettingsError` when a place outside the project would be read.
 

@@ -94,7 +94,7 @@ class Database:
         return _hide_written(replace(schema, tables=tuple(tables)), READERS)
 
     def readable_by(self, readers: frozenset[str]) -> Database:
-        """Return the database of these readers, or itself where it says nowhere who may read a row."""
+        """Return the database of these readers; itself where no row is kept."""
         self.schema, self._guards  # noqa: B018 - by which all of it is read
         groups = {group for sets in frozenset(self._said) for one in sets for group in one}
         return self._take_part(readers & groups) if self._said or self._guards else self

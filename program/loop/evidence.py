@@ -12,7 +12,7 @@ from itertools import combinations, product, zip_longest
 
 from program.knowledge.index.fusion import WEIGHT, fold_copies, fuse, rank_positions
 from program.loop.policy import Tuning
-from program.loop.state import Conflict, Key, State
+from program.loop.state import STATES, Ask, Conflict, Key, State
 from program.passage import AUTHORITY, Passage, document_of, drop_repeats
 from program.text.pieces import split_pieces
 from program.text.words import WORD
@@ -27,7 +27,7 @@ MOST_FOLLOWED = 3  # passages that look-ups written from others add to unjudged 
 
 SHORT = 3  # letters of a word that tells what a statement is about, at least
 _Statement = tuple[frozenset[str], frozenset[str]]
-TEXTS_KEPT = 4096  # of the texts whose statements were read last
+TEXTS_KEPT = 4096  # of the texts whose statements, or whose pieces, were read last
 
 
 class Pool(list[Passage]):
@@ -42,8 +42,9 @@ def _recall(pool: Sequence[Passage], key: Hashable, make: Callable[[], list[Pass
     """Return what was made of a remembering pool under that key before, else what `make` gives now."""
     known = pool.known if isinstance(pool, Pool) else {}
     if key not in known:
-        if len(known) >= REMEMBERED:
-            known.clear()
+        if len(known) >= REMEMBERED:  # what is ranked stays, with the rankings of its own
+            for old in [old for old, made in known.items() if not isinstance(made, Pool)]:
+                del known[old]
         known[key] = make()
     return known[key]
 
@@ -194,6 +195,16 @@ def rank_source(passage: Passage) -> tuple[int, date]:
 def speak_of_one_time(a: Passage, b: Passage) -> bool:
     """Tell whether neither passage was superseded, and so counts for another time."""
     return not (a.superseded_by or b.superseded_by)
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def ask_pieces(
+    query: str, id_: str, source: str, title: str, text: str, as_of: date | None, authority: int
+) -> Sequence[Ask]:
+    """Return what is asked of each piece of a passage, whatever its score."""
+    passage = Passage(id_, source, title, text, as_of=as_of, authority=authority)
+    asked = {"question": query, "passage": passage}
+    return tuple(Ask(STATES, {**asked, "sentence": piece.text}) for piece in split_pieces(text))
 
 
 def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float]) -> list[Passage]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
-from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
 from program.loop.decide import weigh_rivals
 from program.loop.decisions import read_chances
-from program.loop.evidence import ALIKE, measure_dispute, order_conflict, rank_source, speak_of_one_time
+from program.loop.evidence import ALIKE, ask_pieces, measure_dispute, order_conflict, rank_source, speak_of_one_time
 from program.loop.state import DRAFT, STATES, Ask, Flow, Request, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, list_hosts, remove_links
 from program.passage import TITLE_STEP, Passage, document_of
@@ -39,8 +37,6 @@ BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
 LINKS_REMOVED = "links removed: "
 """How the path begins that names the hosts whose addresses an answer does not show."""
 UNSURE = "(not certain)"  # what an answer begins with whose confidence is under the version's bound
-ASKED_KEPT = 4_096  # passages, read for a question, of whose pieces the last requests are kept
-Asks = tuple[Ask, ...]
 _ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 
 
@@ -422,7 +418,7 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     asks, of = list[Request](), list[tuple[int, Passage, Piece]]()
     for look_up, (query, passages) in enumerate(_list_look_ups(state)):
         for p in passages:
-            asks += _ask_pieces(query, p.id, p.source, p.title, p.text, p.as_of, p.authority)
+            asks += ask_pieces(query, p.id, p.source, p.title, p.text, p.as_of, p.authority)
             of += [(look_up, p, piece) for piece in split_pieces(p.text)]
     if not asks:
         return []
@@ -434,14 +430,6 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
         for (look_up, passage, piece), chance in zip(of, chances, strict=True)
     ]
     return sorted(found, key=lambda quote: -quote.probability)
-
-
-@lru_cache(maxsize=ASKED_KEPT)
-def _ask_pieces(query: str, id_: str, source: str, title: str, text: str, as_of: date | None, authority: int) -> Asks:
-    """Return what is asked of each piece of a passage: the same requests, whatever the passage's score."""
-    passage = Passage(id_, source, title, text, as_of=as_of, authority=authority)
-    asked = {"question": query, "passage": passage}
-    return tuple(Ask(STATES, {**asked, "sentence": piece.text}) for piece in split_pieces(text))
 
 
 def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:

@@ -122,6 +122,9 @@ class Tuning:
     unsure_below: float = _knob(
         0.0, 0.0, 1.0, searched=False, meaning="confidence under which an answer says that it is not certain"
     )
+    refuse_below: float = _knob(
+        0.0, 0.0, 1.0, searched=False, meaning="confidence under which an answer is withheld, for a stated risk"
+    )
     asked_weight: float = _knob(0.7, 0.0, 1.0, step=0.1, meaning="weight of a follow-up's own words over those before")
     document_weight: float = _knob(0.0, 0.0, 0.8, step=0.2, meaning="share of a score from its document's best")
 
@@ -182,6 +185,30 @@ def offer_strategies(cards: Iterable[SourceCard]) -> tuple[Strategy, ...]:
         name = KINDS[card.kind].strategy if card.kind in KINDS else card.kind
         by_name.setdefault(name, []).append(card.name)
     return tuple(Strategy(name, tuple(sources)) for name, sources in by_name.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risk:
+    """A stated risk: at most `level` of the answers are wrong, as proved, or not, on the questions of dev."""
+
+    level: float  # the share of wrong among the answers that was asked for
+    proved: bool  # whether `upper` is at most that
+    threshold: float  # the confidence under which the program refuses; 0 where nothing is proved
+    upper: float  # the upper 95 % limit of wrong among answered
+    answered: float  # the share of the questions that is answered
+    n: int  # the answers it rests on
+    topics: int  # their topics, taken as independent
+    lacks: str = ""  # what is missing where it is not proved: labels, with how many, or knowledge
+
+    def describe(self) -> str:
+        """Return the promise in a line, or why there is none."""
+        rests = f"{self.answered:.0%} answered; on {self.n} answers of {self.topics} topics"
+        if self.proved:
+            held = f"at most {self.upper:.1%} of the answers are wrong (95 % limit; asked: {self.level:.0%})"
+            return f"{held}, {rests}, refusing {f'under confidence {self.threshold:.2f}' if self.threshold else 'none'}"
+        return (
+            f"not proved: the 95 % limit of wrong among answered is {self.upper:.1%} (asked: {self.level:.0%}), {rests}"
+        )
 
 
 Setting = dict[str, float]

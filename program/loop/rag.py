@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import dspy
 
@@ -18,16 +17,15 @@ from program.answer import Answer
 from program.errors import QuestionError
 from program.loop import drivers
 from program.loop.decisions import clients_of, is_decision, traits_of
-from program.loop.policy import PLAIN, Knob, Policy, offer_strategies
+from program.loop.policy import PLAIN, Knob, Policy, Risk, offer_strategies
 from program.loop.state import Runtime, View
 from program.models.catalog import DOUBT
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from program.models.requests import RequestCache
-from program.passage import Readers, SourceCard, to_groups
+from program.passage import Readers, SourceCard, hide_readers, to_groups
 from program.text.history import Asked, History, read_history
 
 MAX_QUESTION = 10_000
-Call = TypeVar("Call", bound=Callable[..., Any])
 Role = Literal["write", "decide", "judge"]
 
 
@@ -57,15 +55,6 @@ class CascadeThresholds(dspy.Module):
 
 def _leave_out_empty(**given: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value}
-
-
-def _show_question(call: Call) -> Call:
-    """Show a `dspy.Tool` the question alone: a model that calls one must not say who asks."""
-    whole = inspect.signature(call)
-    shown = [parameter for name, parameter in whole.parameters.items() if name in ("self", "question")]
-    vars(call)["__signature__"] = whole.replace(parameters=shown)
-    call.__annotations__ = {name: call.__annotations__[name] for name in ("question", "return")}
-    return call
 
 
 class AgenticRAG(dspy.Module):
@@ -107,6 +96,8 @@ class AgenticRAG(dspy.Module):
         if runtime.models.doubts:
             self.doubt = CascadeThresholds()
         self.runtime = runtime
+        self.risk: Risk | None = None
+        """The stated risk of the version at this operating point, if one was asked for."""
         self.requests = RequestCache()
         self.readers: frozenset[str] = frozenset()
         """The groups that it was restricted to by `readable_by`."""
@@ -115,7 +106,7 @@ class AgenticRAG(dspy.Module):
         """The models that `set_lm` gave, by role."""
         self._bind_deciders()
 
-    @_show_question
+    @hide_readers
     def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Return the answer to a question, which may follow on from a conversation before it.
 

@@ -273,7 +273,10 @@ class State:
         self.at_once = self.program.at_once
 
     def follow_on(self, standalone: str) -> None:
-        """Take the question as it stands by itself; its own words count beside, unless they only choose an option."""
+        """Take the question as it stands by itself.
+
+        Of the embedded writer's the asker's own words count beside, unless they only choose an option.
+        """
         if self.program.quotes(strict=False) and not answers_back(self.history, self.question):
             self.asked = self.question
         self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))

@@ -43,7 +43,10 @@ def steps(
     text = ""
     for attempt in (_answer_in_rounds, _fall_back):
         try:
-            return (yield from attempt(state))
+            answer = yield from attempt(state)
+            if answer.outcome is Outcome.ANSWERED and answer.confidence < state.tuning.refuse_below:
+                answer = grounding.make_abstention(state, "", 1.0 - answer.confidence, answer.stopped_by)
+            return answer
         except StepFailed as failure:
             path.append(f"failed: {failure}")
             text = failure.text
@@ -167,7 +170,9 @@ def _take_rounds(state: State) -> Flow[Answer]:
 
 def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer]:
     """Ask one question back that names the options found; they count as found, not as cited."""
-    (reply,) = yield [Ask("generator.clarify", {"question": state.question, "passages": state.kept})]
+    embedded, texts = state.program.runtime.models.embedded, [(one.title, one.text) for one in state.kept]
+    shown = {"passages": state.kept, "options": embedded.name_options(state.question, texts)}
+    (reply,) = yield [Ask("generator.clarify", {"question": state.question, **shown})]
     text = reply["clarifying_question"]
     if grounding.repeats_prompt(state, "generator.clarify", text):
         return grounding.make_abstention(state, state.missing, 0.0, stopped_by)

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save
 
 from program.errors import IntegrityError, ModelError, VersionError
 from program.knowledge.project import Project
-from program.loop.policy import LEVEL, Knob, apply_setting, find_dimensions
+from program.loop.policy import LEVEL, Knob, Risk, apply_setting, find_dimensions
 from program.loop.rag import AgenticRAG
 from program.models.catalog import list_names, missing_keys
 from program.models.embedded.decider import LocalDecider
@@ -78,6 +78,9 @@ def restore_program(
         what, mend = f"{manifest.label} has no operating point {named!r}.", f"Use one of: {', '.join(sorted(points))}."
         raise VersionError(what, mend, points=sorted(points))
     apply_setting(program, points[named])
+    if promised := manifest.section("risk").get(named):
+        program.risk = Risk(**promised)
+        program.policy.turn(refuse_below=program.risk.threshold)
 
 
 def describe_structure(program: dspy.Module) -> list[dict[str, Any]]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from program.answer import Answer
 from program.errors import VersionError
+from program.passage import Readers, hide_readers
 from program.serve.reference import LATEST, Reference, find_versions, is_alias, parse_reference
+from program.text.history import History
 
 if TYPE_CHECKING:
     from program.loop.rag import AgenticRAG
-    from program.passage import Readers
-    from program.text.history import History
 
 RETRY_SECONDS = 30.0  # a version that failed to load is tried again no sooner: its files may still be on their way
 _log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ class Proxy(ABC):
         """Return an answer, noted."""
         return answer
 
+    @hide_readers
     def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
         """Answer a question, with the conversation before it, of what these groups may read."""
         return self.note_answer(self.choose_program()(question, history, readers))

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
 
 from program.errors import QuestionError
 from program.text.words import split_words
-
-if TYPE_CHECKING:
-    import dspy
 
 MOST_TURNS = 8  # of a conversation, the last ones
 MOST_CHARACTERS = 2_000  # of a turn
@@ -33,7 +30,7 @@ class Turn(BaseModel, frozen=True):
 
 
 Turns = tuple[Turn, ...]
-History: TypeAlias = "dspy.History | Sequence[Mapping[str, Any] | Turn | str] | None"
+History: TypeAlias = Sequence[Mapping[str, Any] | BaseModel | str] | BaseModel | None
 """The conversation before a question: DSPy's, OpenAI's messages, or the asker's earlier questions; oldest first."""
 
 

@@ -16,6 +16,7 @@ from program.errors import BudgetStop, RecordError, SettingsError
 from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
 from program.models.language.provider import count_messages
 from program.models.language.spending import MAX_REPLY_TOKENS, track_spending
+from program.text.history import Asked
 from tests.conftest import add_toml
 from tests.optimize.conftest import invoke, invoke_json, paid
 from tests.support.provider import Script, serve
@@ -106,11 +107,11 @@ def test_what_is_asked_again_counts_and_no_request_is_sent_past_the_cap(own_shop
         replay = Replay(open_program(own_shop), Record(), spending)
         with pytest.raises(BudgetStop, match="calls"):
             for n in range(9):
-                replay(f"How much water does the Merle {n} hold?")
+                replay(Asked(f"How much water does the Merle {n} hold?"))
         assert spending.calls == provider.calls == 3
         spending.caps = Caps(usd=spending.usd + 0.001)
         with pytest.raises(BudgetStop, match="usd"):
-            replay("How much water does the Heron hold?")
+            replay(Asked("How much water does the Heron hold?"))
         assert provider.calls == 3
 
 

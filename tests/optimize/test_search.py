@@ -124,7 +124,7 @@ class Table:
 
     def answer_all(self, questions):
         self.asked += len(questions)
-        return [self._tell(read_setting(self.program), int(question)) for question in questions]
+        return [self._tell(read_setting(self.program), int(one.question)) for one in questions]
 
 
 def answered(right, calls=1):

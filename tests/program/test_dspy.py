@@ -92,7 +92,10 @@ async def test_asyncify_and_parallel_ask_it_many_times(rag):
 
 def test_an_agent_uses_it_as_a_tool_with_its_arguments_and_description(rag):
     tool = dspy.Tool(rag)
-    assert (tool.name, tool.args) == ("ask_knowledge", {"question": {"type": "string"}})
+    assert (tool.name, [*tool.args], tool.args["question"]) == (
+        *("ask_knowledge", ["question", "history"]),
+        {"type": "string"},
+    )
     assert "kettles" in tool.desc and "refunds" in tool.desc
     call = {
         "next_thought": "look",

@@ -211,7 +211,7 @@ def test_a_base_that_is_kept_from_its_reader_is_no_choice_of_the_router_and_no_m
     assert office.readable_by().sources == ("house",) and office.readable_by("finance").sources == ("house", "money")
     route = office.readable_by().predictor("classifier.route").signature
     assert "base_house" in route.output_fields and "base_money" not in route.output_fields
-    assert set(dspy.Tool(office).args) == {"question"}
+    assert "readers" not in dspy.Tool(office).args
 
 
 def test_who_may_read_nothing_is_told_that_it_is_not_known(tmp_path):

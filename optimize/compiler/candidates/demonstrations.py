@@ -90,8 +90,9 @@ class Demonstrator:
         self._passages = {p.id: p for p in program.readable_by().runtime.library.passages()}
 
     def make(self, questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
-        """Return the demonstrations of the questions by themselves that anybody may ask."""
-        single = [question for question in questions if not (question.history or question.readers)]
+        """Return every demonstration of questions without a history, of anybody."""
+        questions = [question for question in questions if not question.readers]
+        single = [question for question in questions if not question.history]
         self._replay.reply_all([Find(question.question, self._program.sources) for question in single])
         made: list[Demonstration] = []
         for question in single:
@@ -101,7 +102,7 @@ class Demonstrator:
         return made
 
     def read_inputs(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Read the passages in demonstrations of embedded deciders, for the cache that the fit of heads reads."""
+        """Read the passages of what embedded deciders are shown, for the fit of their heads."""
         pairs = []
         for one in demonstrations:
             if learns_demos(self._program, one.predictor):
@@ -113,9 +114,12 @@ class Demonstrator:
 
     @staticmethod
     def label_conversations(questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
-        """Label each question with a history as following on, and others behind the history of another topic as not."""
-        later = [question for question in questions if question.history]
-        others = [question for question in questions if not question.history]
+        """Label questions as following on or not.
+
+        Those with a history do; others, behind the history of another topic, do not.
+        """
+        later = [question for question in questions if question.history and not question.readers]
+        others = [question for question in questions if not question.history and not question.readers]
         pairs = [(one, one.history, True) for one in later]
         for n, question in enumerate(later):
             apart = [one for one in others if one.cluster != question.cluster]

@@ -23,7 +23,7 @@ from dspy.adapters.types.decision import Choice, Noul, Score
 from optimize.abtest.offline import score_anew
 from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
 from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.candidates.screening import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
+from optimize.compiler.candidates.offers import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
 from optimize.compiler.record import Record
 from optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
 from optimize.compiler.runs.recorded_lm import RecordedLM

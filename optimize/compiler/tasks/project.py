@@ -23,9 +23,8 @@ from pydantic import TypeAdapter
 
 from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
 from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.candidates.labels import Calibration, calibrate_decisions
 from optimize.compiler.candidates.layouts import ROUNDS, count_calls, screen_layouts
-from optimize.compiler.candidates.screening import CandidateSets, find_candidates
+from optimize.compiler.candidates.offers import CandidateSets, find_candidates
 from optimize.compiler.choice import OperatingPoints, fit_doubt
 from optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
 from optimize.compiler.runs.recorded_lm import RecordedLM
@@ -36,6 +35,7 @@ from optimize.compiler.tasks.task import Contents, Task
 from optimize.evaluation.evaluate import Grader
 from optimize.evaluation.grades import judge_answer
 from optimize.evaluation.outcome import BALANCED
+from optimize.evaluation.risk import judge_grades, prove_risk
 from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.reviewed import join_reviewed
@@ -47,7 +47,7 @@ from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import index_project
 from program.knowledge.project import Project
 from program.loop.decisions import clients_of
-from program.loop.policy import PRESETS, Setting, apply_setting, find_dimensions, read_setting
+from program.loop.policy import PRESETS, Risk, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
 from program.loop.state import DRAFT, Find
 from program.models.catalog import is_local, list_names
@@ -165,8 +165,30 @@ class ProjectTask(Task):
         """Return a program's runs, without the confidence of unchecked drafts."""
         return Replay(program, session.record, session.spending, vouches=False)
 
+    def tester(self, session: Session, program: AgenticRAG) -> Replay:
+        """Return a program's runs as it answers in use."""
+        return Replay(program, session.record, session.spending)
+
+    def prove_risks(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> dict[str, Risk]:
+        """Return the risk of each point as dev proves it; nothing else was chosen there."""
+        if self.risk is None:
+            return {}
+        session.begin_stage("proving the risk on dev")
+        dev, twin, found = self.parts["dev"], program.deepcopy(), dict[str, Risk]()
+        for name, setting in points.points.items():
+            apply_setting(twin, setting)
+            try:
+                answers = self.tester(session, twin).answer_all([question.question for question in dev])
+                found[name] = prove_risk(judge_grades(map(self.search_grader, dev, answers)), self.risk)
+            except BudgetStop as stop:
+                found[name] = replace(
+                    prove_risk([], self.risk), lacks=f"room to answer dev under the cap on {stop.tripped}"
+                )
+        program.policy.turn(refuse_below=found[BALANCED].threshold)
+        return found
+
     def offer(self, session: Session, arms: Sequence[ReplayArm]) -> CandidateSets:
-        """Return demonstrations, instructions and layouts, screened by labels."""
+        """Return demonstrations, instructions, and layouts of the writer's prompt."""
         session.begin_stage("screening layouts of prompts")
         session.limit(Share.LAYOUTS)
         replay = self.runner(session, self.base.deepcopy())
@@ -225,7 +247,7 @@ class ProjectTask(Task):
         if BALANCED in points.survived:
             judged = []
             with suppress(BudgetStop):
-                answers = Replay(sealed, session.record, session.spending).answer_all(questions)
+                answers = self.tester(session, sealed).answer_all(questions)
                 for question, answer in zip(self.parts["dev"], answers, strict=True):
                     if answer.outcome is Outcome.ANSWERED:
                         verdict = judge_answer(question, answer.outcome, answer.text)
@@ -234,10 +256,6 @@ class ProjectTask(Task):
         for name in sorted(asked):
             _fit_head(sealed, name)
         return sealed
-
-    def calibrate(self, session: Session, arms: Sequence[ReplayArm], setting: Setting) -> list[Calibration]:
-        """Return every decision that has labels, for no money."""
-        return calibrate_decisions(arms, self.demonstrations, setting, session.spending)
 
     def contents(self, program: AgenticRAG) -> Contents:
         """Return the program's files, and what it was compiled over."""
@@ -297,6 +315,7 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
         origin=origin,
         doubts=doubts,
         price=project.settings.utility.call,
+        risk=project.settings.utility.risk,
         usual_trials=DEFAULT_TRIALS if list_asked(project) else EMBEDDED_TRIALS,
         first=first,
         parent=parent,

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 import dspy
 
-from optimize.compiler.candidates.labels import Calibration
-from optimize.compiler.candidates.screening import CandidateSets
+from optimize.compiler.candidates.offers import CandidateSets
 from optimize.compiler.choice import OperatingPoints
 from optimize.compiler.record import compiler_digest
 from optimize.compiler.runs.runner import AnyArm, Runner
@@ -24,7 +23,7 @@ from optimize.evaluation.evaluate import Grading
 from optimize.labelled.dataset import digest_questions
 from optimize.labelled.split import sample_stratified
 from program.knowledge.project import Project
-from program.loop.policy import Dimension, Setting, find_dimensions
+from program.loop.policy import Dimension, Risk, Setting, find_dimensions
 
 SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
 
@@ -51,6 +50,7 @@ class Task(ABC):
     origin: str = ""  # the version compiled from, or empty
     doubts: Sequence[str] = ()  # shortcuts in the labels
     price: float = 0.0  # utility that a model call costs
+    risk: float | None = None  # the share of wrong among the answers that is to be proved as the most
     usual_trials: int = 60  # settings proposed where no number is asked for, and train has as many questions
 
     @property
@@ -75,6 +75,14 @@ class Task(ABC):
     @abstractmethod
     def runner(self, session: Session, program: Any) -> Runner:
         """Return the runs of a program."""
+
+    def tester(self, session: Session, program: Any) -> Runner:
+        """Return the runs of a program with the confidence of every answer."""
+        return self.runner(session, program)
+
+    def prove_risks(self, session: Session, program: Any, points: OperatingPoints) -> dict[str, Risk]:
+        """Return the stated risk of each point; the program refuses by `balanced`'s."""
+        return {}
 
     @abstractmethod
     def offer(self, session: Session, arms: Sequence[Any]) -> CandidateSets:
@@ -116,10 +124,6 @@ class Task(ABC):
     def complete(self, session: Session, program: Any, points: OperatingPoints) -> dspy.Module:
         """Return the program that is sealed."""
         return program
-
-    def calibrate(self, session: Session, arms: Sequence[Any], setting: Setting) -> list[Calibration]:
-        """Return the decisions on labelled cases, if labels say how they should fall."""
-        return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from program.knowledge.index import store
 from program.knowledge.index.graph import Graph
 from program.knowledge.index.keywords import Keywords
-from program.knowledge.index.store import Index
+from program.knowledge.index.store import Index, Successors
 from program.knowledge.index.vectors import ArrayVectors
 from program.passage import Passage, ReaderSets, keyword_text
 
@@ -23,8 +23,10 @@ def take_readable(whole: Index, admitted: frozenset[ReaderSets]) -> Index | None
     rows = [row for row, passage in enumerate(whole.passages) if passage.readers in admitted]
     if not rows:
         return None
-    passages = [_find_successor(whole.passages[row], whole, admitted) for row in rows]
-    lines, words = store.to_lines(passages), whole.keywords
+    found = {id_: [one for one in known if one[1] in admitted] for id_, known in whole.successors.items()}
+    passages = [_find_successor(whole.passages[row], found) for row in rows]
+    superseded = {p.id: found[p.id] for p in passages if any(readers for _, readers in found.get(p.id, ()))}
+    lines, words = store.to_lines(passages, superseded), whole.keywords
     digest = store.digest_index(store.digest_text(lines), whole.embedder_digest, words.keep_stop_words, words.stem)
     file = whole.file and whole.file.with_name(f"{whole.file.stem}-{store.name_generation(digest)}{whole.file.suffix}")
     part = None
@@ -33,6 +35,7 @@ def take_readable(whole: Index, admitted: frozenset[ReaderSets]) -> Index | None
     if part is None:
         keywords = Keywords.from_texts(map(keyword_text, passages), words.keep_stop_words, words.stem)
         part = Index(passages, whole.matrix[rows], keywords, Graph.from_passages(passages), whole.embedder_digest)
+        part.successors = superseded
         with suppress(OSError):
             if file:
                 store.write_index(file, part, lines)
@@ -41,9 +44,8 @@ def take_readable(whole: Index, admitted: frozenset[ReaderSets]) -> Index | None
     return part
 
 
-def _find_successor(passage: Passage, whole: Index, admitted: frozenset[ReaderSets]) -> Passage:
+def _find_successor(passage: Passage, found: Successors) -> Passage:
     """Return the passage, superseded by the newest document that is readable."""
-    if passage.id not in whole.successors:
+    if passage.id not in found:
         return passage
-    found = (path for path, readers in reversed(whole.successors[passage.id]) if readers in admitted)
-    return replace(passage, superseded_by=next(found, ""))
+    return replace(passage, superseded_by=next((path for path, _ in reversed(found[passage.id])), ""))

@@ -13,17 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from program.errors import IntegrityError
-from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
+from program.models.embedded.demonstrations import VAGUE, DemonstrationSet, Question, answer_untaught, to_json_bytes
 from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import Case, Vector, read_case
-from program.models.embedded.heads import EVIDENCE_SETS, READ_SETS, TEXT_SETS, Head, fit_decision, fit_statement
-from program.models.embedded.reader import READER, Reader
+from program.models.embedded.features import Case, EvidenceText, Vector, read_case
+from program.models.embedded.heads import (
+    EVIDENCE_SETS,
+    READ_SETS,
+    TEXT_SETS,
+    VAGUE_SETS,
+    Head,
+    fit_decision,
+    fit_statement,
+)
+from program.models.embedded.reader import READER, Reader, TitledText
+from program.models.embedded.rivals import PIECES, read_rivals
 from program.models.requests import DecisionClient
 from program.storage import keep_last
 
 HEADS_KEPT = 512
 SETS_KEPT = 16
-PRIORS = {True: "follows_on", False: "statement"}  # the entries of the reader's card
 DIGITS = 6  # finer differences are those between two machines' arithmetic
 
 Arrays = dict[str, NDArray[Any]]
@@ -68,7 +76,7 @@ class LocalDecider(DecisionClient):
         """
         shown = self._demonstrations({**state, "inputs": inputs[0]}, sorted(questions))
         cases = [read_case(one, shown.described) for one in inputs]
-        blocks = shown.space.compute_blocks(cases, self.embedder, self.reader)
+        blocks = shown.read_cases(cases, self.embedder, self.reader)
         put = {name: Question.from_questions(name, questions) for name in questions}
         return [
             {name: self._answer(question, *one, shown) for name, question in put.items()}
@@ -111,10 +119,26 @@ class LocalDecider(DecisionClient):
         with self._lock:
             keep_last(self._heads, heads, HEADS_KEPT)
 
+    def name_options(self, question: str, texts: Sequence[TitledText]) -> list[str]:
+        """Return what a vague question leaves open: two to four options.
+
+        They are rivals, in the texts' words, of the kind that the prior takes for likeliest; sentences only where no
+        kind has names, and none where there is no kind.
+        """
+        shown = [EvidenceText(*text) for text in texts]
+        asked, *vectors = self.embedder.encode([question, *(text.embedded for text in shown)])
+        sims = np.array([vector @ asked for vector in vectors], np.float32)
+        kinds, rivals = read_rivals(question, shown, sims, self.reader)
+        logits = self._priors[VAGUE].calibrated_logits({"rivals": rivals})[:, 0].tolist()
+        ranked = sorted(zip(kinds, logits, strict=True), key=lambda one: (one[0].form == PIECES, -one[1]))
+        return ranked[0][0].options if ranked else []
+
     @cached_property
-    def _priors(self) -> dict[bool, Head]:
-        """What was fitted elsewhere: of whether a question follows on, and of what a piece states."""
-        return {follows: Head.from_arrays(self.reader.prior(entry)) for follows, entry in PRIORS.items()}
+    def _priors(self) -> dict[str, Head]:
+        return {name: Head.from_arrays(arrays) for name, arrays in self.reader.priors.items()}
+
+    def _prior(self, question: Question) -> Head:
+        return self._priors["follows_on" if question.follows else VAGUE if question.field == VAGUE else "statement"]
 
     @cached_property
     def _read_by(self) -> str:
@@ -123,8 +147,9 @@ class LocalDecider(DecisionClient):
     def _answer(
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
     ) -> dict[str, Any]:
-        given = question, asked, blocks, self.embedder, shown.space.words, self._priors[question.follows]
-        before, options = answer_untaught(*given)
+        before, options = answer_untaught(
+            question, asked, blocks, self.embedder, shown.space.words, self._prior(question)
+        )
         if head := self._head_of(question, shown):
             probabilities = head.probabilities({**blocks, "options": options}, len(question.options))
         else:  # labels of one option only move the answer as its prior would
@@ -160,12 +185,12 @@ class LocalDecider(DecisionClient):
         places, labels = zip(*shown.labelled(question), strict=True)
         groups = [shown.cases[n].asked for n in places]
         if question.alone and all(shown.cases[n].quoted for n in places):
-            return fit_statement([rows[n] for n in places], labels, groups, self._priors[False])
+            return fit_statement([rows[n] for n in places], labels, groups, self._prior(question))
         cases = []
         for n in places:
-            prior = self._priors[question.follows]
-            given = question, shown.cases[n], rows[n], self.embedder, shown.space.words, prior
+            given = question, shown.cases[n], rows[n], self.embedder, shown.space.words, self._prior(question)
             cases.append({**rows[n], "options": answer_untaught(*given)[1]})
         read = question.follows or any(case.evidence for case in shown.cases)
-        sets = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
+        sets: Sequence[str] = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
+        sets = VAGUE_SETS if read and question.field == VAGUE else sets
         return fit_decision(cases, labels, groups, sets)

@@ -26,7 +26,10 @@ from program.models.embedded.features import (
 )
 from program.models.embedded.heads import Head
 from program.models.embedded.reader import Reader
+from program.models.embedded.rivals import FORMS, MEASURES, read_rivals
 
+VAGUE = "vague"
+"""The field that says whether only the asker can say what is meant: the rivals in the evidence tell."""
 TRUE = frozenset({"true", "yes", "1", "1.0"})
 FALSE = frozenset({"false", "no", "0", "0.0"})
 SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
@@ -34,6 +37,7 @@ MOST_OPTIONS = 12  # more, and their similarities add nothing to the embedding i
 WARMTH = 0.1  # cosine difference that makes one option e times as likely as another
 FEW_ASKED = 8  # different questions, of which no fold could be left out
 WARY = 4.0  # the reader's logits that count for one
+UNLIKELY = -12.0  # the logit of what no kind of rivals speaks for
 
 Demos = Sequence[Mapping[str, Any]]
 
@@ -123,6 +127,7 @@ class DemonstrationSet:
         self._written = [written[n] for n in order]
         self._labels = [labels[n] for n in order]
         self.digest = _digest(VERSION, read_by.encode(), to_json_bytes(described), *self._written).hex()
+        self._vague = VAGUE in outputs
         self._keys: dict[bytes, str | None] = {}
         self._blocks: list[dict[str, Vector]] = []
 
@@ -133,8 +138,18 @@ class DemonstrationSet:
 
     def compute_blocks(self, embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
         """Return the blocks of every case, computed once."""
-        self._blocks = self._blocks or self.space.compute_blocks(self.cases, embedder, reader)
+        self._blocks = self._blocks or self.read_cases(self.cases, embedder, reader)
         return self._blocks
+
+    def read_cases(self, cases: Sequence[Case], embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
+        """Return the blocks of any cases.
+
+        Where it is asked whether they are vague, `rivals` is among them, a row a kind.
+        """
+        blocks = self.space.compute_blocks(cases, embedder, reader)
+        for case, own in zip(cases, blocks, strict=True) if self._vague else ():
+            _, own["rivals"] = read_rivals(case.asked, case.evidence, own["similarities"], reader)
+        return blocks
 
     def labelled(self, question: Question) -> list[tuple[int, int]]:
         """Return the place and option of each demonstration labelled in this field."""
@@ -180,7 +195,7 @@ def answer_untaught(
     """Return the logits of who saw no demonstration, and what a head may use too.
 
     The logits, one an option, come from the question put, its options, and the inputs; those of what a quotation states
-    and of whether a question follows on come from `prior`.
+    come from `prior`, and so do those of what makes a question vague and of whether it follows on.
     """
     if question.follows and case.turns:
         row = compare_turns(case, embedder)
@@ -188,6 +203,9 @@ def answer_untaught(
         return np.array([0.0, logit], np.float32), np.append(row, np.float32(logit))
     if question.alone and case.quoted:
         return np.array([0.0, prior.calibrated_logits(blocks)[0]], np.float32), np.zeros(0, np.float32)
+    if question.field == VAGUE and case.evidence:
+        found = weigh_forms(blocks["rivals"], prior)
+        return np.array([0.0, found[0]], np.float32), found
     if question.put["type"] == "noul":
         return _answer_noul(question, case, blocks, embedder, rarity)
     criteria = question.put.get("criteria") or {}
@@ -196,6 +214,17 @@ def answer_untaught(
     texts = [_describe_option(label, said) for label, said in zip(named, told, strict=True)]
     sims = embedder.encode(texts) @ embedder.encode([case.asked])[0]
     return (sims - sims.mean()) / WARMTH, sims if len(question.options) <= MOST_OPTIONS else sims[:0]
+
+
+def weigh_forms(rivals: Vector, prior: Head) -> Vector:
+    """Return the logit of a vague question.
+
+    Behind it stands for each form of rivals the greatest logit of its kinds.
+    """
+    logits = prior.calibrated_logits({"rivals": rivals})[:, 0]
+    forms = rivals.reshape(len(rivals), FORMS, MEASURES)[:, :, -1] > 0
+    best = np.where(forms, logits[:, None], UNLIKELY).max(0, initial=UNLIKELY)
+    return np.array([max(np.logaddexp.reduce(logits, initial=UNLIKELY), UNLIKELY), *best], np.float32)
 
 
 def _describe_option(label: str, description: Any) -> str:

@@ -23,7 +23,7 @@ from program.text.history import Turn, answers_back, join_questions, read_histor
 from program.text.pieces import split_pieces, split_sentences
 
 Vector = NDArray[np.float32]
-BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options")
+BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options", "rivals")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
 SHAPE, READING, STATEMENT, CHAIN = 13, 24, 10, 7  # numbers in each, the last among those of reading
 GRAM_BUCKETS = 1024
@@ -162,8 +162,12 @@ class WordRarity:
 
         The sums are exact, so that no order of words changes them.
         """
-        whole = math.fsum(map(self, some))
-        return math.fsum(map(self, some & words)) / whole if whole else 0.0
+        whole = self.weigh(some)
+        return self.weigh(some & words) / whole if whole else 0.0
+
+    def weigh(self, words: frozenset[str]) -> float:
+        """Return the sum of some words' rarities."""
+        return math.fsum(map(self, words))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ QUESTION_TOKENS, TITLE_TOKENS, PAIR_TOKENS = 64, 16, 256  # read at most, at onc
 STRIDE = 96  # tokens that two windows of a long passage share
 SPAN_TOKENS = 30  # of an answer at most
 CLS, SEP = 101, 102
+PRIORS = ("statement", "vague", "follows_on")  # names of heads in a card
 READINGS_KEPT = 16_384  # in memory: some 2 kB each
 
 TitledText = tuple[str, str]  # the title and the text of what is read
@@ -115,16 +116,20 @@ class Reader:
             raise ModelError(f"{self.folder / FILE} is not the file that {CARD} tells of.", MEND, path=str(self.folder))
         return f"sha256:{found}"
 
-    def prior(self, decision: str = "statement") -> dict[str, NDArray[Any]]:
-        """Return the arrays of a head for a decision of which no label is known yet.
+    @cached_property
+    def priors(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """The arrays of three heads, by name.
 
-        `statement` is how probably a piece states what is asked, `follows_on` whether a question needs the conversation
-        before it. They were fitted on public files and stand in the card; a reader without one has the packaged one's.
+        `statement` tells how probably a piece states what is asked, `vague` how probably a kind of rivals is left open,
+        `follows_on` how probably a question needs the conversation before it. They are fitted on public files and stand
+        in the card; a reader without one has the packaged reader's.
         """
-        cards = (orjson.loads((folder / CARD).read_bytes()) for folder in (self.folder, FOLDER))
-        arrays = next(card[decision] for card in cards if decision in card)
+        own, packaged = (orjson.loads((folder / CARD).read_bytes()) for folder in (self.folder, FOLDER))
         kinds = {"blocks": np.uint8, "classes": np.int32, "n": np.int32}
-        return {name: np.array(array, kinds.get(name, np.float32)) for name, array in arrays.items()}
+        return {
+            name: {part: np.array(array, kinds.get(part, np.float32)) for part, array in (packaged | own)[name].items()}
+            for name in PRIORS
+        }
 
     def remember_in(self, folder: Path) -> None:
         """Keep readings in a file there, too, for other processes."""

@@ -6,7 +6,6 @@ import asyncio
 import math
 import re
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
 import dspy
@@ -18,7 +17,6 @@ from program.passage import TITLE_STEP
 from program.signatures import Excerpt
 from program.text.history import join_questions, read_history
 
-MOST_OPTIONS = 4  # of a question back
 MOST_PARTS = 4  # of a question; the last holds all that follows
 FEWEST_WORDS = 3  # of a part
 _BE_OR_DO = "(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|shall|should|may|might|must)(?:n['’]t)?"
@@ -93,7 +91,7 @@ def fill_outputs(signature: Any, inputs: Mapping[str, Any], reader: Reader) -> d
             missing, query = _find_missing(reader, question, passages)
             return {"missing": missing, "next_query": query}
         case ("clarifying_question",):
-            return {"clarifying_question": _ask_back(reader, question, passages)}
+            return {"clarifying_question": _ask_back(inputs.get("options") or ())}
         case ("answer",):
             direct = "" if "passages" in inputs else find_reply(question) or solve_arithmetic(question)
             return {"answer": direct}
@@ -128,32 +126,11 @@ def _find_missing(reader: Reader, question: str, passages: Sequence[Excerpt]) ->
     return missing, f"{missing} {title}" if adds else missing
 
 
-def _ask_back(reader: Reader, question: str, passages: Sequence[Excerpt]) -> str:
-    """Return the question which of the answers found is meant, or which of the two best passages."""
-    read = sorted(_read(reader, question, passages), key=lambda pair: -pair[0].margin)
-    spans: dict[str, tuple[str, Excerpt]] = {}
-    for reading, passage in read:
-        if reading.margin > 0 and (span := _span_text(reading, passage)):
-            spans.setdefault(span.casefold(), (span, passage))
-    found = list(spans.values())[:MOST_OPTIONS]
-    options = _tell_apart([passage.title for _, passage in found])
-    if len(found) > 1:
-        options = options if len(options) > 1 else [span for span, _ in found]
-        return f"Which do you mean: {', '.join(options[:-1])} or {options[-1]}?"
-    options = _tell_apart([passage.title for _, passage in read[:2]])
-    if len(options) > 1:
-        return f"Which do you mean: {options[0]} or {options[1]}?"
-    return "Could you say more exactly what you mean?"
-
-
-def _tell_apart(titles: Sequence[str]) -> list[str]:
-    """Return each title's step where the first two unlike titles last differ, each once; none of titles all alike."""
-    paths = [[step.strip() for step in title.split(TITLE_STEP)] for title in titles]
-    other = next((path for path in paths if path != paths[0]), None)
-    if other is None:
-        return []
-    at = max(n for n, (one, two) in enumerate(zip_longest(paths[0], other)) if one != two)
-    return list(dict.fromkeys(filter(None, (path[min(at, len(path) - 1)] for path in paths))))
+def _ask_back(options: Sequence[str]) -> str:
+    """Return the question which of the options is meant."""
+    if len(options) < 2:
+        return "Could you say more exactly what you mean?"
+    return f"Which do you mean: {', '.join(options[:-1])} or {options[-1]}?"
 
 
 def _span_text(reading: Reading, passage: Excerpt) -> str:

@@ -145,7 +145,7 @@ class LinkFilter:
 
     def __init__(self, known: Iterable[str] = (), stated: Iterable[str] = ()) -> None:
         self._known, self._stated = set(known), [*stated]
-        self._held = ""
+        self._held = self._last = ""  # the last character that was shown
 
     def feed(self, piece: str) -> str:
         """Return what can be shown now."""
@@ -161,10 +161,12 @@ class LinkFilter:
         return self._unlink(text)
 
     def _unlink(self, text: str) -> str:
-        if not text.strip():
-            return text
-        head, tail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-        return head + _remove_links(text.strip(), self._known, self._stated) + tail
+        if text.strip():
+            head, tail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+            text = head + _remove_links(text.strip(), self._known, self._stated) + tail
+            text = f" {text}" if self._last == "]" and text.startswith("(") else text  # else the two are a link
+        self._last = text[-1:] or self._last
+        return text
 
 
 def _escape_text(text: str) -> str:

@@ -60,6 +60,9 @@ class ScriptedModels:
     def lm(self):
         return dspy.LM(self.model, engine=self, async_engine=_Async(self), cache=False)
 
+    def name_options(self, question, texts):
+        return [title for title, _ in texts][:4]
+
     def inputs(self, output):
         """What was shown each time that output was wanted."""
         return [inputs for name, inputs in self.asked if name == output]

@@ -116,3 +116,9 @@ def test_plain_rag_is_the_control_and_says_whatever_was_written():
 def test_an_answer_under_the_bound_of_confidence_says_so_in_its_text():
     assert writing(GOOD, unsure_below=1.0)(QUESTION).text == f"(not certain) {GOOD}"
     assert writing(GOOD, unsure_below=0.1)(QUESTION).text == GOOD
+
+
+def test_an_answer_under_the_confidence_of_a_stated_risk_is_withheld():
+    refused = writing(GOOD, refuse_below=1.0)(QUESTION)
+    assert refused.outcome is Outcome.ABSTAIN and GOOD not in refused.text
+    assert writing(GOOD, refuse_below=0.1)(QUESTION).text == GOOD

@@ -92,6 +92,7 @@ def test_what_no_reader_sees_is_gone(text):
 @example(["H", "http", "://", "0"])
 @example(["ftp", ":", "//", "evil.example"])
 @example(["![", "://", "](", ")"])
+@example(["![", "]", "://"])
 @given(
     st.lists(
         st.text(max_size=12)

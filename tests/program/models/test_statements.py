@@ -62,7 +62,7 @@ def _pieces(rng, questions, weights):
 
 
 def _prior(reader):
-    return Head.from_arrays(reader.prior())
+    return Head.from_arrays(reader.priors["statement"])
 
 
 def _share_right(head, cases, labels):

@@ -1,8 +1,7 @@
-"""What each predictor may be given (instructions, sets of demonstrations), screened by its labels before any search.
+"""What each predictor may be given: instructions, and sets of demonstrations from labels and from good runs.
 
-A candidate is let in when its loss on labelled examples of topics that it was not shown is lower than that of what the
-predictor has, at the lower 90 % limit over topics. Where there are too few labels the search itself must tell. Only
-what can change an answer is offered: an embedded decider reads demonstrations alone, the embedded writer neither.
+The search tells which of them helps. Only what can change an answer is offered: an embedded decider reads
+demonstrations alone, the embedded writer neither.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import dspy
-import numpy as np
 import orjson
 from pydantic import TypeAdapter
 
@@ -25,36 +23,27 @@ from optimize.compiler.candidates.demonstrations import (
     Run,
     bootstrap_demonstrations,
     collect_failures,
-    describe_failure,
     label_of,
     learns_demos,
     observe_runs,
-    plain_values,
     reads_instructions,
     thin_out,
     to_json,
 )
-from optimize.compiler.candidates.labels import LabelledCases, label_cases
 from optimize.compiler.runs.replay import ReplayArm
 from optimize.compiler.runs.runner import AnyArm
-from optimize.compiler.scoring import Floats, survives
 from program.errors import BudgetStop
-from program.loop.decisions import is_decision, is_undecided
-from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
+from program.loop.decisions import is_decision
+from program.loop.policy import DEMONSTRATIONS, LAYOUTS, Setting, apply_setting, is_candidate
 from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
-from program.loop.state import Ask
 from program.models.deciders import EXAMPLES_SHOWN, is_short
 from program.models.language.layout import LAYOUT, PromptLayout
-from program.models.requests import Decision
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
 WORTH_ADDING = 1.25  # times as many demonstrations as are labelled from which the program's own are a set beside
 PROMPT_CHARACTERS = 12_000  # characters of the demonstrations of a text at most
 AS_IT_IS, LABELLED = "as it is", "labelled"
-FEWEST = 8  # labelled examples under which nothing is said of a candidate
-SURE = 1e-3  # probabilities are kept this far from 0 and 1
-MOST_LET_IN = 3
 
 Sets = dict[str, list[Demonstration]]
 """Demonstrations of one predictor by their kind; the first kind is what the predictor has as it is."""
@@ -145,7 +134,7 @@ def find_candidates(
     layouts: Mapping[str, tuple[PromptLayout, ...]],
     progress: Progress,
 ) -> CandidateSets:
-    """Return the candidates worth searching for each predictor.
+    """Return the candidates of each predictor.
 
     The `layouts` of prompts are among them. `first` has the instructions in the code, `base` what is compiled from. The
     programs of the arms are given the candidates on the way.
@@ -167,93 +156,12 @@ def find_candidates(
             progress(done, len(sets))
             written, now = (one.predictor(name).signature.instructions for one in (first, base))
             texts = [written] if written != now and reads_instructions(base, name) else []
-            begins_with = len(offers[name].demonstrations) - 1  # the labelled ones of a new decider, else its own
-            screening = Screening(label_cases(arms, demonstrations, name), begins_with)
             if propose is not None and reads_instructions(base, name):
-                texts += propose(name, screening.find_failures() or collect_failures(runs, name))
-            every = Offer(tuple(texts), sets[name])
-            offers[name] = _screen_offer(screening, every, offers[name], arms, learns_demos(base, name))
+                texts += propose(name, collect_failures(runs, name))
+            offers[name] = Offer(tuple(texts), sets[name])
     found = CandidateSets(offers, layouts)
     found.equip_arms(arms)
     return found
-
-
-@dataclass(slots=True)
-class Screening:
-    """Labelled examples that judge a predictor's candidates; `base` is the place of the set to be beaten."""
-
-    labelled: LabelledCases
-    base: int = 0
-    _before: Floats | None = None
-    _failures: list[Failure] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """Name of the predictor."""
-        return self.labelled.name
-
-    @property
-    def topics(self) -> list[str]:
-        """Topic of each example."""
-        return [one.topic for _, one in self.labelled.cases]
-
-    @property
-    def can_tell(self) -> bool:
-        """True when there are enough examples to judge a candidate by."""
-        return len(self.topics) >= FEWEST and len(set(self.topics)) > 1
-
-    def find_failures(self) -> list[Failure]:
-        """Return what the predictor gets wrong as it is."""
-        if self.can_tell:
-            self._losses_before()
-        return self._failures
-
-    def let_in(self, kind: str, count: int) -> list[int]:
-        """Return the places, from 1, of the few candidates that surely do better."""
-        gains: dict[int, float] = {}
-        for place in range(1, count + 1):
-            if kind == DEMONSTRATIONS and place == self.base:
-                continue
-            gain = self._losses_before() - self._score_losses(kind, place)
-            if survives(gain, self.topics):
-                gains[place] = float(np.nanmean(gain))
-        return sorted(sorted(gains, key=lambda place: (-gains[place], place))[:MOST_LET_IN])
-
-    def _losses_before(self) -> Floats:
-        if self._before is None:
-            self._before = self._score_losses(DEMONSTRATIONS, self.base, learning=True)
-        return self._before
-
-    def _score_losses(self, kind: str, place: int, learning: bool = False) -> Floats:
-        """Return the logarithmic loss of each example under one candidate; NaN where no reply could be had."""
-        found = np.full(len(self.topics), np.nan)
-        as_it_is = {self.name + INSTRUCTIONS: 0.0, self.name + DEMONSTRATIONS: float(self.base)}
-        for n, ask, reply, wanted in self.labelled.decide({**as_it_is, self.name + kind: place}):
-            found[n] = label_loss(reply, wanted)
-            if learning:
-                self._note_failure(ask, reply, wanted)
-        return found
-
-    def _note_failure(self, ask: Ask, reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> None:
-        told = plain_values(reply)
-        wrong = [f"{name} should have been {value}" for name, value in wanted.items() if told[name] != value]
-        failure = describe_failure(ask.inputs, told, "; ".join(wrong))
-        if wrong and failure not in self._failures:
-            self._failures.append(failure)
-
-
-def label_loss(reply: Mapping[str, Decision], wanted: Mapping[str, Any]) -> float:
-    """Return the mean negative log-probability of the labels."""
-    right = []
-    for name, value in wanted.items():
-        decision = reply[name]
-        if is_undecided(decision):
-            right.append(0.5)
-        elif decision.probabilities is not None:
-            right.append(decision.probabilities.get(str(value), 0.0))
-        else:
-            right.append(decision.probability if value else 1 - decision.probability)
-    return float(-np.log(np.clip(right, SURE, 1 - SURE)).mean()) if right else float("nan")
 
 
 def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> dict[str, Sets]:
@@ -332,17 +240,3 @@ def _is_worth_running(base: AgenticRAG, demonstrations: Sequence[Demonstration])
     counts = Counter(one.predictor for one in demonstrations)
     names = [name for name, _ in base.named_predictors()]
     return any(reads_instructions(base, n) or (learns_demos(base, n) and 0 < counts[n] < MOST // 2) for n in names)
-
-
-def _screen_offer(screening: Screening, every: Offer, begun: Offer, arms: Sequence[ReplayArm], embedded: bool) -> Offer:
-    """Return of every candidate of a predictor those that its labels speak for, or all where they are too few to tell.
-
-    What the predictor begins with stays.
-    """
-    if not screening.can_tell:  # an embedded decider of so few labels would but guess
-        return begun if screening.topics and embedded else every
-    kinds = list(every.demonstrations)
-    CandidateSets({screening.name: every}).equip_arms(arms)
-    texts = [every.instructions[place - 1] for place in screening.let_in(INSTRUCTIONS, len(every.instructions))]
-    let_in = [kinds[place] for place in screening.let_in(DEMONSTRATIONS, len(kinds) - 1)]
-    return Offer(tuple(texts), _pick_kinds(every.demonstrations, [*list(begun.demonstrations)[1:], *let_in]))

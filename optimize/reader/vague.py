@@ -1,0 +1,89 @@
+"""The prior of a reader for vague questions: which kind of rivals a question leaves open, before any label.
+
+1. Each vague question of a file stands beside its twin, which names one of the rivals. Both are read over the passages
+   of their own, and over those of both.
+2. Every kind of rivals is a case. It is right where the question is vague and at least half of its rivals are among
+   the labelled options, and half of these among its rivals; where no kind is, each is.
+3. The kinds of a question compete in one softmax with "none of them".
+4. The logits are moved from the file's share of vague questions to VAGUE (Saerens et al. 2002).
+5. What comes out stands in the reader's card.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from optimize.reader.examples import write_rows
+from optimize.reader.statement import dump_head, make_flat_head
+from program.errors import DataError
+from program.models.embedded.encoder import Embedder
+from program.models.embedded.features import EvidenceText
+from program.models.embedded.heads import fit_statement
+from program.models.embedded.reader import Reader
+from program.models.embedded.rivals import Kind, read_rivals
+
+VAGUE = 0.1  # share of a user's questions that are taken to be vague, before any label
+
+
+class _Page(BaseModel):
+    id: str
+    title: str
+    context: str
+
+
+class VagueExample(BaseModel):
+    """A question with its passages; `options` are what a vague one leaves open, in their words."""
+
+    pair: str
+    question: str
+    vague: bool
+    options: list[str]
+    passages: list[_Page]
+
+    @property
+    def texts(self) -> list[EvidenceText]:
+        """The passages, their tables as rows."""
+        return [EvidenceText(page.title, write_rows(page.context)) for page in self.passages]
+
+
+def read_vague(path: Path) -> list[VagueExample]:
+    """Return the questions of a JSONL file. Raises `DataError` for what is none."""
+    try:
+        return [VagueExample.model_validate_json(line) for line in path.read_bytes().splitlines() if line.strip()]
+    except (OSError, ValidationError) as error:
+        mend = "Give JSONL with pair, question, vague, options and passages (id, title, context) in each line."
+        raise DataError(f"{path} cannot be read: {error}.", mend, path=str(path)) from error
+
+
+def fit_vague(reader: Reader, examples: list[VagueExample], embedder: Embedder) -> dict[str, Any]:
+    """Return the arrays of a head as lists, by name."""
+    pairs = defaultdict[str, dict[str, _Page]](dict)
+    for one in examples:
+        pairs[one.pair] |= {page.id: page for page in one.passages}
+    both = [one.model_copy(update={"passages": list(pairs[one.pair].values())}) for one in examples]
+    rows, labels, groups = list[dict[str, Any]](), list[int](), list[str]()
+    for n, one in enumerate(examples + [whole for whole, own in zip(both, examples, strict=True) if whole != own]):
+        texts = one.texts
+        asked, *vectors = embedder.encode([one.question, *(text.embedded for text in texts)])
+        kinds, measures = read_rivals(one.question, texts, np.stack(vectors) @ asked, reader)
+        right = [one.vague and names_options(kind, one.options) for kind in kinds]
+        rows += [{"rivals": row} for row in measures]
+        labels += [int(hit or (one.vague and not any(right))) for hit in right]
+        groups += [f"{n}"] * len(kinds)
+    found = fit_statement(rows, labels, groups, make_flat_head(rows, "rivals"))
+    share = sum(one.vague for one in examples) / len(examples)
+    shift = np.log(VAGUE / (1 - VAGUE)) - np.log(share / (1 - share))
+    return dump_head(replace(found, calibration=np.array([1, shift], np.float32)))
+
+
+def names_options(kind: Kind, options: list[str]) -> bool:
+    """Tell whether half of a kind's rivals are among some options, and of these half."""
+    names = {rival.name.casefold() for rival in kind.rivals}
+    hits = sum(any(option.casefold() in name for name in names) for option in options)
+    return hits * 2 >= max(len(options), len(names))
