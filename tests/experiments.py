@@ -14,23 +14,19 @@ class Echo:
     """A program that answers at once, or does what it is told."""
 
     def __init__(self, name, seconds=0.1, then=None):
-        self.name = name
-        self.seconds = seconds
-        self.then = then
-        self.asked = []
+        self.name, self.seconds, self.then = name, seconds, then
 
-    def __call__(self, question, history=None):
-        self.asked.append(question)
+    def __call__(self, question, history=None, readers=()):
         if self.then is not None:
             self.then()
         usage = Usage(calls=1, tokens_in=100, seconds=self.seconds)
         text = f"{self.name}: {question}"
         return Answer(text=text, outcome=Outcome.ANSWERED, trace=Trace(new_trace_id()), usage=usage)
 
-    async def aask(self, question, history=None):
+    async def aask(self, question, history=None, readers=()):
         return self(question)
 
-    async def stream(self, question, history=None):
+    async def stream(self, question, history=None, readers=()):
         yield "a token"
         yield self(question)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -16,6 +17,7 @@ Values = Mapping[str, float]
 Row = Mapping[str, Any]  # of an exposure log
 COSTS = LOWER_IS_BETTER | {"latency_s", "error", "fallback", "clarify", "abstain", "failed"}
 VALUED = ("measured", "outcome")  # the kinds of rows that hold values
+VOTE = "vote"
 MISMATCH = math.log(1000)
 """The log evidence from which arms count as of wrong size: under the right weights once in 1,000 experiments."""
 
@@ -45,6 +47,7 @@ class MergedLogs:
 
     units: Mapping[str, ExposedUnit]
     accounting: LogAccounting
+    votes: Sequence[Row] = ()  # of people who saw two arms answer one question, blind
 
     def list_outcomes(self, design: Design) -> dict[str, list[list[float]]]:
         """Return by arm the primary outcomes of each unit; it may have none yet."""
@@ -90,13 +93,14 @@ def merge_rows(design: Design, rows: Iterable[Row | None]) -> MergedLogs:
         unmatched=len(values.keys() - exposures.keys()),
         keys=len({row["key"] for row in used if row["kind"] == "opened"}),
     )
-    return MergedLogs(units, accounting)
+    return MergedLogs(units, accounting, [row for row in used if row["kind"] == VOTE])
 
 
 def _is_usable(design: Design, row: Row) -> bool:
     """Tell whether a row is well formed, and of this experiment, its design and its versions."""
     kind = row.get("kind")
-    names = {"opened": ["design", "key"], "exposure": ["request", "unit", "arm", "digest"]}.get(str(kind), ["request"])
+    texts = {"opened": ["design", "key"], "exposure": ["request", "unit", "arm", "digest"], VOTE: ["preferred"]}
+    names = texts.get(str(kind), ["request"])
     if row.get("experiment") != design.id or not _is_number(row.get("ts")):
         return False
     if not all(isinstance(row.get(name), str) for name in names) or not isinstance(row.get("trace", ""), str):
@@ -105,6 +109,9 @@ def _is_usable(design: Design, row: Row) -> bool:
         return bool(row["design"] == design.seal)
     if kind == "exposure":
         return (row["arm"], row["digest"]) in [(arm.name, arm.digest) for arm in design.arms]
+    if kind == VOTE:
+        arms, named = row.get("arms"), [arm.name for arm in design.arms]
+        return isinstance(arms, list) and set(arms) <= {*named} and row.get("preferred") in ("", *arms)
     values = row.get("values")
     return kind in VALUED and isinstance(values, dict) and all(map(_is_number, values.values()))
 
@@ -204,6 +211,29 @@ def average_measures(design: Design, merged: MergedLogs) -> dict[str, dict[str, 
             totals.setdefault(name, {}).setdefault(unit.arm, []).append(value)
     names = [arm.name for arm in design.arms]
     return {name: {arm: fmean(by[arm]) for arm in names if arm in by} for name, by in sorted(totals.items())}
+
+
+@dataclass(frozen=True, slots=True)
+class VoteCount:
+    """How often a challenger's answer was preferred to the control's, by people who saw both, blind."""
+
+    arm: str
+    preferred: int
+    control: int  # how often the control's was
+    neither: int
+    log10_e: float  # the evidence, which holds at every look, that the two are not preferred equally often
+
+
+def count_votes(design: Design, votes: Sequence[Row]) -> list[VoteCount]:
+    """Count the votes on each challenger that has any against the control."""
+    found = []
+    for arm in design.challengers:
+        counts = Counter(row["preferred"] for row in votes if {*row["arms"]} == {arm.name, design.control.name})
+        if counts:
+            log_e = float(log_e_multinomial([counts[arm.name], counts[design.control.name]], (1.0, 1.0)))
+            figures = counts[arm.name], counts[design.control.name], counts[""], log_e / math.log(10)
+            found.append(VoteCount(arm.name, *figures))
+    return found
 
 
 def warn_of_missing(design: Design, arms: Sequence[ArmReport]) -> list[str]:

@@ -89,6 +89,7 @@ class OnlineReport:
     warnings: tuple[str, ...]  # what makes the comparison doubtful without halting it
     accounting: arm_statistics.LogAccounting
     files: int
+    votes: tuple[arm_statistics.VoteCount, ...]  # of blind comparisons, a challenger each
 
     @property
     def units(self) -> int:
@@ -146,6 +147,7 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
         warnings=tuple(warnings),
         accounting=merged.accounting,
         files=len(files),
+        votes=tuple(arm_statistics.count_votes(design, merged.votes)),
     )
 
 

@@ -1,4 +1,4 @@
-"""`ragc data check`, `stats`, `split` and `import`: labelled questions validated, counted, divided, brought in."""
+"""`ragc data check`, `stats`, `split`, `import` and `draft`: labelled questions validated, counted, divided, made."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from optimize.labelled.check import CheckReport, LabelCounts
     from optimize.labelled.dataset import DataFinding
     from optimize.labelled.imports import ImportReport
+    from optimize.labelled.reviewed import Reviewed
 
 PRINTED = 50  # errors, and warnings, that are printed at most; `--json` has all
 
@@ -28,23 +29,29 @@ def run_check(folder: ProjectFolder) -> None:
     """
     from optimize.labelled.check import check_questions
     from optimize.labelled.dataset import read_lines
+    from optimize.labelled.reviewed import join_reviewed
     from optimize.labelled.rules import read_corpus
+    from optimize.labelled.split import split_questions
     from program.knowledge.project import Project
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
     with show_progress("checking"):
         corpus, bases = read_corpus(project), project.settings.knowledge
-        report = check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws)
-    shape, labelled = {"passed": report.passed, **asdict(report)}, project.labelled.name
+        reviewed = join_reviewed(project, split_questions(questions))
+        questions, parts, unread = reviewed.questions, reviewed.parts, [*unread, *reviewed.unread]
+        report = check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws, parts)
+    counts = {"reviewed": reviewed.joined, "reviewed_left_out": reviewed.left_out}
+    shape, labelled = {"passed": report.passed, **asdict(report), **counts}, project.labelled.name
     failed = int(not report.passed and not unread)
-    print_result(shape, lambda: _print_check(report, labelled, len(unread)), failed)
+    print_result(shape, lambda: _print_check(report, labelled, len(unread), reviewed), failed)
     if unread:
-        what = f"{count_noun(len(unread), 'line')} of {labelled} cannot be read."
+        files = " and ".join(sorted({one.file or labelled for one in unread}))
+        what = f"{count_noun(len(unread), 'line')} of {files} cannot be read."
         raise DataError(what, "Mend what is told, and check again.")
 
 
-def _print_check(report: CheckReport, labelled: str, unread: int) -> None:
+def _print_check(report: CheckReport, labelled: str, unread: int, reviewed: Reviewed) -> None:
     _print_shortcuts(report)
     for kind, findings in (("error", report.errors), ("warning", report.warnings)):
         for finding in findings[:PRINTED]:  # no table: an id that is broken in two cannot be copied
@@ -56,6 +63,9 @@ def _print_check(report: CheckReport, labelled: str, unread: int) -> None:
         read = f"{count_noun(report.questions + unread, 'line')}, {read} read"
     amiss = f"{count_noun(len(report.errors), 'error')}, {count_noun(len(report.warnings), 'warning')}"
     typer.echo(f"{read}: {amiss}")
+    if reviewed.joined or reviewed.left_out:
+        out = f"; {reviewed.left_out} left out, which share a passage or words with test questions"
+        typer.echo(f"{reviewed.joined} of them reviewed{out * bool(reviewed.left_out)}")
 
 
 def _locate_finding(finding: DataFinding, labelled: str) -> str:
@@ -159,4 +169,33 @@ def _print_imported(report: ImportReport, folder: Path) -> None:
     typer.echo(f"Next: ragc data check {shlex.quote(str(folder))}")
 
 
-VERBS = (run_check, run_stats, run_split, run_import)
+def run_draft(
+    folder: ProjectFolder,
+    limit: Annotated[int, Option(min=1, help="How many passages at most.")] = 20,
+) -> None:
+    """Draft questions for passages that no label uses, for you to look over.
+
+    Without a language model it lists the passages. Lines that are right go into the file of labelled questions.
+    """
+    import orjson
+
+    from optimize.labelled.dataset import read_labelled
+    from optimize.labelled.draft import draft_questions, list_unlabelled
+    from program.knowledge.project import Project
+
+    project = Project.open(folder)
+    files = [file for file in (project.labelled, project.reviewed) if file.is_file() and file.stat().st_size]
+    labelled = [question for file in files for question in read_labelled(file, project.folder)]
+    with show_progress("drafting") as advance:
+        passages = list_unlabelled(project, labelled)
+        drafts = draft_questions(project, passages[:limit], advance)
+    shown = [{"id": passage.id, "title": passage.title} for passage in passages[:limit]]
+    if drafts:
+        print_result(drafts, lambda: typer.echo("\n".join(orjson.dumps(row).decode() for row in drafts)))
+        return
+    title = f"passages that no label uses: {len(passages)}"
+    rows = [[one["id"], one["title"]] for one in shown]
+    print_result(shown, lambda: print_table(title, ["passage", "title"], rows))
+
+
+VERBS = (run_check, run_stats, run_split, run_import, run_draft)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from optimize.cli import ab, ask, compile, data, project, reader, trace, versions
+from optimize.cli import ab, ask, compile, data, project, reader, serve, trace, versions
 from optimize.cli.interruption import INTERRUPTED
 from optimize.cli.show import AS_JSON, print_error
 from program.errors import RagcError
@@ -88,7 +88,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verbs in (project.VERBS, ask.VERBS, compile.VERBS, versions.VERBS, ab.TEST):
+for verbs in (project.VERBS, ask.VERBS, serve.VERBS, compile.VERBS, versions.VERBS, ab.TEST):
     add_verbs(app, *verbs)
 for group, grouped, about in (
     ("data", data.VERBS, "Validate, count and divide the labelled questions."),

@@ -161,7 +161,7 @@ def count_labels(questions: Sequence[LabelledQuestion]) -> LabelCounts:
 
 
 def _point_at(question: LabelledQuestion, what: str, mend: str) -> DataFinding:
-    return DataFinding(question.id, question.line, what, mend)
+    return DataFinding(question.id, question.line, what, mend, question.file)
 
 
 def _find_leaks(links: Iterable[Link], where: Mapping[str, str]) -> Iterator[DataFinding]:

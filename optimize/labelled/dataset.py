@@ -83,6 +83,17 @@ class Question(BaseModel):
         return self.topic or self.id
 
 
+class Review(BaseModel):
+    """Where the labels of a reviewed question come from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    at: str  # when it was reviewed, UTC, ISO 8601
+    seconds: float  # the time that the reviewer took
+    trace: str  # the trace of the answer
+    version: str  # the version that gave it
+
+
 class LabelledQuestion(Question):
     """One question and its labels; an empty field is a label nobody gave."""
 
@@ -102,8 +113,12 @@ class LabelledQuestion(Question):
     answer: str = ""  # a reference answer
     as_of: date | None = None  # the day on which the labels are right
     sql: str = ""  # a SELECT whose result states the facts of a question on tables
+    reviewed: Review | None = Field(default=None, exclude=True, repr=False)
+    """The review that labelled it; None for a label written by hand."""
     line: int = Field(default=0, exclude=True, repr=False)
     """The line of the file, from 1; 0 for a question from no file."""
+    file: str = Field(default="", exclude=True, repr=False)
+    """The file, where it is not that of the labelled questions."""
 
     @model_validator(mode="after")
     def _require_label(self) -> LabelledQuestion:
@@ -134,7 +149,7 @@ class LabelledQuestion(Question):
         return tuple((fact,) if isinstance(fact, str) else fact for fact in self.facts)
 
 
-KEYS = tuple(name for name in LabelledQuestion.model_fields if name != "line")
+KEYS = tuple(name for name in LabelledQuestion.model_fields if name not in ("line", "file"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +160,7 @@ class DataFinding:
     line: int  # the line in the file, from 1; 0 where it is no single line's
     what: str  # what is wrong
     mend: str  # how to mend it
-    file: str = ""  # the document, `<base>/<file>`; empty for the labelled questions
+    file: str = ""  # the document, `<base>/<file>`, or the file of reviews; empty for the labelled questions
 
 
 def read_labelled(path: str | Path, project: Path | None = None) -> list[LabelledQuestion]:

@@ -14,6 +14,7 @@ from program.errors import DataError
 from program.knowledge.project import Project
 from program.models.language.adapter import DEFAULTED
 from program.serve.trace import UNRETRIEVED, LineLog, TraceLog
+from program.server.feedback import FEEDBACK
 from program.settings import FILE
 
 LOOKED_UP = ("search", "fallback")
@@ -87,8 +88,21 @@ def summarise_traces(log: TraceLog) -> dict[str, Any]:
         "seconds_p50": float(np.percentile(seconds, 50)),
         "seconds_p95": float(np.percentile(seconds, 95)),
         "to_review": sum(1 for _ in log.review.entries()),
+        **_count_feedback(log),
         "unread": tuple(unread),
     }
+
+
+def _count_feedback(log: TraceLog) -> dict[str, dict[str, int]]:
+    """Count what people said of answers, and how often a version was preferred to another, blind."""
+    said = list(LineLog(log.folder / FEEDBACK).entries())
+    votes = (
+        f"{row['preferred'] or 'neither'} of {' and '.join(sorted(row['versions']))}"
+        for row in said
+        if "versions" in row
+    )
+    verdicts = (row["verdict"] for row in said if row["kind"] == "verdict")
+    return {"verdicts": dict(Counter(verdicts)), "votes": dict(Counter(votes))}
 
 
 def _count_rounds(entry: Entry) -> int:

@@ -188,6 +188,11 @@ class Library:
         """Return every passage of the document bases, in order of base and file."""
         return list(self.index.passages) if self.index else []
 
+    def find_passage(self, id_: str) -> Passage | None:
+        """Return the passage of the document bases that has an id."""
+        row = self.index.rows.get(id_) if self.index else None
+        return None if self.index is None or row is None else self.index.passages[row]
+
     def find_known_words(self, text: str) -> dict[str, bool]:
         """Return the content words of a text, and whether each stands in the documents."""
         keywords = self.index.keywords if self.index else None

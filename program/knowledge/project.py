@@ -106,6 +106,11 @@ class Project:
         return (self.folder / self.settings.labelled.path).resolve()
 
     @property
+    def reviewed(self) -> Path:
+        """The file of the questions that people's reviews labelled, beside the labelled ones."""
+        return self.labelled.with_name("reviewed.jsonl")
+
+    @property
     def private(self) -> Path:
         """The project's own working folder (index, record, studies, traces); not for git."""
         return self.folder / ".ragc"

@@ -238,6 +238,7 @@ class State:
     path: list[str]
     history: Turns = ()
     asked: str = ""  # the question in the asker's own words, where they are searched by too
+    chose: bool = False  # whether it chooses an option that was asked back about
     years: tuple[int, ...] = field(init=False)
     """The years that the question names: what was superseded counts where it was in force in one of them."""
     tuning: Tuning = field(init=False)
@@ -277,7 +278,8 @@ class State:
 
         Of the embedded writer's the asker's own words count beside, unless they only choose an option.
         """
-        if self.program.quotes(strict=False) and not answers_back(self.history, self.question):
+        self.chose = answers_back(self.history, self.question)
+        if self.program.quotes(strict=False) and not self.chose:
             self.asked = self.question
         self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))
 

@@ -139,6 +139,8 @@ def _plan_question(state: State) -> Flow[None]:
         *pools, reply = yield [*_look_first(state), ask]
         state.pool = evidence.blend_pools(pools, state.tuning.asked_weight)
     state.plan = read_plan(reply, state.program.sources)
+    if state.chose:  # nobody is asked back twice in a row
+        state.plan = replace(state.plan, vague=False, vagueness=0.0)
     state.path.append(f"classify->{state.plan.route}[{','.join(state.plan.bases)}]")
 
 

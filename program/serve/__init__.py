@@ -1,3 +1,13 @@
 """Versions opened, checked, followed and put to a live test."""
 
-__all__ = ["artifact", "experiment", "experiment_store", "factory", "manifest", "opening", "reference", "trace"]
+__all__ = [
+    "artifact",
+    "experiment",
+    "experiment_store",
+    "factory",
+    "follow",
+    "manifest",
+    "opening",
+    "reference",
+    "trace",
+]

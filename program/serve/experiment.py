@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +130,10 @@ class Experiment:
         values = {name: _require_number(name, value) for name, value in outcome.items()}
         if key and values and key not in self._outside:
             self._write_row("outcome", request=key, values=values)
+
+    def record_vote(self, arms: Sequence[str], preferred: str) -> None:
+        """Write down which arm was preferred by who saw two answer; empty for neither."""
+        self._write_row("vote", arms=[*arms], preferred=preferred)
 
     def state(self) -> store.ExperimentState:
         """Read whether the experiment runs; a state that cannot be read counts as halted."""

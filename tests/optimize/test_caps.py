@@ -27,10 +27,11 @@ def interrupted(folder, at="trying the first settings", **options):
         compile_(folder, watch=stop, **options)
 
 
-def later(monkeypatch):
-    """Seconds, in a list of one, by which the clock of what is spent is ahead."""
+def later(monkeypatch, seconds=None):
+    """Seconds, in a list of one or told by a function, by which the clock of what is spent is ahead."""
     gone = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + gone[0], time=time.time, sleep=time.sleep)
+    ahead = seconds or (lambda: gone[0])
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead(), time=time.time, sleep=time.sleep)
     monkeypatch.setattr(study, "time", clock)
     return gone
 
@@ -73,16 +74,12 @@ def test_a_worker_spends_what_the_search_has_left_and_no_more(paid_shop, model):
 
 
 def test_the_time_of_all_resumptions_counts_and_no_call_begins_after_it(paid_shop, model, monkeypatch):
-    clock = SimpleNamespace(
-        monotonic=lambda: time.monotonic() + 10 * len(model.calls), time=time.time, sleep=time.sleep
-    )
-    monkeypatch.setattr(study, "time", clock)  # on which a call takes ten seconds
+    later(monkeypatch, lambda: 10 * len(model.calls))  # a call takes ten seconds
     interrupted(paid_shop, max_seconds=500)
     paid = len(model.calls)
     model.calls.clear()
     done = compile_(paid_shop, resume=True)
-    assert done.stopped_by == "seconds"
-    assert 10 * paid < done.seconds
+    assert done.stopped_by == "seconds" and 10 * paid < done.seconds
     assert 10 * (paid + len(model.calls)) <= 500 + 10 * PARALLEL_CALLS  # those on their way when the time was up
 
 

@@ -83,18 +83,13 @@ def test_json_has_the_keys_that_programs_rely_on(ragc, moved, line):
         assert set(part) >= set(keys.split()), path
 
 
-def test_a_folder_is_asked_at_its_latest_version_with_the_answer_of_python(ragc, compiled):
-    answer = json.loads(ragc("ask", compiled, WREN, "--json")[1])
-    assert answer["text"] == load("shop@latest", artifacts=compiled / "artifacts")(WREN).text
-    assert answer["version"] == "shop@v2"
-    assert all(set(citation) - {"reason"} == {"n", "source", "id", "title"} for citation in answer["citations"])
-
-
-def test_ask_reads_questions_line_by_line_and_streams_and_traces(ragc, compiled):
+def test_ask_reads_questions_line_by_line_and_streams_and_traces_with_the_answers_of_python(ragc, compiled):
     rag = load("shop@latest", artifacts=compiled / "artifacts")
     code, out, _ = ragc("ask", compiled, "--json", stdin=f"{WREN}\n\n{MERLE}\n")
-    assert code == 0
-    assert [json.loads(line)["text"] for line in out.splitlines()] == [rag(WREN).text, rag(MERLE).text]
+    told = [json.loads(line) for line in out.splitlines()]
+    assert code == 0 and [one["text"] for one in told] == [rag(WREN).text, rag(MERLE).text]
+    assert {one["version"] for one in told} == {"shop@v2"}
+    assert all(set(citation) - {"reason"} == {"n", "source", "id", "title"} for citation in told[0]["citations"])
     out = ragc("ask", compiled, WREN, "--stream", "--trace")[1]
     assert rag(WREN).text in out and "  path: " in out and "ms  search: " in out
 
@@ -113,8 +108,7 @@ def test_eval_tells_the_figures_of_each_tag_and_plain_rag_beside_them(ragc, own_
     (own_shop / "tagged.jsonl").write_text("".join(json.dumps(q) + "\n" for q in tagged))
     code, out, _ = ragc("eval", own_shop, "--questions", own_shop / "tagged.jsonl", "--json")
     found = json.loads(out)
-    assert code == 0
-    assert set(found["metrics"]) == set(found["plain"])
+    assert code == 0 and set(found["metrics"]) == set(found["plain"])
     assert set(found["by_tag"]) == set(found["plain_by_tag"]) == {"money", "kettle"}
     by_tag = sum(tag["n"] * tag["correct"] for tag in found["plain_by_tag"].values())
     assert by_tag == pytest.approx(6 * found["plain"]["correct"]["value"])
@@ -124,9 +118,8 @@ def test_compile_says_what_it_made_and_exits_3_without_a_detectable_gain(ragc, o
     besides = re.search(r"the (\d+) that every search begins with", " ".join(ragc("compile", "--help")[1].split()))[1]
     code, out, _ = ragc("compile", own_shop, "--trials", "2", "--json")
     found = json.loads(out)
-    assert found["version"] == "shop@v2"
+    assert found["version"] == "shop@v2" and code == (0 if found["verdict"] == "better" else 3)
     assert found["trials"] >= 2 + int(besides), "sweeps of single knobs are tried, too"
-    assert code == (0 if found["verdict"] == "better" else 3)
     for gain, other in (("gain", "before"), ("gain_over_plain", "plain")):
         means = [found[side]["utility"]["value"] for side in ("metrics", other)]
         assert found[gain]["difference"] == pytest.approx(means[0] - means[1], abs=2e-6)
@@ -140,35 +133,30 @@ def test_a_fresh_project_in_a_folder_of_any_name_can_be_asked_at_once(ragc, tmp_
     assert code == 0 and Project.open(folder).name == "mein-buro"
     assert f"""ragc ask '{folder}' "your question\"""" in out
     code, out, _ = ragc("ask", folder, "What hours is the shop open on working days?", "--json")
-    assert code == 0
-    assert json.loads(out)["outcome"] in {"answered", "clarify", "abstain"}
+    assert code == 0 and json.loads(out)["outcome"] in {"answered", "clarify", "abstain"}
 
 
 def test_ls_says_where_it_looked_in_vain(ragc, tmp_path):
     code, _, err = ragc("ls", "--artifacts", tmp_path / "none")
-    assert code == 0
-    assert f"no version in {tmp_path / 'none'}" in err.replace("\n", " ")
-    code, out, err = ragc("ls", "--artifacts", tmp_path / "none", "--json")
-    assert (code, json.loads(out), err) == (0, [], "")
+    assert code == 0 and f"no version in {tmp_path / 'none'}" in err.replace("\n", " ")
+    assert ragc("ls", "--artifacts", tmp_path / "none", "--json") == (0, "[]\n", "")
 
 
-def test_doctor_finds_nothing_wrong_with_a_good_project_and_names_what_is(ragc, own_shop):
+@pytest.mark.parametrize("wrong", ["", 'decide = "local/foo"', 'propose = "local/reader"'])
+def test_doctor_names_what_is_wrong_with_a_project_and_its_models_in_the_words_of_compile(ragc, own_shop, wrong):
     assert ragc("doctor", own_shop)[0] == 0
-    (own_shop / "labelled.jsonl").unlink()
-    code, out, _ = ragc("doctor", own_shop, "--json")
-    assert code == 1
-    found = json.loads(out)
-    assert any("labelled" in one["what"] and not one["good"] for one in found)
-    assert all(bool(one["mend"]) != one["good"] for one in found)  # a remedy beside problems alone
-
-
-@pytest.mark.parametrize("wrong", ['decide = "local/foo"', 'propose = "local/reader"'])
-def test_doctor_names_a_local_model_that_does_not_exist_in_the_words_of_compile(ragc, own_shop, wrong):
     add_toml(own_shop, f"[models]\n{wrong}")
+    if not wrong:
+        (own_shop / "labelled.jsonl").unlink()
     code, out, _ = ragc("doctor", own_shop, "--json")
-    assert code == 1
-    (bad,) = (finding for finding in json.loads(out) if not finding["good"])
-    assert f"{bad['what'].partition(': ')[2]} {bad['mend']}" in ragc("compile", own_shop)[2]
+    found = json.loads(out)
+    assert code == 1 and all(bool(one["mend"]) != one["good"] for one in found)  # a remedy beside problems alone
+    bad = next(finding for finding in found if not finding["good"])
+    assert (
+        f"{bad['what'].partition(': ')[2]} {bad['mend']}" in ragc("compile", own_shop)[2]
+        if wrong
+        else "labelled" in bad["what"]
+    )
 
 
 CLOSED = (
@@ -203,11 +191,6 @@ def test_a_source_that_fails_beside_others_is_told_and_the_answer_is_there(ragc,
     assert code == 0 and "1 of 1 answers failed and count as not answered. The first: The search failed: " in err
 
 
-def test_another_language_is_answered_in_a_sentence(ragc, own_shop):
-    code, out, err = ragc("ask", own_shop, GERMAN)
-    assert code == 0 and "another language" in out and "ask in English" in out and "abstain" in err
-
-
 def test_the_first_commands_of_the_readme_answer_their_question(ragc, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     readme = (Path(__file__).parents[2] / "README.md").read_text()
@@ -219,26 +202,25 @@ def test_the_first_commands_of_the_readme_answer_their_question(ragc, tmp_path, 
     assert all(fact in told[1][1] for fact in label["facts"]) and "docs/hours.md" in told[1][1]
 
 
-def test_ask_says_on_stderr_who_stood_in_for_a_model_that_could_not_be_reached(ragc, own_shop, monkeypatch):
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it is looked for on the network
+def test_ask_says_on_stderr_who_stood_in_for_a_model_that_could_not_be_reached(ragc, own_shop):
     with serve() as provider:
         provider.stop()
         models = '[models]\nwrite = "openai/x"\n[provider]\nretries = 0\n[provider.model."openai/x"]\n'
         add_toml(own_shop, f'{models}api_base = "{provider.url}"\nusd_in = 0\nusd_out = 0')
         code, _, err = ragc("ask", own_shop, WREN)
-        assert code == 0
-        assert err.count("openai/x cannot be reached: local/reader wrote") == 1
+        assert code == 0 and err.count("openai/x cannot be reached: local/reader wrote") == 1
         assert "cannot be reached" not in ragc("ask", own_shop, WREN, "--json")[2]
 
 
 def test_a_version_whose_project_moved_is_asked_evaluated_and_compared_over_the_folder_named(ragc, moved):
     folder, kept = moved
-    ask, compare = ["ask", "shop@v2", WREN, "--artifacts", kept], ["ab", "offline", "shop@v1", "shop@v2"]
-    compare += ["--artifacts", kept]
-    for verb in (ask, [*compare, "--repeats", "2"]):
+    ask, evaluate, compare = (
+        [*verb.split(), "--artifacts", kept] for verb in ("ask shop@v2", "eval shop@v2", "ab offline shop@v1 shop@v2")
+    )
+    for verb in ([*ask, WREN], [*compare, "--repeats", "2"]):
         code, _, err = ragc(*verb)
         assert code == 2 and "--project FOLDER" in err
-    for verb in (ask, ["eval", "shop@v2", "--artifacts", kept]):
+    for verb in ([*ask, WREN], evaluate):
         code, out, _ = ragc(*verb, "--project", folder, "--json")
         assert code == 0 and json.loads(out)["version"] == "shop@v2"
     assert ragc(*compare, "--repeats", "2", "--project", folder)[0] == 3
@@ -263,6 +245,7 @@ MISTAKES = {
     "check of a file": (["data", "check", "{shop}/knowledge/product/kettles.md"], "Name a folder that holds"),
     "question to a file": (["ask", "{shop}/ragc.toml", "Q?"], "Name its folder"),
     "init over a project": (["init", "{shop}"], "is a project already"),
+    "init over a file": (["init", "{shop}/ragc.toml"], "exists"),
     "unknown reference": (["ask", "shop@v99", "Q?", "--artifacts", "{shop}/artifacts"], "shop"),
     "nothing to roll back": (["rollback", "shop", "--artifacts", "{tmp}"], "no version of shop in the artifacts"),
     "odd reference": (["show", "../../etc@v1"], "etc@v1"),
@@ -297,7 +280,6 @@ def test_a_mistake_is_told_in_two_sentences_or_as_json_with_exit_code_2(ragc, sh
 @pytest.mark.parametrize(
     ("file", "old", "new", "told"),
     [
-        ("labelled.jsonl", "", "{not json}\n", "line 1"),
         ("labelled.jsonl", "#power", "#poewr", "#poewr"),
         ("labelled.jsonl", '"facts":["144"]', '"facts":144', "'facts' cannot be 144"),
         ("ragc.toml", "path =", "paht =", "'path'"),
@@ -307,8 +289,7 @@ def test_a_mistake_is_told_in_two_sentences_or_as_json_with_exit_code_2(ragc, sh
 def test_a_project_that_is_not_in_order_is_not_compiled_and_nothing_is_half_written(
     ragc, own_shop, file, old, new, told
 ):
-    text = (own_shop / file).read_text()
-    (own_shop / file).write_text(text.replace(old, new) if old else new + text)
+    (own_shop / file).write_text((own_shop / file).read_text().replace(old, new))
     code, _, err = ragc("compile", own_shop, "--trials", "1")
     assert code == 2 and told in err and "Traceback" not in err
     assert not (own_shop / "artifacts").exists()
@@ -324,13 +305,6 @@ def test_output_that_nobody_reads_to_its_end_is_no_verdict(compiled, printed_by_
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_what_the_system_refuses_is_bad_input_and_no_fault_of_ragc(ragc, tmp_path):
-    (tmp_path / "taken").write_text("a file")
-    code, out, err = ragc("init", tmp_path / "taken")
-    assert (code, out) == (2, "")
-    assert "exists" in err and "fault" not in err
-
-
 def test_an_imported_set_is_counted_checked_and_searched(tmp_path):
     source, project = tmp_path / "faq.csv", tmp_path / "project"
     source.write_text("question,answer,context\nWhere is the Wren made?,Oslo,The Wren kettle is made in Oslo.\n")
@@ -343,35 +317,30 @@ def test_an_imported_set_is_counted_checked_and_searched(tmp_path):
 
 
 MODEL = "openai/stand-in"
-OWN = f'[provider]\nretries = 0\n[provider.model."{MODEL}"]\n'
 
 
-def test_doctor_calls_the_model_of_every_role_and_tells_its_price(own_shop):
+def test_doctor_calls_the_model_of_every_role_and_tells_its_price_or_how_to_mend_it(own_shop):
+    def told():
+        return [finding for finding in examine_setup(own_shop) if MODEL in finding.what]
+
     with serve(Script(), obliging) as provider:
-        terms = f'api_base = "{provider.url}"\nusd_in = 0.5\nusd_out = 2.0'
-        add_toml(own_shop, f'[models]\nwrite = "{MODEL}"\njudge = "{MODEL}"\n{OWN}{terms}')
-        found = [finding for finding in examine_setup(own_shop) if MODEL in finding.what]
+        models = (
+            f'[models]\nwrite = "{MODEL}"\njudge = "{MODEL}"\n[provider]\nretries = 0\n[provider.model."{MODEL}"]\n'
+        )
+        add_toml(own_shop, f'{models}api_base = "{provider.url}"\nusd_in = 0.5\nusd_out = 2.0\nstructured = true')
+        found = told()
         assert provider.calls == 4  # a decision, and a text to take the time of
-    told = rf"{MODEL} answers, \d+\.\d s a call; US\$ 0.5 in, 2 out a million"
-    assert len(found) == 2 and all(one.good and re.search(told, one.what) for one in found)
-
-
-def test_doctor_says_how_to_mend_a_model_that_takes_no_schema_or_is_not_there(own_shop):
-    with serve(Script(refuses_schema=True), obliging) as provider:
-        add_toml(own_shop, f'[models]\nwrite = "{MODEL}"\n{OWN}api_base = "{provider.url}"\nstructured = true')
-        (refused,) = (finding for finding in examine_setup(own_shop) if MODEL in finding.what)
-    (gone,) = (finding for finding in examine_setup(own_shop) if MODEL in finding.what)
-    assert "answered 400" in refused.what and "set structured = false" in refused.mend
-    assert "cannot be reached" in gone.what and "its server runs" in gone.mend
+        answers = rf"{MODEL} answers, \d+\.\d s a call; US\$ 0.5 in, 2 out a million"
+        assert len(found) == 2 and all(one.good and re.search(answers, one.what) for one in found)
+        provider.follow(Script(refuses_schema=True))
+        assert all("answered 400" in one.what and "set structured = false" in one.mend for one in told())
+    assert all("cannot be reached" in gone.what and "its server runs" in gone.mend for gone in told())
 
 
 def test_doctor_tries_the_models_that_embed_and_rerank(own_shop):
     add_toml(own_shop, '[models]\nembed = "nobody/knows-this-model"\nrerank = "nobody/knows-that-one"')
     failed = [found.what for found in examine_setup(own_shop) if "cannot be loaded" in found.what and not found.good]
     assert len(failed) == 2 and "nobody/knows-this-model" in failed[0] and "knows-that-one" in failed[1]
-
-
-COUNTED = ("making demonstrations", "choosing candidates", "fitting thresholds and knobs", "choosing on dev")
 
 
 def test_each_stage_tells_how_far_it_is_and_never_goes_back(own_shop):
@@ -382,7 +351,7 @@ def test_each_stage_tells_how_far_it_is_and_never_goes_back(own_shop):
         assert live.stage != "choosing on dev" or not live.of  # nobody knows how many there will be
 
     compile_(own_shop, trials=4, watch=watch)
-    for stage in COUNTED:
+    for stage in "making demonstrations|choosing candidates|fitting thresholds and knobs|choosing on dev".split("|"):
         done = [at for at, _ in counts[stage][1:]]
         assert done == sorted(done) and len(set(done)) > 1, stage
         assert stage == "choosing on dev" or 0 <= counts[stage][-1][1] - done[-1] <= 1

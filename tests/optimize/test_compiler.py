@@ -9,9 +9,11 @@ import sys
 
 import pytest
 
+from optimize.compiler.candidates import demonstrations
 from optimize.compiler.compile import LEAST_TRIALS, compile_project
 from optimize.compiler.study import Note, open_study
 from optimize.compiler.tasks.project import DEFAULT_TRIALS, EMBEDDED_TRIALS
+from optimize.evaluation import grades
 from optimize.evaluation.comparison import read_scores
 from optimize.evaluation.outcome import Compiled
 from optimize.registry.aliases import promote_version
@@ -32,26 +34,21 @@ def digest_of(folder, done):
     return manifest_of(folder, done.reference).content_digest
 
 
-def test_a_second_compile_calls_nothing_and_ends_in_the_same_program(paid_shop, model):
-    first = compile_(paid_shop)
-    paid = len(model.calls)
-    second = compile_(paid_shop)
-    assert first.calls == paid > 0
-    assert (second.calls, len(model.calls)) == (0, paid)
-    assert second.reference != first.reference
-    assert digest_of(paid_shop, second) == digest_of(paid_shop, first)
-    assert (first.looks, second.looks) == (1, 2)
-
-
-def test_another_host_on_the_same_database_pays_for_nothing_again(paid_shop, model, tmp_path):
+def test_a_second_compile_calls_nothing_and_ends_in_the_same_program_on_another_host_on_the_same_database_too(
+    paid_shop, model, tmp_path
+):
     add_toml(paid_shop, f'[study]\nstorage = "sqlite:///{tmp_path}/studies.db"')
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(paid_shop, elsewhere)
     first = compile_(paid_shop)
     paid = len(model.calls)
-    second = compile_(elsewhere)
-    assert (second.calls, len(model.calls)) == (0, paid)
-    assert digest_of(elsewhere, second) == digest_of(paid_shop, first)
+    assert first.calls == paid > 0
+    for folder, looks in ((paid_shop, 2), (elsewhere, 1)):
+        second = compile_(folder)
+        assert (second.calls, len(model.calls)) == (0, paid)
+        assert digest_of(folder, second) == digest_of(paid_shop, first)
+        assert (first.looks, second.looks) == (1, looks)
+        assert (folder is elsewhere) or second.reference != first.reference
 
 
 @pytest.mark.parametrize(("cap", "most"), [("calls", 90), ("usd", 0.0078)])
@@ -92,9 +89,6 @@ def test_a_model_that_fails_three_calls_in_ten_is_asked_again(paid_shop, model):
 
 
 def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop, monkeypatch):
-    from optimize.compiler.candidates import demonstrations
-    from optimize.evaluation import grades
-
     judge = grades.judge_answer
 
     def broken(question, outcome, text):
@@ -106,27 +100,21 @@ def test_a_question_whose_grading_raises_is_named_and_the_rest_goes_on(paid_shop
         monkeypatch.setattr(module, "judge_answer", broken)
     with pytest.raises(DataError, match="No question of test could be graded: q5"):
         compile_(paid_shop)
+    more = {"id": "q7", "question": "Who mends a Wren?", "topic": "repair", "outcome": "abstain", "split": "test"}
     with (paid_shop / "labelled.jsonl").open("a") as file:
-        file.write(
-            '{"id": "q7", "question": "Who mends a Wren?", "topic": "repair", "outcome": "abstain", "split": "test"}\n'
-        )
+        file.write(json.dumps(more) + "\n")
     done = compile_(paid_shop)
     assert "ZeroDivisionError" in done.broken["q1"]
     assert done.broken["q5 (ZeroDivisionError: no share of nothing)"] == "in the test"
-    assert done.trials == TRIALS
-    assert [one.id for one in done.after.grades] == ["q7"]
+    assert done.trials == TRIALS and [one.id for one in done.after.grades] == ["q7"]
 
 
 @pytest.mark.parametrize(
     ("was", "now", "told"),
     [
-        ("[knowledge.product]", '[loop]\npreset = "judge-and-ground"\n\n[knowledge.product]', "preset was full"),
+        ("[knowledge.product]", '[loop]\npreset = "judge-and-ground"\n[knowledge.product]', "preset was full"),
         ("prices, refunds and invoices", "what is paid and paid back", r"predictors\.classifier\.route was"),
-        (
-            "[knowledge.product]",
-            "[utility]\nwrong = -2.0\n\n[knowledge.product]",
-            r"utility\.wrong was -1\.0, is -2\.0",
-        ),
+        ("[knowledge.product]", "[utility]\nwrong = -2.0\n[knowledge.product]", r"utility\.wrong was -1\.0, is -2\.0"),
     ],
 )
 def test_a_study_that_began_with_another_program_or_other_terms_is_refused(paid_shop, was, now, told):
@@ -138,32 +126,26 @@ def test_a_study_that_began_with_another_program_or_other_terms_is_refused(paid_
         compile_(paid_shop, resume=True)
 
 
-UNPRICED = "openai/nobody-knows-it"
-
-
 def test_a_cap_on_money_is_refused_for_a_model_whose_price_nobody_knows_and_the_default_one_is_told_of(
     own_shop, caplog
 ):
-    project = add_toml(own_shop, f'[models]\nwrite = "{UNPRICED}"\npropose = "openai/nor-this"')
+    unknown = "What openai/nobody-knows-it costs is not known"
+    project = add_toml(own_shop, '[models]\nwrite = "openai/nobody-knows-it"\npropose = "openai/nor-this"')
     with pytest.raises(BudgetError, match=r"not known.*usd_in"):
         compile_project(project, trials=1, max_usd=1.0)
     assert open_program(project).runtime.budget.max_usd
-    assert f"What {UNPRICED} costs is not known, so that [budget] max_usd could not stop it" in caplog.text
-    capped = add_toml(own_shop, "[budget]\nmax_usd = 0.1")
-    with pytest.raises(
-        BudgetError, match=rf"What {UNPRICED} costs is not known.*max_usd.*provider.model.\"{UNPRICED}\""
-    ):
-        open_program(capped)
+    assert f"{unknown}, so that [budget] max_usd could not stop it" in caplog.text
+    with pytest.raises(BudgetError, match=rf"{unknown}.*max_usd.*provider.model.\"openai/nobody-knows-it\""):
+        open_program(add_toml(own_shop, "[budget]\nmax_usd = 0.1"))
 
 
-def test_a_missing_key_is_told_before_anything_is_done_and_not_compiled_around(paid_shop, model, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(ModelError, match="OPENAI_API_KEY"):
+def test_a_missing_key_is_told_before_anything_is_done_and_the_answers_of_a_stand_in_are_counted(
+    paid_shop, model, monkeypatch
+):
+    with monkeypatch.context() as patch, pytest.raises(ModelError, match="OPENAI_API_KEY"):
+        patch.delenv("OPENAI_API_KEY")
         compile_(paid_shop)
     assert not model.calls
-
-
-def test_the_answers_of_a_stand_in_are_counted(paid_shop, model):
     assert compile_(paid_shop).stood_in == 0
     shutil.rmtree(paid_shop / ".ragc")
     model.fails = lambda n: n % 50 > 10
@@ -171,74 +153,55 @@ def test_the_answers_of_a_stand_in_are_counted(paid_shop, model):
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *[("seed", value) for value in (-1, 2**31, 0.5)],
-        *[("trials", value) for value in (0, 10**9, "6")],
-        *[("max_calls", value) for value in (0, 10**12, 1e4)],
-        *[("max_usd", value) for value in (-0.01, float("inf"), float("nan"))],
-    ],
-)
-def test_a_number_beyond_all_use_is_refused_before_anything_is_done(paid_shop, model, option, value):
-    with pytest.raises(StudyError, match=f"^{option} is a .*number.*, not .*Give another"):
-        compile_project(Project.open(paid_shop), **{option: value})
+    ("option", "values"),
+    [("seed", (-1, 2**31, 0.5)), ("trials", (0, 10**9, "6")), ("max_calls", (0, 10**12, 1e4)),
+     ("max_usd", (-0.01, float("inf"), float("nan")))],
+)  # fmt: skip
+def test_a_number_beyond_all_use_is_refused_before_anything_is_done(paid_shop, model, option, values):
+    for value in values:
+        with pytest.raises(StudyError, match=f"^{option} is a .*number.*, not .*Give another"):
+            compile_project(Project.open(paid_shop), **{option: value})
     assert not model.calls and not (paid_shop / ".ragc").exists()
 
 
 def test_as_many_settings_are_tried_as_train_has_questions_and_more_where_no_language_model_is_asked(
     own_shop, model, monkeypatch
 ):
+    labels = (own_shop / "labelled.jsonl").read_text().splitlines()
+
     def stop(live):
         if live.study:
             raise KeyboardInterrupt
 
     def plan(questions):
-        (own_shop / "labelled.jsonl").write_text(
-            "\n".join(
-                [
-                    *labels,
-                    *(more.replace("q3", f"r{n}").replace("descaled", f"part {n} descaled") for n in range(questions)),
-                ]
-            )
-        )
+        more = [labels[2].replace("q3", f"r{n}").replace("descaled", f"part {n} descaled") for n in range(questions)]
+        (own_shop / "labelled.jsonl").write_text("\n".join([*labels, *more]))
         with pytest.raises(KeyboardInterrupt):
             compile_project(Project.open(own_shop), watch=stop)
         return open_study(Project.open(own_shop)).notes[Note.TRIALS]
 
-    labels = (own_shop / "labelled.jsonl").read_text().splitlines()
-    more = labels[2]
-    assert plan(0) == LEAST_TRIALS
-    assert plan(40) == 44
-    assert plan(300) == EMBEDDED_TRIALS
+    assert [plan(n) for n in (0, 40, 300)] == [LEAST_TRIALS, 44, EMBEDDED_TRIALS]
     paid(own_shop, model.url, monkeypatch)
     assert plan(300) == DEFAULT_TRIALS
 
 
-def test_a_resume_that_contradicts_its_study_is_refused(paid_shop):
+def test_each_study_is_gone_on_with_as_it_was_begun(paid_shop):
     with pytest.raises(StudyError, match="no study to go on with"):
         compile_(paid_shop, resume=True)
-    with pytest.raises(BudgetError):
-        compile_(paid_shop, max_calls=2, seed=3)
-    with pytest.raises(StudyError, match="begun with --seed 3, not 4"):
-        compile_(paid_shop, resume=True, seed=4)
-    compile_(paid_shop)
-    with pytest.raises(StudyError, match="begun without --from, not shop@v1-"):
-        compile_(paid_shop, study="shop-1", origin="shop@v1")
-    assert compile_(paid_shop, study="shop-1", seed=3, max_calls=10_000).study == "shop-1"
-
-
-def test_of_several_studies_each_can_be_gone_on_with(paid_shop):
-    for seed in (1, 2):
+    for seed in (1, 3):
         with pytest.raises(BudgetError):
             compile_(paid_shop, max_calls=2, seed=seed)
-    older = compile_(paid_shop, study="shop-1", max_calls=10_000)
+    with pytest.raises(StudyError, match="begun with --seed 3, not 4"):
+        compile_(paid_shop, resume=True, seed=4)
+    older = compile_(paid_shop, study="shop-1", seed=1, max_calls=10_000)
     assert older.study == "shop-1"
     assert manifest_of(paid_shop, older.reference).section("optimizer")["seed"] == 1
+    with pytest.raises(StudyError, match="begun without --from, not shop@v1-"):
+        compile_(paid_shop, study="shop-2", origin="shop@v1")
     assert compile_(paid_shop, resume=True, max_calls=10_000).study == "shop-2"
-    with pytest.raises(StudyError, match="shop-1 is finished"):
-        compile_(paid_shop, study="shop-1")
-    with pytest.raises(StudyError, match="no study 'shop-7'"):
-        compile_(paid_shop, study="shop-7")
+    for study, told in (("shop-1", "shop-1 is finished"), ("shop-7", "no study 'shop-7'")):
+        with pytest.raises(StudyError, match=told):
+            compile_(paid_shop, study=study)
 
 
 def test_a_disk_that_fills_up_is_told_and_the_compile_goes_on_from_there(own_shop):

@@ -18,22 +18,23 @@ from program.text.history import Asked
 from program.text.pieces import split_claims
 
 
+def train_of(shop):
+    return [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
+
+
 @pytest.fixture(scope="module")
 def shop_demonstrations(shop):
-    rag = open_program(shop)
-    train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
+    rag, train = open_program(shop), train_of(shop)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(View, "quotes", lambda view, strict: False)  # as with a writer whose claims are checked
         return rag, Demonstrator(rag, Replay(rag, Record()), train).make(train)
 
 
 def test_questions_that_are_not_worked_through_teach_the_classifier_and_what_suffices_alone(shop):
-    rag = open_program(shop)
-    train = [q for q in read_labelled(shop / "labelled.jsonl") if q.split == "train"]
+    rag, train = open_program(shop), train_of(shop)
 
     def taught(worked, asked):
-        made = Demonstrator(rag, Replay(rag, Record()), worked).make(asked)
-        return Counter(one.predictor for one in made)
+        return Counter(one.predictor for one in Demonstrator(rag, Replay(rag, Record()), worked).make(asked))
 
     every, one = taught(train[:1], train), taught(train, train[:1])
     assert every.pop("classifier.route") == len(train) > one.pop("classifier.route") == 1
@@ -43,28 +44,27 @@ def test_questions_that_are_not_worked_through_teach_the_classifier_and_what_suf
 
 
 def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
-    _, demonstrations = shop_demonstrations
-    by = {
-        name: [d.fields for d in demonstrations if d.predictor == name]
-        for name in {d.predictor for d in demonstrations}
-    }
+    by = {}
+    for one in shop_demonstrations[1]:
+        by.setdefault(one.predictor, []).append(one.fields)
     routes = {fields["question"]: fields for fields in by["classifier.route"]}
     assert routes["What is 12 times 12?"]["route"] == "direct"
     assert routes["How much water does the Merle hold?"]["base_product"] is True
-    assert {fields["relevant"] for fields in by["judge.relevance"]} == {True, False}
-    assert {fields["sufficient"] for fields in by["judge.sufficiency"]} == {True, False}
-    assert {fields["supported"] for fields in by["grounder.support"]} == {True, False}
+    for predictor, name in (
+        ("judge.relevance", "relevant"),
+        ("judge.sufficiency", "sufficient"),
+        ("grounder.support", "supported"),
+    ):
+        assert {fields[name] for fields in by[predictor]} == {True, False}
 
 
 def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     rag, demonstrations = shop_demonstrations
-    copy = rag.deepcopy()
-    offers = offer_labels(gather_sets(rag, demonstrations, []))
+    copy, offers = rag.deepcopy(), offer_labels(gather_sets(rag, demonstrations, []))
     CandidateSets(offers).equip_program(copy, without=frozenset({"capacity"}))
     apply_setting(copy, {"classifier.route#demonstrations": 1})
     asked = {demo["question"] for demo in copy.classifier.route.demos}
-    assert "How much water does the Merle hold?" not in asked
-    assert "What is 12 times 12?" in asked
+    assert "What is 12 times 12?" in asked and "How much water does the Merle hold?" not in asked
 
 
 BOTH = "How much water does the Merle hold, and how many watts does it draw?"
@@ -127,18 +127,16 @@ def replay(rag):
     return Replay(rag.deepcopy(), Record())
 
 
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+def drawn(dimension):
+    low, high = dimension.low, dimension.high
+    return st.integers(int(low), int(high)) if dimension.integral else st.floats(low, high)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_under_any_setting_a_replay_answers_as_a_live_run(rag, replay, data):
     before = read_setting(rag)
-    setting = {
-        d.name: data.draw(
-            st.integers(int(d.low), int(d.high)) if d.integral else st.floats(d.low, d.high), label=d.name
-        )
-        for d in find_dimensions(rag)
-    }
+    setting = {d.name: data.draw(drawn(d), label=d.name) for d in find_dimensions(rag)}
     question = data.draw(st.sampled_from(QUESTIONS))
     try:
         apply_setting(rag, setting)
@@ -164,6 +162,4 @@ def test_another_threshold_alone_performs_nothing(rag):
     program(Asked(QUESTIONS[0]))
     performed = record.performed
     program.program.generator.states.fields["states"] = {"threshold": 0.999}
-    answer = program(Asked(QUESTIONS[0]))
-    assert answer.outcome == "abstain"
-    assert record.performed == performed
+    assert program(Asked(QUESTIONS[0])).outcome == "abstain" and record.performed == performed

@@ -1,15 +1,13 @@
 """DSPy's optimizers on ragc's program, by the metric made from labels; a script is the language model."""
 
-import json
-
 import dspy
 import pytest
-from dspy.lm15 import Message, Response, TextPart, Usage
 
 from optimize import graded
 from optimize.labelled.dataset import read_labelled
 from program import Answer, Outcome, open_program
 from program.knowledge.project import Project
+from tests.support.prompts import reply_with
 
 
 class Proposer:
@@ -17,9 +15,7 @@ class Proposer:
 
     def complete(self, request):
         text = "[[ ## proposed_instruction ## ]]\nDo it with care.\n\n```\nDo it with care.\n```\n[[ ## completed ## ]]"
-        usage = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
-        message = Message.assistant([TextPart(text)])
-        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+        return reply_with(request, text)
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +57,6 @@ def test_dspys_optimizers_work_on_the_program(rag, examples, optimize):
         found = optimize(rag.deepcopy(), examples, script)
         assert found(question="How much water does the Merle hold?").outcome
     assert [name for name, _ in found.named_parameters()] == [name for name, _ in rag.named_parameters()]
-
-
-def test_evaluate_takes_the_metric_and_saves_its_scores(rag, examples, tmp_path):
-    found = dspy.Evaluate(devset=examples, metric=graded, num_threads=1, save_as_json=str(tmp_path / "a.json"))(rag)
-    scores = [row["graded"] for row in json.loads((tmp_path / "a.json").read_text())]
-    assert found.score == pytest.approx(100 * sum(scores) / len(scores), abs=0.01)
-    assert 0.0 <= min(scores) < max(scores) <= 1.0
 
 
 REFUND = dspy.Example(

@@ -13,6 +13,7 @@ from program.errors import BudgetStop
 from program.knowledge.project import Project
 from program.models.language.gateway import shared_gateway
 from program.models.language.pace import Pace, note_pace, read_paces
+from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
@@ -24,9 +25,8 @@ def slow_shop(own_shop):
     """A project whose writer is served here, and the server."""
     shared_gateway.cache_clear()
     with serve(Script(), obliging) as provider:
-        terms = f'api_base = "{provider.url}"\nusd_in = 1.0\nusd_out = 1.0\nconcurrency = 1\n'
-        text = (own_shop / "ragc.toml").read_text()
-        (own_shop / "ragc.toml").write_text(f'{text}\n[models]\nwrite = "{MODEL}"\n[provider.model."{MODEL}"]\n{terms}')
+        terms = f'api_base = "{provider.url}"\nusd_in = 1.0\nusd_out = 1.0\nconcurrency = 1'
+        add_toml(own_shop, f'[models]\nwrite = "{MODEL}"\n[provider.model."{MODEL}"]\n{terms}')
         yield own_shop, provider
 
 
@@ -37,28 +37,24 @@ def limits(folder):
 
 def test_limits_leave_room_for_a_slow_model_once_it_was_measured_and_a_fast_one_changes_nothing(slow_shop):
     folder, _ = slow_shop
-    assert limits(folder) == (15.0, 30.0)
-    note_pace(folder / ".ragc", MODEL, Pace(0.4, 1000, 20))
-    assert limits(folder) == (15.0, 30.0)
-    note_pace(folder / ".ragc", MODEL, Pace(20.0, 1000, 20))
-    assert limits(folder) == (160.0, 80.0)
+    for pace, seconds in ((None, (15.0, 30.0)), (0.4, (15.0, 30.0)), (20.0, (160.0, 80.0))):
+        if pace:
+            note_pace(folder / ".ragc", MODEL, Pace(pace, 1000, 20))
+        assert limits(folder) == seconds
 
 
-def test_a_limit_of_the_projects_own_stays_and_doctor_says_when_it_cuts_answers_off(slow_shop):
+def test_a_limit_of_the_projects_own_stays_and_doctor_measures_the_pace_and_says_when_it_cuts_answers_off(slow_shop):
+    def told():
+        return next(one for one in examine_setup(folder) if MODEL in one.what)
+
     folder, provider = slow_shop
-    (folder / "ragc.toml").write_text((folder / "ragc.toml").read_text() + "[budget]\nmax_seconds = 1\n")
+    assert told().good and re.search(r"answers, \d+\.\d s a call", told().what)
+    assert read_paces(folder / ".ragc")[MODEL].tokens_in > 500
+    add_toml(folder, "[budget]\nmax_seconds = 1")
     note_pace(folder / ".ragc", MODEL, Pace(20.0, 1000, 20))
     assert limits(folder)[0] == 1.0
     provider.follow(Script(delay=0.6))
-    (found,) = (one for one in examine_setup(folder) if MODEL in one.what)
-    assert not found.good and "max_seconds = 1 cuts its answers off" in found.mend
-
-
-def test_doctor_measures_a_call_and_keeps_the_pace(slow_shop):
-    folder, _ = slow_shop
-    (found,) = (one for one in examine_setup(folder) if MODEL in one.what)
-    assert found.good and re.search(r"answers, \d+\.\d s a call", found.what)
-    assert read_paces(folder / ".ragc")[MODEL].tokens_in > 500
+    assert not told().good and "max_seconds = 1 cuts its answers off" in told().mend
 
 
 def test_a_compile_measures_once_under_its_cap_and_tells_calls_minutes_and_money_before_it_spends(slow_shop):

@@ -50,18 +50,16 @@ def test_flaws_are_listed_without_an_index_and_the_doctor_and_the_check_tell_the
     add_unread(own_shop)
     monkeypatch.setattr("program.knowledge.index.build.build_index", None)
     told = invoke("index", "--list-flaws", own_shop)
-    lines = told.stdout.splitlines()
-    assert told.exit_code == 0 and lines[0] == "3 of 8 files were not read:" and len(lines) == 1 + len(FLAWS)
+    first, *lines = told.stdout.splitlines()
+    assert (told.exit_code, first, len(lines)) == (0, "3 of 8 files were not read:", len(FLAWS))
     assert_flaws(invoke_json("index", "--list-flaws", own_shop))
     found = [one for one in examine_setup(own_shop) if not one.good and "/" in one.what]
-    assert sorted(line.removeprefix("  ") for line in lines[1:]) == sorted(f"{f.what} {f.mend}" for f in found)
+    assert sorted(line.removeprefix("  ") for line in lines) == sorted(f"{f.what} {f.mend}" for f in found)
     assert [one.warning for one in sorted(found, key=lambda one: one.what)] == [not lost for *_, lost in FLAWS]
     checked = json.loads(invoke("data", "check", own_shop, "--json").stdout)
-    files = (
-        {one["file"] for one in checked["errors"] if one["file"]},
-        {one["file"] for one in checked["warnings"] if one["file"]},
-    )
-    assert files == tuple({path for path, *_, lost in FLAWS if lost == error} for error in (True, False))
+    for kind, wanted in (("errors", True), ("warnings", False)):
+        files = {one["file"] for one in checked[kind] if one["file"]}
+        assert files == {path for path, *_, lost in FLAWS if lost == wanted}
 
 
 def test_whoever_asks_is_told_once_how_many_files_were_not_read(own_shop, monkeypatch, caplog):

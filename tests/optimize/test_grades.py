@@ -116,18 +116,16 @@ def test_sentences_that_state_no_fact_cost_their_share(question, text, precision
     assert found.utility == pytest.approx(worth)
 
 
-def test_five_sentences_of_which_one_is_right_are_worth_half_of_that_one_alone():
+def test_five_sentences_of_which_one_is_right_are_worth_half_of_that_one_alone_and_money_is_charged_at_its_rate():
     alone, padded = "Within 30 days, for GBP 5.", "Good day. Within 30 days, for GBP 5. We are open. Ask us. Goodbye."
-    worth = [
-        grade_answer(REFUND, Answer(text=text, outcome=Outcome.ANSWERED), UtilitySettings()).utility
-        for text in (alone, padded)
-    ]
-    assert worth == [1.0, pytest.approx(0.5)]
 
+    def worth(text, weights, **usage):
+        answer = Answer(text=text, outcome=Outcome.ANSWERED, usage=Usage(**usage))
+        return grade_answer(REFUND, answer, weights).utility
 
-def test_money_is_charged_at_the_rate_the_project_says():
-    answer = Answer(text="30 days, GBP 5.", outcome=Outcome.ANSWERED, usage=Usage(calls=2, usd=0.004))
-    assert grade_answer(REFUND, answer, UtilitySettings(usd=50, padding=0.1)).utility == pytest.approx(1 - 0.02 - 0.2)
+    assert [worth(text, UtilitySettings()) for text in (alone, padded)] == [1.0, pytest.approx(0.5)]
+    charged = worth("30 days, GBP 5.", UtilitySettings(usd=50, padding=0.1), calls=2, usd=0.004)
+    assert charged == pytest.approx(1 - 0.02 - 0.2)
 
 
 def test_an_interval_is_cut_where_its_metric_ends_and_nowhere_else(shop):

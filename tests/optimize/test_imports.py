@@ -47,17 +47,14 @@ def test_hotpotqa_is_told_by_its_keys_and_read_in_both_its_layouts(imported, tmp
     assert imported("twowiki.json")["w1"].sources == ("twowiki",)
 
 
-def test_musiques_hops_are_sub_queries_with_the_answers_put_in(imported):
-    found = imported("musique.jsonl")
+def test_musiques_hops_are_sub_queries_with_the_answers_put_in_and_what_it_answers_and_does_not_is_told(tmp_path):
+    report = import_set(tmp_path / "project", SETS / "musique.jsonl")
+    assert (report.questions, report.contrary) == (2, 1)
+    found = checked(tmp_path / "project")
     assert found["2hop__1"].sub_queries == ("Wren >> made in", "country of Oslo")
     assert found["2hop__1"].facts == (("Norway", "Norge"),)
     assert (found["2hop__3"].outcome, found["2hop__3"].evidence) == ("abstain", ())
     assert "2hop__2" not in found  # all passages lie in one base, where the same question has an answer
-
-
-def test_a_question_that_the_set_both_answers_and_does_not_is_imported_once_and_the_other_is_counted(tmp_path):
-    report = import_set(tmp_path / "project", SETS / "musique.jsonl")
-    assert (report.questions, report.contrary) == (2, 1)
 
 
 def test_squads_impossible_questions_are_ones_to_abstain_from(imported):
@@ -112,11 +109,7 @@ def test_a_table_of_questions_is_read_as_tables_are_and_rows_left_out_are_counte
         csv.writer(file, delimiter=separator).writerows(ROWS)
     report = import_set(tmp_path / "project", source, base="faq")
     found = checked(tmp_path / "project")
-    assert {name: question.answer for name, question in found.items()} == {
-        "faq-1": "Oslo",
-        "faq-4": "Ann",
-        "faq-5": "Malmö",
-    }
+    assert {n: q.answer for n, q in found.items()} == {"faq-1": "Oslo", "faq-4": "Ann", "faq-5": "Malmö"}
     assert (report.questions, report.passages, found["faq-5"].facts) == (3, 2, ("Malmö",))
     assert [(flaw.what, flaw.line, flaw.path) for flaw in report.flaws if "Windows" not in flaw.what] == [
         ("1 row without a question; left out", 3, "faq.csv"),

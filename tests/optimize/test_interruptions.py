@@ -40,10 +40,14 @@ def run(folder, resume, url=""):
     """A compile in a process of its own."""
     import dspy
 
-    os.environ |= {"OPENAI_API_KEY": "none", "OPENAI_API_BASE": url, "OPENAI_BASE_URL": url}
+    at(url)
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
     project = Project.open(folder)
     compile_project(project, trials=TRIALS, resume=resume and is_begun(project))
+
+
+def at(url):
+    os.environ |= {"OPENAI_API_KEY": "none", "OPENAI_API_BASE": url, "OPENAI_BASE_URL": url}
 
 
 def is_begun(project):
@@ -53,7 +57,7 @@ def is_begun(project):
 
 
 def join_in(folder, url):
-    os.environ |= {"OPENAI_API_KEY": "none", "OPENAI_API_BASE": url, "OPENAI_BASE_URL": url}
+    at(url)
     join_study(Project.open(folder), "")
 
 
@@ -66,10 +70,6 @@ def started(target, *arguments):
 def digests(folder):
     versions = find_versions(folder / "artifacts", "shop")
     return [manifest_of(folder, f"shop@{version}").content_digest for version in versions]
-
-
-def in_database(folder):
-    add_toml(folder, f'[study]\nstorage = "sqlite:///{folder}/studies.db"')
 
 
 def cleared(folder):
@@ -85,25 +85,20 @@ def killed_and_resumed(folder, url, upto, wait, whole, clear):
 
     One that was through before its moment is held to be `whole`, and after `clear` begun again.
     """
-    kills, resumes = [], False
-    while len(kills) < upto:
-        process = started(run, folder, resumes, url)
-        process.join(wait())
+    kills, ended = [], True
+    while len(kills) < upto or not ended:
+        process = started(run, folder, bool(kills) and not ended, url)
+        process.join(wait() if len(kills) < upto else None)
         if process.is_alive():
             os.kill(process.pid, signal.SIGKILL)
             kills.append(time.monotonic())
-            resumes = True
         process.join()
-        if process.exitcode == 0:
+        ended = process.exitcode == 0
+        assert ended or process.exitcode == -signal.SIGKILL
+        if ended:
             whole(kills)
-            clear()
-            resumes = False
-        else:
-            assert process.exitcode == -signal.SIGKILL
-    process = started(run, folder, resumes, url)
-    process.join()
-    assert process.exitcode == 0
-    whole(kills)
+            if len(kills) < upto:
+                clear()
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +118,7 @@ def test_killed_at_random_moments_and_resumed_it_ends_in_the_same_program_for_th
 ):
     expected, paid = undisturbed
     if storage == "a database":
-        in_database(paid_shop)
+        add_toml(paid_shop, f'[study]\nstorage = "sqlite:///{paid_shop}/studies.db"')
     moments = random.Random(f"7 {storage}")
 
     def whole(kills):
@@ -144,9 +139,8 @@ def test_two_compiles_of_one_project_at_once_both_finish_in_the_same_program(pai
     for process in both:
         process.join()
     assert [process.exitcode for process in both] == [0, 0]
-    assert digests(paid_shop).count(expected) == 2
+    assert digests(paid_shop).count(expected) == 2 and len(set(model.calls)) == paid
     assert len(digests(paid_shop)) == 3  # the uncompiled program once
-    assert len(set(model.calls)) == paid
 
 
 def test_a_worker_adds_trials_to_the_study_and_the_compile_goes_on_with_them(paid_shop, model, undisturbed):
@@ -161,18 +155,8 @@ def test_a_worker_adds_trials_to_the_study_and_the_compile_goes_on_with_them(pai
     assert TRIALS + FIRSTS <= len(open_study(project).trials()) <= TRIALS + FIRSTS + 1
 
 
-def stopped(monkeypatch, *arguments):
-    """What a command exits with."""
-    from optimize.cli.main import main
-
-    monkeypatch.setattr(sys, "argv", ["ragc", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return stop.value.code
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_ctrl_c_that_falls_into_a_finalizer_where_python_ignores_it_is_not_lost(paid_shop, capsys, monkeypatch):
+def test_ctrl_c_that_falls_into_a_finalizer_where_python_ignores_it_is_not_lost(paid_shop, ragc, monkeypatch):
     class Finalized:
         def __del__(self):
             os.kill(os.getpid(), signal.SIGINT)
@@ -180,8 +164,8 @@ def test_ctrl_c_that_falls_into_a_finalizer_where_python_ignores_it_is_not_lost(
 
     whole = Search._try_setting
     monkeypatch.setattr(Search, "_try_setting", lambda *given: Finalized() and whole(*given))
-    assert stopped(monkeypatch, "compile", paid_shop, "--trials", "4") == 130
-    assert "--resume" in capsys.readouterr().err
+    code, _, err = ragc("compile", paid_shop, "--trials", "4")
+    assert code == 130 and "--resume" in err
 
 
 @contextlib.contextmanager
@@ -247,5 +231,4 @@ def test_on_a_terminal_one_view_shows_how_far_it_is_and_says_that_and_gives_the_
         until(b"--resume")
     os.close(master)
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
-    labels = "model call|0:00:0"
-    assert [label for label in labels.split("|") if label.encode() not in shown] == []
+    assert b"model call" in shown and b"0:00:0" in shown

@@ -68,10 +68,15 @@ def questions_of(folder):
     return read_labelled(folder / "labelled.jsonl", folder)
 
 
-def race(worth, count=8):
-    return race_layouts(
-        AS_IT_IS, CHOICES, lambda layout, places: [worth(layout, place) for place in places], count, seed=1
-    )
+def race(worth):
+    perform = lambda layout, places: [worth(layout, place) for place in places]  # noqa: E731
+    return race_layouts(AS_IT_IS, CHOICES, perform, 8, seed=1)
+
+
+def screen(folder, made=(), record=None, calls=None):
+    """The layouts that are let in for the writer of the project, and what was replayed."""
+    replay = replay_of(folder, Spending(Caps(calls=calls)), record)
+    return screen_layouts(replay, questions_of(folder), list(made), 0, lambda done, of: None), replay.program
 
 
 def test_the_layout_that_states_most_wins_the_race_within_the_calls_that_were_told_and_is_asked_nothing_twice():
@@ -87,7 +92,7 @@ def test_the_layout_that_states_most_wins_the_race_within_the_calls_that_were_to
     assert all(places == sorted(set(places)) for places in asked.values()) and len(asked[AS_IT_IS]) == 8
 
 
-def test_a_tie_falls_to_the_layout_that_the_program_has_and_a_cap_ends_the_race_where_it_is():
+def test_a_tie_falls_to_the_layout_that_the_program_has_a_cap_ends_the_race_and_it_goes_the_same_way_again():
     assert race(lambda layout, place: 1.0)[0] == AS_IT_IS
 
     def stopping(layout, place):
@@ -96,9 +101,6 @@ def test_a_tie_falls_to_the_layout_that_the_program_has_and_a_cap_ends_the_race_
         return 0.0
 
     assert race(stopping) == []
-
-
-def test_a_race_goes_the_same_way_again():
     worth = lambda layout, place: hash((layout.marks, layout.order, place)) % 7  # noqa: E731
     assert race(worth) == race(worth)
 
@@ -109,34 +111,27 @@ def test_the_evidence_of_a_case_is_among_its_passages(shop):
 
 
 def test_a_writer_is_given_the_layouts_that_do_better_and_the_embedded_one_none(picky_shop, shop):
-    folder, _ = picky_shop
-    replay = replay_of(folder)
-    found = screen_layouts(replay, questions_of(folder), [], 0, lambda done, of: None)
+    found, program = screen(picky_shop[0])
     assert 0 < len(found) <= LET_IN
     assert all((one.marks, one.order) == ("numbered", "question last") for one in found)
-    assert replay.program.layout_of("generator.answer") == AS_IT_IS
-    assert screen_layouts(replay_of(shop), questions_of(shop), [], 0, lambda done, of: None) == []
+    assert program.layout_of("generator.answer") == AS_IT_IS and screen(shop)[0] == []
 
 
 def test_a_writer_without_demonstrations_is_shown_some_of_topics_that_it_is_not_tried_on(picky_shop):
     folder, _ = picky_shop
-    replay, questions = replay_of(folder, Spending(Caps(calls=1))), questions_of(folder)
-    topics = [case.question.cluster for case in gather_cases(replay, questions, ROUNDS[-1][1])]
-    made = [Demonstration("generator.answer", one, {"answer": one}) for one in [*topics, "elsewhere"]]
-    screen_layouts(replay, questions, made, 0, lambda done, of: None)
-    assert replay.program.predictor("generator.answer").demos == [{"answer": "elsewhere"}]
+    cases = gather_cases(replay_of(folder), questions_of(folder), ROUNDS[-1][1])
+    topics = [*(case.question.cluster for case in cases), "elsewhere"]
+    _, program = screen(folder, [Demonstration("generator.answer", one, {"answer": one}) for one in topics], calls=1)
+    assert program.predictor("generator.answer").demos == [{"answer": "elsewhere"}]
 
 
 def test_no_cap_is_passed_and_nothing_is_paid_twice(picky_shop):
     folder, provider = picky_shop
-    screen_layouts(replay_of(folder, Spending(Caps(calls=9))), questions_of(folder), [], 0, lambda done, of: None)
+    screen(folder, calls=9)
     assert provider.calls == 9
-    record = Record(folder / "record.sqlite")
-    first = screen_layouts(replay_of(folder, record=record), questions_of(folder), [], 0, lambda done, of: None)
+    first, _ = screen(folder, record=Record(folder / "record.sqlite"))
     paid = provider.calls
-    again = Record(folder / "record.sqlite")
-    assert screen_layouts(replay_of(folder, record=again), questions_of(folder), [], 0, lambda done, of: None) == first
-    assert provider.calls == paid
+    assert screen(folder, record=Record(folder / "record.sqlite"))[0] == first and provider.calls == paid
 
 
 def test_the_layout_that_a_compile_chooses_is_sealed_and_loaded(picky_shop, monkeypatch):

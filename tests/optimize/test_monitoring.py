@@ -12,22 +12,15 @@ from tests.optimize.conftest import invoke
 WEEK = 7 * 86_400
 
 
-def entry(n: int, rounds=((0.9, ["a"]),), cites=("a",), **changes):
+def entry(n, rounds=((0.9, ["a"]),), cites=("a",), **changes):
     return {
-        "trace_id": f"{n:016x}",
-        "at": 1_767_225_600 + WEEK * n,  # 1 January 2026, and a week later each
-        "question": f"question {n}",
-        "text": "text",
-        "outcome": "answered",
-        "confidence": 0.9,
-        "stopped_by": "done",
-        "path": ["generate"],
-        "citations": [{"n": 1, "source": "s", "id": id, "title": "t"} for id in cites],
+        "trace_id": f"{n:016x}", "at": 1_767_225_600 + WEEK * n,  # 1 January 2026, and a week later each
+        "question": f"question {n}", "text": "text", "outcome": "answered", "confidence": 0.9, "stopped_by": "done",
+        "path": ["generate"], "citations": [{"n": 1, "source": "s", "id": id, "title": "t"} for id in cites],
         "rounds": [{"sufficiency": s, "kept": kept} for s, kept in rounds],
         "steps": [{"name": "search", "output": "3", "scores": {}, "tokens_in": 0, "tokens_out": 0, "ms": 1.0}],
-        "usage": {"calls": 2, "tokens_in": 100, "tokens_out": 50, "usd": 0.01, "seconds": 1.0 + n},
-        **changes,
-    }
+        "usage": {"calls": 2, "tokens_in": 100, "tokens_out": 50, "usd": 0.01, "seconds": 1.0 + n}, **changes,
+    }  # fmt: skip
 
 
 ENTRIES = [
@@ -52,24 +45,19 @@ def traces(tmp_path):
 
 def test_the_figures_are_those_of_the_traces(traces):
     found = summarise_traces(open_log(traces))
-    assert found["n"] == 6
-    assert found["one_round"] == pytest.approx(3 / 6)
-    assert found["mean_rounds"] == pytest.approx(8 / 6)
-    assert found["false_retry_rate"] == pytest.approx(1 / 3)
-    assert found["fallback_rate"] == found["clarify_rate"] == found["abstain_rate"] == pytest.approx(1 / 6)
-    assert found["unretrieved_rate"] == pytest.approx(1 / 6)
-    assert found["judge_by_week"] == {"2026-W01": 0.9, "2026-W02": 0.8, "2026-W03": 0.7, "2026-W05": 0.2}
-    assert (found["mean_calls"], found["mean_tokens"], found["usd"]) == (2.0, 150.0, 0.06)
-    assert (found["seconds_p50"], found["to_review"]) == (3.5, 2)
-
-
-def test_answers_that_failed_or_were_degraded_are_counted(traces):
-    lost = entry(
-        6, outcome="failed", stopped_by="fallback", degraded=["not searched: stock (gone)"], rounds=(), cites=()
-    )
-    missed = entry(7, degraded=["not searched: stock (gone)"])
+    rates = {
+        name: pytest.approx(1 / 6) for name in ("fallback_rate", "clarify_rate", "abstain_rate", "unretrieved_rate")
+    }
+    assert found.items() >= {
+        **rates, "n": 6, "one_round": 0.5, "mean_rounds": pytest.approx(8 / 6),
+        "judge_by_week": {"2026-W01": 0.9, "2026-W02": 0.8, "2026-W03": 0.7, "2026-W05": 0.2},
+        "mean_calls": 2.0, "mean_tokens": 150.0, "usd": 0.06, "seconds_p50": 3.5, "to_review": 2,
+        "false_retry_rate": pytest.approx(1 / 3),
+    }.items()  # fmt: skip
+    gone = {"degraded": ["not searched: stock (gone)"]}
+    lost = entry(6, outcome="failed", stopped_by="fallback", rounds=(), cites=(), **gone)
     with (traces / "traces.jsonl").open("a") as file:
-        file.writelines(json.dumps(one) + "\n" for one in (lost, missed))
+        file.writelines(json.dumps(one) + "\n" for one in (lost, entry(7, **gone)))
     found = summarise_traces(open_log(traces))
     assert (found["failed_rate"], found["degraded_rate"]) == (1 / 8, 2 / 8)
 

@@ -36,19 +36,9 @@ def few(shop):
 
 def noise(shop):
     """Questions that are answered or not by the toss of a coin."""
-    rng = random.Random(2)
-    label(
-        shop,
-        [
-            {
-                "id": part,
-                "question": f"Which {part} has the kettle?",
-                "topic": part,
-                "outcome": rng.choice(["answered", "abstain"]),
-            }
-            for part in PARTS
-        ],
-    )
+    rng, asked = random.Random(2), "Which {} has the kettle?"
+    outcomes = [(part, rng.choice(["answered", "abstain"])) for part in PARTS]
+    label(shop, [{"id": p, "question": asked.format(p), "topic": p, "outcome": outcome} for p, outcome in outcomes])
 
 
 @pytest.mark.parametrize("labels", [few, noise])
@@ -58,8 +48,7 @@ def test_without_a_gain_that_survives_the_folds_the_version_is_the_uncompiled_pr
     done = compile_(own_shop)
     second = manifest_of(own_shop, done.reference)
     assert "heads.safetensors" not in second.files, "no decider was given demonstrations"
-    for point in second.section("points").values():
-        assert point == pytest.approx(read_setting(uncompiled))
+    assert [*second.section("points").values()] == [pytest.approx(read_setting(uncompiled))] * 3
     assert not done.better and second.section("gain")["better"] is False
     assert [one.answer for one in done.after.grades] == [one.answer for one in done.before.grades]
     assert open_latest(own_shop).runtime.version == load(own_shop)(ASKED).version == ""
@@ -68,26 +57,17 @@ def test_without_a_gain_that_survives_the_folds_the_version_is_the_uncompiled_pr
 
 def plain_shop(shop):
     """The shop as plain RAG, which answers what nothing is known of, too."""
-    settings = shop / "ragc.toml"
-    settings.write_text(
-        settings.read_text().replace("[knowledge.product]", '[loop]\npreset = "plain"\n[knowledge.product]', 1)
-    )
+    toml, plain = shop / "ragc.toml", '[loop]\npreset = "plain"\n[knowledge.product]'
+    toml.write_text(toml.read_text().replace("[knowledge.product]", plain, 1))
     asked = "Who designed the {}", "Is the {} sold in green", "Was the {} ever recalled", "May the {} be rented"
-    label(
-        shop,
-        [
-            # No two parts are asked about in nearly the same words, which would bind their topics.
-            {
-                "id": f"{part}{n}",
-                "question": f"{text.format(part)} {' '.join(f'{part}{word}' for word in ('ish', 'ful', 'ward', 'like'))}?",
-                "topic": part,
-                "outcome": "abstain",
-                "route": "simple",
-            }
-            for part in PARTS
-            for n, text in enumerate(asked)
-        ],
-    )
+    # No two parts are asked about in nearly the same words, which would bind their topics.
+    own = {part: " ".join(f"{part}{word}" for word in ("ish", "ful", "ward", "like")) for part in PARTS}
+    rows = [
+        {"id": f"{part}{n}", "question": f"{text.format(part)} {own[part]}?", "topic": part}
+        for part in PARTS
+        for n, text in enumerate(asked)
+    ]
+    label(shop, [{**row, "outcome": "abstain", "route": "simple"} for row in rows])
 
 
 def test_a_gain_that_survives_is_sealed_and_the_folder_is_answered_by_it(own_shop):
@@ -116,19 +96,18 @@ class Table:
         return Scores(utility, np.full(8, np.nan), np.zeros(8), np.zeros(8))
 
 
-@given(tables)
-def test_no_point_leaves_as_it_is_where_no_setting_is_better_on_any_topic(rows):
-    best = np.max(rows, axis=0)
-    settings = [{"policy.k": float(n)} for n in range(len(rows) + 1)]
-    found = choose_points(Table([best, *rows]), stages={}, finalists=settings[1:], as_it_is=settings[0])
-    assert list(found.points.values()) == [settings[0]] * 3 and not found.survived
+def choose(rows):
+    """What is chosen among settings of these utilities, the first as it is; and the settings."""
+    settings = [{"policy.k": float(n)} for n in range(len(rows))]
+    return choose_points(Table(rows), stages={}, finalists=settings[1:], as_it_is=settings[0]), settings
 
 
 @given(tables, st.integers(1, 4))
-def test_a_setting_that_is_better_on_every_topic_is_taken(rows, at):
-    rows = [*rows, (np.max(rows, axis=0) + 0.5).tolist()]
-    settings = [{"policy.k": float(n)} for n in range(len(rows))]
-    found = choose_points(Table(rows), stages={}, finalists=settings[1:], as_it_is=settings[0])
+def test_no_point_leaves_as_it_is_where_no_setting_is_better_on_any_topic_and_one_better_on_each_is_taken(rows, at):
+    best = np.max(rows, axis=0)
+    found, settings = choose([best, *rows])
+    assert list(found.points.values()) == [settings[0]] * 3 and not found.survived
+    found, settings = choose([*rows, (best + 0.5).tolist()])
     assert found.points["balanced"] == settings[-1] and "balanced" in found.survived
 
 
@@ -163,19 +142,17 @@ def test_a_folder_is_opened_by_production_else_by_the_newest_version_that_was_be
 
 
 def test_a_promotion_tells_the_comparison_that_is_known(tmp_path):
-    def promote(version):
-        return invoke("promote", f"helpdesk@{version}", "--to", "production", "--artifacts", tmp_path).stdout
-
     publish(tmp_path, False, None)
     publish(tmp_path, True, correct=range(32))
     publish(tmp_path, False, correct=range(30))
-    assert "against" not in promote("v1")
-    told = promote("v2")
-    assert "against helpdesk@v1-" in told and "better: utility +0.600 [" in told
-    told = promote("v3")
-    assert "against helpdesk@v2-" in told and "no detectable difference" in told and "utility -0.100 [" in told
     publish_version("helpdesk", {"parent": "helpdesk@v3"}, {"program.json": b"{}"}, tmp_path)
-    assert "not compared with helpdesk@v3-" in promote("v4")
+    for version, parts in {
+        "v1": (), "v2": ("against helpdesk@v1-", "better: utility +0.600 ["),
+        "v3": ("against helpdesk@v2-", "no detectable difference", "utility -0.100 ["),
+        "v4": ("not compared with helpdesk@v3-",),
+    }.items():  # fmt: skip
+        told = invoke("promote", f"helpdesk@{version}", "--to", "production", "--artifacts", tmp_path).stdout
+        assert all(part in told for part in parts) and (version != "v1" or "against" not in told)
 
 
 def test_every_answer_names_the_version_that_gave_it(own_shop, compiled, tmp_path):
@@ -194,14 +171,6 @@ class Sort(dspy.Signature):
     spam: bool = dspy.OutputField(desc="The letter promises something for nothing.")
 
 
-def make_triage():
-    return dspy.Predict(Sort)
-
-
-def same_spam(example, prediction, trace=None):
-    return float(prediction.spam == example.spam)
-
-
 WORDS = {True: ("win", "prize", "lottery", "free money"), False: ("invoice", "meeting", "parcel", "receipt")}
 
 
@@ -218,10 +187,10 @@ def letters(path, told):
 
 def test_a_strangers_program_that_learned_nothing_is_sealed_as_it_was(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rng = random.Random(3)
+    rng, same = random.Random(3), lambda example, said, trace=None: float(said.spam == example.spam)
     for name, told, learned in (("noise", lambda spam: rng.random() < 0.5, False), ("post", lambda spam: spam, True)):
-        data = letters(tmp_path / f"{name}.jsonl", told)
-        done = compile_program(make_triage, data, same_spam, name=name, trials=4, artifacts=tmp_path / "artifacts")
+        data, make = letters(tmp_path / f"{name}.jsonl", told), lambda: dspy.Predict(Sort)
+        done = compile_program(make, data, same, name=name, trials=4, artifacts=tmp_path / "artifacts")
         second = manifest_of(tmp_path, done.reference)
         assert done.better is learned and second.section("gain")["better"] is learned
         assert (json.loads((second.path / "program.json").read_text())["self"]["demos"] == []) is not learned

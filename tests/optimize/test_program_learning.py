@@ -8,30 +8,16 @@ import dspy
 import numpy as np
 import pytest
 from dspy.experimental import Score
-from dspy.lm15 import Message, Response, TextPart, Usage
+from dspy.lm15 import TextPart
 
 from optimize import compile_program
 from optimize.compiler.runs.runner import Arm
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.study import Spending
 from optimize.compiler.tasks.module import open_folder, open_module_task
-from optimize.compiler.thresholds import fit_log_weights, fit_parameters
+from optimize.compiler.thresholds import fit_parameters
 from program.loop.policy import read_setting
-
-
-class Told:
-    """A decision client that says what the text says."""
-
-    supports_decision_requests = True
-
-    def __init__(self):
-        self.model, self.cache, self.callbacks, self.kwargs = "local/told", False, [], {}
-
-    def __deepcopy__(self, memo):
-        return self
-
-    def __call__(self, state, questions):
-        return {name: json.loads(state["inputs"]["text"]) for name in questions}
+from tests.support.prompts import TextDecider, reply_with
 
 
 def fit(make, rows, metric):
@@ -51,7 +37,7 @@ def make_decider(kind):
     def make():
         fields = {"text": (str, dspy.InputField()), "said": (kind, dspy.OutputField(desc="what it says"))}
         program = dspy.Predict(dspy.Signature(fields, "Say it."))
-        program.lm = Told()
+        program.lm = TextDecider(json.loads)
         return program
 
     return make
@@ -70,33 +56,26 @@ def test_a_threshold_falls_where_missing_costs_more_than_a_false_alarm(tmp_path,
 
 def test_a_cut_moves_to_where_the_labels_change_level(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows = [
-        ({"probabilities": {"0": 1 - x, "1": x}, "confidence": 1.0}, x > 0.75)
-        for x in np.linspace(0.02, 0.98, 60).tolist()
-    ]
+    places = np.linspace(0.02, 0.98, 60).tolist()
+    rows = [({"probabilities": {"0": 1 - x, "1": x}, "confidence": 1.0}, x > 0.75) for x in places]
     rated = lambda example, told, trace=None: (told.said.level > 0) == (example.said > 0)  # noqa: E731
     before, after, worth, reached = fit(make_decider(Score["poor", "good"]), rows, rated)
-    assert before["self:said>1"] == 0.5
-    assert 0.7 < after["self:said>1"] < 0.8
-    assert worth < 0.8
-    assert reached > 0.97
+    assert before["self:said>1"] == 0.5 and 0.7 < after["self:said>1"] < 0.8
+    assert worth < 0.8 and reached > 0.97
 
 
 def test_an_option_that_is_chosen_too_rarely_gets_more_weight_and_the_others_are_fitted_with_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    draw = np.random.default_rng(1)
-    rows = []
+    draw, rows = np.random.default_rng(1), []
     for _ in range(240):
         label, found = int(draw.integers(3)), draw.dirichlet((1.0, 1.0, 1.0))
         found[label] += 0.6
         found *= (4.0, 1.0, 0.3)  # the first is told too often, the last too rarely
-        rows.append(
-            ({"probabilities": dict(zip("abc", found / found.sum(), strict=True)), "confidence": 0.5}, "abc"[label])
-        )
+        shares = dict(zip("abc", found / found.sum(), strict=True))
+        rows.append(({"probabilities": shares, "confidence": 0.5}, "abc"[label]))
     right = lambda example, told, trace=None: told.said == example.said  # noqa: E731
     _, after, worth, reached = fit(make_decider(Literal["a", "b", "c"]), rows, right)
-    assert 1 < after["self:said=b"] < after["self:said=c"]
-    assert reached > worth + 0.15
+    assert 1 < after["self:said=b"] < after["self:said=c"] and reached > worth + 0.15
 
 
 class Twice(dspy.Module):
@@ -120,11 +99,6 @@ def test_a_decision_that_is_asked_several_times_is_swept(tmp_path, monkeypatch):
     assert reached > worth + 0.1
 
 
-def test_values_that_are_all_worth_the_same_move_nothing():
-    logs = np.log(np.full((5, 2), 0.5))
-    assert fit_log_weights(logs, np.ones((5, 2))).tolist() == [0, 0]
-
-
 CAREFUL = "Say which team, with care."
 
 
@@ -144,9 +118,7 @@ class Writer:
         else:
             written = ("observations", "summary", "program_description", "module_description", "proposed_instruction")
             reply = "\n\n".join(f"[[ ## {name} ## ]]\n{CAREFUL}" for name in written)
-        usage = Usage(input_tokens=9, output_tokens=9, total_tokens=18)
-        message = Message.assistant([TextPart(reply)])
-        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+        return reply_with(request, reply)
 
 
 def make_written():
@@ -173,14 +145,10 @@ def compile_written(folder, optimizer, **caps):
 def test_an_optimizer_of_dspys_writes_through_the_programs_own_model(tmp_path, monkeypatch, optimizer):
     monkeypatch.chdir(tmp_path)
     done = compile_written(tmp_path, optimizer)
-    assert done.before.measure("utility").value == 0.5
-    assert done.after.measure("utility").value == 1.0
-    assert done.calls > 20
+    assert [one.measure("utility").value for one in (done.before, done.after)] == [0.5, 1.0] and done.calls > 20
 
 
 def test_gepa_that_the_cap_on_calls_stops_keeps_what_it_had_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = compile_written(tmp_path, "gepa", max_calls=80)
-    assert done.stopped_by == "calls"
-    assert done.calls <= 80
-    assert done.after.measure("utility").value == 1.0
+    assert (done.stopped_by, done.calls <= 80, done.after.measure("utility").value) == ("calls", True, 1.0)

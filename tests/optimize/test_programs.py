@@ -7,12 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import dspy
 import pytest
-from dspy.lm15 import Message, Request, Response, TextPart, Usage
+from dspy.lm15 import Request, Response, TextPart
 
 from optimize import compile_program, seal
 from optimize.cli.main import main
@@ -21,28 +20,14 @@ from optimize.compiler.runs.module_runs import ModuleRuns
 from program import RagcError, load
 from program.errors import BudgetError, DataError, IntegrityError, ModelError, SettingsError
 from program.loop.policy import Knob, apply_setting
+from tests.support.prompts import TextDecider, reply_with
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python (\w+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WRITTEN = {
-    "billing": [
-        "The invoice of {} is wrong",
-        "I was charged twice in {}",
-        "How do I pay the bill of {}",
-        "Send the receipt of {}",
-    ],
-    "technical": [
-        "The app crashes since {}",
-        "I cannot log in after {}",
-        "The export of {} shows an error",
-        "Sync fails since {}",
-    ],
-    "delivery": [
-        "My parcel of {} has not come",
-        "The courier lost the box of {}",
-        "When is {} shipped",
-        "The package of {} is wet",
-    ],
+    "billing": "The invoice of {} is wrong|I was charged twice in {}|How do I pay the bill of {}|Send the receipt of {}",
+    "technical": "The app crashes since {}|I cannot log in after {}|The export of {} shows an error|Sync fails since {}",
+    "delivery": "My parcel of {} has not come|The courier lost the box of {}|When is {} shipped|The package of {} is wet",
 }
 SPLITS = ("train", "test", "train", "dev", "train")
 
@@ -51,7 +36,7 @@ def write_tickets(path, field="ticket"):
     rows = [
         {field: text.format(month) + end, "team": team, "urgent": bool(end.strip(".")), "split": SPLITS[(i + j) % 5]}
         for team, texts in WRITTEN.items()
-        for i, text in enumerate(texts)
+        for i, text in enumerate(texts.split("|"))
         for j, month in enumerate(("March", "April", "May", "June", "July"))
         for end in [".", ". It is urgent, answer today."][(i + j) % 2 : (i + j) % 2 + 1]
     ]
@@ -111,16 +96,13 @@ def read_module(name):
 
 
 @pytest.mark.parametrize(("name", "data"), [("triage", "tickets"), ("intake", "letters")])
-def test_a_strangers_classifier_learns_from_its_labels_with_no_key(desk, capsys, name, data):
+def test_a_strangers_classifier_learns_from_its_labels_with_no_key_and_answers_in_a_new_process_as_it_was_scored(
+    desk, capsys, name, data
+):
     code, found = ask(capsys, "eval", f"{name}@v2", "--program", f"{name}:make", *task(name, data, "--questions"))
     before = ask(capsys, "ls", name)[1][0]["metrics"]["utility"]["value"]
-    assert code == 0
-    assert found["metrics"]["utility"]["value"] > before + 0.1
+    assert code == 0 and found["metrics"]["utility"]["value"] > before + 0.1
     assert found["metrics"]["model_calls"]["value"] == 0
-
-
-@pytest.mark.parametrize(("name", "data"), [("triage", "tickets"), ("intake", "letters")])
-def test_a_version_answers_in_a_new_process_as_it_was_scored(desk, name, data):
     script = (
         f"import json; from program import load; from {name} import make\n"
         f"rows = [json.loads(line) for line in open('{data}.jsonl')]; program = load('{name}@v2', make)\n"
@@ -150,25 +132,13 @@ def test_the_registry_and_the_ab_test_take_any_program(desk, capsys):
 
 
 def test_what_another_optimizer_learned_becomes_a_version(desk, capsys):
+    own = *task("triage", "tickets"), "--name", "triage"
     capsys.readouterr()
     exec((desk / "learn.py").read_text(), {})
     assert capsys.readouterr().out.split() == ["triage@v3"]
     read_module("triage").make().save(desk / "state.json")
-    assert ask(capsys, "seal", "triage:make", "state.json", *task("triage", "tickets"), "--name", "triage")[1] == {
-        "version": "triage@v4"
-    }
-    code, done = ask(
-        capsys,
-        "compile",
-        "triage:make",
-        *task("triage", "tickets"),
-        "--name",
-        "triage",
-        "--optimizer",
-        "reanchor",
-        "--from",
-        "triage@v3",
-    )
+    assert ask(capsys, "seal", "triage:make", "state.json", *own)[1] == {"version": "triage@v4"}
+    code, done = ask(capsys, "compile", "triage:make", *own, "--optimizer", "reanchor", "--from", "triage@v3")
     assert (code in (0, 3), done["version"], done["optimizer"]) == (True, "triage@v5", "reanchor")
     learned = load("triage@v3", read_module("triage").make)
     assert len(learned.demos) == 24
@@ -178,17 +148,13 @@ def test_what_another_optimizer_learned_becomes_a_version(desk, capsys):
 
 
 def test_a_sealed_folder_has_nothing_imported(desk, monkeypatch):
-    monkeypatch.setattr("builtins.__import__", lambda *a, real=__import__, **k: (_refuse(a[0]), real(*a, **k))[1])
+    def refuse(name, *rest, real=__import__, **more):
+        assert name != "triage"
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr("builtins.__import__", refuse)
     with pytest.raises(SettingsError, match="Give the function"):
         load("triage@v2")
-
-
-def _refuse_to_be_made():
-    raise AssertionError("it was made")
-
-
-def _refuse(name):
-    assert name != "triage"
 
 
 def test_a_program_of_another_structure_is_refused_and_changed_code_is_told(desk, caplog):
@@ -210,10 +176,7 @@ def test_a_program_of_another_structure_is_refused_and_changed_code_is_told(desk
         ("class Later(dspy.Module):\n async def aforward(self, ticket): pass\nmake = Later", "no forward"),
         ("def make(): return dspy.Predict('ticket -> team')", "no language model"),
         ("def make(): return dspy.Predict('ticket -> team: bool')", "no description"),
-        (
-            "def metric(example, prediction, trace=None): return prediction.colour",
-            "metric metric raised AttributeError",
-        ),
+        ("def metric(example, prediction, trace=None): return prediction.colour", "metric raised AttributeError"),
         ("def metric(example, prediction, trace=None): return 'good'", "no number"),
         ("def metric(example, prediction, trace=None): return 1 / (example.split != 'test')", "No question of test"),
         ("import nowhere_to_be_found", "no module nowhere_to_be_found"),
@@ -248,13 +211,17 @@ def test_what_is_wrong_with_examples_is_said_in_a_sentence(desk, lines, told):
 
 
 def test_options_that_lack_their_fellows_are_refused(desk):
-    assert run("compile", "triage:make", "--name", "triage") == 2
-    assert run("eval", "triage@v2", "--program", "triage:make") == 2
-    assert run("compile", "triage:make", *task("triage", "tickets"), "--name", "x", "--optimizer", "gepa") == 2
+    own = task("triage", "tickets")
+    for wrong in (
+        ("compile", "triage:make", "--name", "triage"), ("eval", "triage@v2", "--program", "triage:make"),
+        ("compile", "triage:make", *own, "--name", "x", "--optimizer", "gepa"),
+        ("compile", "triage:lost", *own, "--name", "x"), ("compile", "triage:make", *own, "--name", "No Name"),
+    ):  # fmt: skip
+        assert run(*wrong) == 2
     with pytest.raises(SettingsError, match="no optimizer 'gepaa'"):
-        compile_program(_refuse_to_be_made, "tickets.jsonl", read_module("triage").metric, name="x", optimizer="gepaa")
-    assert run("compile", "triage:lost", *task("triage", "tickets"), "--name", "x") == 2
-    assert run("compile", "triage:make", *task("triage", "tickets"), "--name", "No Name") == 2
+        compile_program(None, "tickets.jsonl", read_module("triage").metric, name="x", optimizer="gepaa")
+    with pytest.raises(ModelError, match="no language model"):
+        compile_program(lambda: dspy.Predict("ticket -> team"), "tickets.jsonl", lambda e, p: 1, name="x")
 
 
 class Polite(dspy.Module):
@@ -271,21 +238,14 @@ class Polite(dspy.Module):
 
 def test_a_program_that_takes_optional_inputs_and_returns_plain_text_is_compiled(desk):
     rows = [json.loads(line) for line in Path("tickets.jsonl").read_text().splitlines()]
-    Path("greeted.jsonl").write_text(
-        "".join(json.dumps(row | {"greeting": "Dear "} if n % 2 else row) + "\n" for n, row in enumerate(rows))
-    )
-    done = compile_program(
-        lambda: Polite(read_module("triage").make()),
-        "greeted.jsonl",
-        lambda example, said: 100 if said == example.get("greeting", "") + example.team else -5,
-        name="polite",
-        trials=2,
-    )
+    rows = [json.dumps(row | {"greeting": "Dear "} if n % 2 else row) + "\n" for n, row in enumerate(rows)]
+    Path("greeted.jsonl").write_text("".join(rows))
+    metric = lambda example, said: 100 if said == example.get("greeting", "") + example.team else -5  # noqa: E731
+    make = lambda: Polite(read_module("triage").make())  # noqa: E731
+    done = compile_program(make, "greeted.jsonl", metric, name="polite", trials=2)
     worth = done.after.measure("utility")
-    assert (
-        worth.ci[1] - worth.value == pytest.approx(worth.value - worth.ci[0]) and worth.ci[1] > 1
-    )  # no bound of its own
-    assert done.after.measure("utility").value > done.before.measure("utility").value + 0.1
+    assert worth.ci[1] - worth.value == pytest.approx(worth.value - worth.ci[0]) and worth.ci[1] > 1, "without a bound"
+    assert worth.value > done.before.measure("utility").value + 0.1
     assert {json.loads(grade.answer)["prediction"][:5] == "Dear " for grade in done.after.grades} == {True, False}
 
 
@@ -300,20 +260,12 @@ class Engine:
 
     def complete(self, request: Request) -> Response:
         self.calls += 1
-        text = "".join(
-            part.text for message in request.messages for part in message.parts if isinstance(part, TextPart)
-        )
+        texts = [part.text for message in request.messages for part in message.parts if isinstance(part, TextPart)]
+        return reply_with(request, f"[[ ## reasoning ## ]]\nso\n\n[[ ## team ## ]]\n{self.decide(''.join(texts))}")
+
+    def decide(self, text):
         shown = text.count("[[ ## ticket ## ]]")
-        team = "delivery" if shown > 2 and "parcel" in text.rpartition("[[ ## ticket ## ]]")[2] else "billing"
-        reply = f"[[ ## reasoning ## ]]\nso\n\n[[ ## team ## ]]\n{team}\n\n[[ ## completed ## ]]"
-        usage = Usage(input_tokens=9, output_tokens=9, total_tokens=18)
-        return Response(
-            id=None,
-            model=request.model,
-            message=Message.assistant([TextPart(reply)]),
-            finish_reason="stop",
-            usage=usage,
-        )
+        return "delivery" if shown > 2 and "parcel" in text.rpartition("[[ ## ticket ## ]]")[2] else "billing"
 
 
 def make_writer(engine):
@@ -345,10 +297,8 @@ def test_a_language_model_is_asked_once_for_each_content_and_never_past_a_cap(de
 class Numbered(Engine):
     """Replies by how often it was asked."""
 
-    def complete(self, request):
-        return replace(
-            super().complete(request), message=Message.assistant([TextPart(f"[[ ## team ## ]]\n{self.calls}")])
-        )
+    def decide(self, text):
+        return self.calls
 
 
 class Best(dspy.Module):
@@ -375,6 +325,7 @@ def test_replies_to_the_same_words_are_recorded_one_by_one_and_for_another_proce
 def test_a_study_that_was_cut_short_goes_on(desk):
     triage = read_module("triage")
     options = {"data": "tickets.jsonl", "metric": triage.metric, "name": "again", "trials": 3}
+    seen = []
 
     def stop(live):
         if live.stage == "testing":
@@ -382,10 +333,8 @@ def test_a_study_that_was_cut_short_goes_on(desk):
 
     with pytest.raises(KeyboardInterrupt):
         compile_program(triage.make, **options, watch=stop)
-    seen = []
     done = compile_program(triage.make, **options, resume=True, watch=lambda live: seen.append(live.stage))
-    assert (done.reference, done.study) == ("again@v2", "again-1")
-    assert "making demonstrations" not in seen
+    assert (done.reference, done.study) == ("again@v2", "again-1") and "making demonstrations" not in seen
     with pytest.raises(RagcError, match="finished"):
         compile_program(triage.make, **options, resume=True)
 
@@ -405,24 +354,12 @@ class Doubting(dspy.Module):
         return dspy.Prediction(said=said, waited=self.patience.value, luck=self.luck and len(self.runs))
 
 
-class Chances:
-    """A decision client whose probability is the text's length."""
-
-    supports_decision_requests = True
-
-    def __init__(self):
-        self.model, self.cache, self.callbacks, self.kwargs = "local/chances", False, [], {}
-
-    def __call__(self, state, questions):
-        return {name: {"noul": len(state["inputs"]["text"]) / 10} for name in questions}
-
-
 @pytest.mark.parametrize("luck", [None, True])
 def test_a_threshold_is_tried_by_arithmetic_where_a_program_does_the_same_twice(luck):
     examples = {text: dspy.Example(text=text).with_inputs("text") for text in ("a", "aaaa", "aaaaaaaa")}
     program = Doubting(luck)
     program.decide.signature = program.decide.signature.with_updated_fields("sure", desc="whether it is sure")
-    program.decide.lm = Chances()
+    program.decide.lm = TextDecider(lambda text: {"noul": len(text) / 10})
     replay = ModuleRuns(program, examples)
     said = {}
     for threshold in (0.5, 0.3, 0.9, 0.55, 0.35, 0.85):
@@ -430,13 +367,6 @@ def test_a_threshold_is_tried_by_arithmetic_where_a_program_does_the_same_twice(
         said[threshold] = [answer.prediction.said for answer in replay.answer_all(list(examples))]
     assert said == {t: [p >= t for p in (0.1, 0.4, 0.8)] for t in said}
     assert replay.replays is (luck is None)
-    assert len(program.runs) == (
-        3 + 3 + 2 if luck is None else len(program.runs)
-    )  # three checked twice; two fell otherwise
+    assert luck or len(program.runs) == 3 + 3 + 2, "three are checked twice, and two fall otherwise"
     apply_setting(program, {"patience": 2})
     assert [answer.prediction.waited for answer in replay.answer_all(list(examples))] == [2, 2, 2]
-
-
-def test_a_predictor_that_writes_needs_a_model(desk):
-    with pytest.raises(ModelError, match="no language model"):
-        compile_program(lambda: dspy.Predict("ticket -> team"), "tickets.jsonl", lambda e, p: 1, name="x")

@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import orjson
@@ -50,10 +51,9 @@ def test_squad_and_lines_are_read_alike(tmp_path):
         {"id": "a", "question": "Where?", "answers": [{"text": "In Ulm", "answer_start": 0}]},
         {"id": "b", "question": "Why?", "answers": [], "is_impossible": True, "plausible_answers": [{"text": "Ulm"}]},
     ]
-    paragraphs = [{"context": "In Ulm it rained.", "qas": asked}]
-    squad = tmp_path / "squad.json"
-    squad.write_text(json.dumps({"data": [{"title": "Old_Ulm", "paragraphs": paragraphs}]}))
-    shared = {"title": "Old Ulm", "context": "In Ulm it rained."}
+    squad, shared = tmp_path / "squad.json", {"title": "Old Ulm", "context": "In Ulm it rained."}
+    whole = {"title": "Old_Ulm", "paragraphs": [{"context": "In Ulm it rained.", "qas": asked}]}
+    squad.write_text(json.dumps({"data": [whole]}))
     lines = [
         {"question": "Where?", **shared, "answers": ["In Ulm"]},
         {"question": " Why? ", **shared, "answers": ["Ulm"], "answerable": False},
@@ -103,15 +103,11 @@ def test_a_group_is_a_question_with_its_passage_and_ones_that_do_not_answer(seed
         assert group[0].answers or all(one.answers[0] not in group[0].text for one in given_)
 
 
-class Nearest:
-    def encode(self, texts):
-        return np.ones((len(texts), 1), np.float32)
-
-
 def test_a_passage_that_answers_is_no_negative():
+    nearest = SimpleNamespace(encode=lambda texts: np.ones((len(texts), 1), np.float32))
     asked = ReadingExample("What?", "", "A finch.", ("finch",))
     rest = [ReadingExample("what?", "", "A wren.", ("wren",)), ReadingExample("Who?", "", "One finch, too.")]
-    found, *_, none = find_negatives([asked, *rest], Nearest())
+    found, *_, none = find_negatives([asked, *rest], nearest)
     assert (found, none) == ([], []), "one is labelled as answering the same words, one holds the answer"
 
 

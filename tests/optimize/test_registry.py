@@ -16,9 +16,8 @@ from tests.optimize.conftest import invoke, publish_rows
 def publish(root, worth=0.0, **fields):
     """A version of ten topics of ten questions, each worth `worth` plus its own share."""
     rows = ({"id": f"q{i}", "topic": f"t{i % 10}", "utility": worth + (i % 7) / 10} for i in range(100))
-    return publish_rows(
-        root, rows, json.dumps({"worth": worth}).encode(), scores={"utility": {"value": worth}}, **fields
-    )
+    state = json.dumps({"worth": worth}).encode()
+    return publish_rows(root, rows, state, scores={"utility": {"value": worth}}, **fields)
 
 
 def folder(root, ref):
@@ -96,21 +95,21 @@ def test_a_changed_version_is_neither_promoted_nor_rolled_back_to_but_a_sound_on
 
 
 def test_the_gate_lets_a_better_version_through_and_keeps_others_out(tmp_path):
-    worse, same, better = (publish(tmp_path, worth) for worth in (0.0, 0.5, 0.9))
-    promote_version(same, "production", require="better", root=tmp_path)
-    for ref, require in ((worse, "better"), (worse, "no-worse")):
-        with pytest.raises(GateError, match=r"worse: utility -0\.500"):
-            promote_version(ref, "production", require=require, root=tmp_path)
-    equal = publish(tmp_path, 0.5)
-    with pytest.raises(GateError, match="no detectable difference"):
-        promote_version(equal, "production", require="better", root=tmp_path)
-    with pytest.raises(GateError):
-        promote_version(better, "production", require="better", min_gain=0.5, root=tmp_path)
+    worse, same, better, equal = (publish(tmp_path, worth) for worth in (0.0, 0.5, 0.9, 0.5))
+
+    def promote(ref, require, **more):
+        return promote_version(ref, "production", require=require, root=tmp_path, **more)
+
+    promote(same, "better")
+    for ref, require, more, told in (
+        (worse, "better", {}, r"worse: utility -0\.500"), (worse, "no-worse", {}, r"worse: utility -0\.500"),
+        (equal, "better", {}, "no detectable difference"), (better, "better", {"min_gain": 0.5}, ""),
+    ):  # fmt: skip
+        with pytest.raises(GateError, match=told):
+            promote(ref, require, **more)
     assert reference.resolve("helpdesk@production", tmp_path).version.startswith("v2-")
-    kept = promote_version(equal, "production", require="no-worse", root=tmp_path)
-    assert kept.gate.verdict == "no_detectable_difference"
-    gained = promote_version(better, "production", require="better", min_gain=0.3, root=tmp_path)
-    assert gained.gate.verdict == "better"
+    assert promote(equal, "no-worse").gate.verdict == "no_detectable_difference"
+    assert promote(better, "better", min_gain=0.3).gate.verdict == "better"
 
 
 def test_every_verb_prints_one_json_document_or_something_for_people(ragc, two):
@@ -130,15 +129,14 @@ def test_every_verb_prints_one_json_document_or_something_for_people(ragc, two):
         registry.list_versions("helpdsk", two)
     assert told("show helpdesk@production")["version"] == "v1"
     assert [c["ok"] for c in told("verify --all")] == [True] * 4
-    promoted = ragc(*gated.split()).stdout
-    assert "v1-" in promoted and "(better: utility +0.500" in promoted
-    for line, shown in (
-        ("ls", "utility"),
-        ("show helpdesk", "sha256:"),
-        ("show helpdesk --all", "content_digest"),
-        ("verify helpdesk", "sound"),
-    ):
-        assert shown in ragc(*line.split()).stdout
+    shown = {
+        "ls": "utility",
+        "show helpdesk": "sha256:",
+        "show helpdesk --all": "content_digest",
+        "verify helpdesk": "sound",
+    }
+    for line, part in {gated: "(better: utility +0.500", **shown}.items():
+        assert part in ragc(*line.split()).stdout
 
 
 def test_verify_tells_damage_and_lost_versions_by_its_exit_code(ragc, two):

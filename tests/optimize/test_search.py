@@ -19,15 +19,13 @@ from optimize.compiler.scoring import Scoring, gain_out_of_fold, survives, sweep
 from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session
 from optimize.compiler.study import Caps, Note, Spending, create_study, list_studies, open_study
 from optimize.evaluation.evaluate import Grader
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from program import load
+from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import BudgetStop, SettingsError, StudyError
 from program.knowledge.project import Project
 from program.loop.policy import find_dimensions, read_setting
 from program.settings import UtilitySettings
 from tests.conftest import add_toml
-from tests.optimize.conftest import manifest_of
 
 WEIGHTS = UtilitySettings()
 KNOBS = ("policy.k", "policy.sentences", "policy.answer_above")
@@ -47,8 +45,7 @@ def test_trials_are_there_for_whoever_opens_the_study(own_shop, where):
     study.add(trial(0.25))
     again = open_study(project, study.name)
     again.add(trial(0.75))
-    assert [t.values[0] for t in study.trials()] == [0.25, 0.75]
-    assert again.frontier() == {1}
+    assert [t.values[0] for t in study.trials()] == [0.25, 0.75] and again.frontier() == {1}
     assert (again.notes["identity"], again.notes["trials"]) == ({"seed": 3}, 2)
     again.note("finished", "shop@v2")
     assert open_study(project).finished == "shop@v2"
@@ -61,19 +58,15 @@ def test_each_study_has_a_name_of_its_own_and_the_last_is_opened_by_default(own_
     with pytest.raises(StudyError, match="Start one"):
         open_study(project)
     made = [create_study(project, {}, {}).name for _ in range(3)]
-    assert made == list_studies(project) == ["shop-1", "shop-2", "shop-3"]
-    assert open_study(project).name == "shop-3"
+    assert made == list_studies(project) == ["shop-1", "shop-2", "shop-3"] and open_study(project).name == "shop-3"
     with pytest.raises(StudyError, match=r"Known: shop-1, shop-2, shop-3"):
         open_study(project, "shop-9")
-
-
-def test_one_process_alone_compiles_a_study_and_a_worker_waits_no_longer_than_it_is_told(own_shop):
-    project = Project.open(own_shop)
-    study = create_study(project, {}, {})
-    with lead_study(project, study.name), pytest.raises(StudyError, match="already"), lead_study(project, study.name):
+    with lead_study(project, "shop-1"), pytest.raises(StudyError, match="already"), lead_study(project, "shop-1"):
         pass
-    with lead_study(project, study.name), pytest.raises(StudyError, match="has not said"):
-        study.wait_for(Note.PLANNED, lambda: None, seconds=0)
+    with lead_study(project, "shop-1"), pytest.raises(StudyError, match="has not said"):
+        open_study(project, "shop-1").wait_for(Note.PLANNED, lambda: None, seconds=0)
+    with pytest.raises(SettingsError, match="study"):
+        create_study(add_toml(own_shop, '[study]\nstorage = "nonsense://x"'), {}, {})
 
 
 def test_a_study_that_was_killed_before_it_was_whole_is_passed_over(own_shop):
@@ -89,11 +82,6 @@ def test_a_study_that_was_killed_before_it_was_whole_is_passed_over(own_shop):
     assert open_study(project).name == "shop-1"
     with pytest.raises(StudyError, match="shop-2 holds nothing"):
         open_study(project, "shop-2")
-
-
-def test_a_storage_that_cannot_be_opened_is_told(own_shop):
-    with pytest.raises(SettingsError, match="study"):
-        create_study(add_toml(own_shop, '[study]\nstorage = "nonsense://x"'), {}, {})
 
 
 def test_a_database_that_is_away_for_a_moment_is_tried_again(own_shop, monkeypatch):
@@ -135,20 +123,27 @@ def labelled(n):
     return LabelledQuestion(id=f"q{n}", question=str(n), topic=f"t{n // 2}", outcome="answered", facts=("right",))
 
 
+def scoring_of(rag, table, count):
+    return Scoring([Arm(table, [labelled(n) for n in range(count)])], Grader(rag, WEIGHTS, relevancy=False))
+
+
 def searched(rag, folder, tell, firsts, trials, count=24, swept=None):
     """A search of so many proposals past its first settings; and the table it asked."""
+    folder.mkdir(exist_ok=True)
     (folder / "ragc.toml").write_text('name = "table"\n[knowledge.one]\npath = "one"\nabout = "one"\n')
     table = Table(rag.deepcopy(), tell)
-    scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], Grader(rag, WEIGHTS, relevancy=False))
     before = read_setting(table.program)
     study = create_study(Project.open(folder), {}, {})
-    search = Search(study, scoring, [{**before, **first} for first in firsts], 0)
-    session = Session(None, Spending(), Caps(), Live(), lambda live: None)
-    search.run(len(firsts), session)
+    search = Search(study, scoring_of(rag, table, count), [{**before, **first} for first in firsts], 0)
+    search.run(len(firsts), session())
     if swept is not None:
         search.follow_sweeps({"setting": {**before, **swept}, "effective": KNOBS})
-    search.run(len(search.firsts) + trials, session)
+    search.run(len(search.firsts) + trials, session())
     return search, table
+
+
+def session():
+    return Session(None, Spending(), Caps(), Live(), lambda live: None)
 
 
 def test_first_settings_are_tried_in_full_and_then_proposals_of_the_knobs_that_matter(rag, tmp_path):
@@ -160,8 +155,7 @@ def test_first_settings_are_tried_in_full_and_then_proposals_of_the_knobs_that_m
     assert [one.origin for one in trials] == [FIRST, FIRST, SWEEP, *[STUDY] * 6]
     base = trials[2].setting
     assert all({n for n, v in one.setting.items() if v != base[n]} <= set(KNOBS) for one in trials[3:])
-    assert search.rank_trials()[0].setting["policy.sentences"] == 6
-    assert not any(one.pruned for one in trials[:3])
+    assert search.rank_trials()[0].setting["policy.sentences"] == 6 and not any(one.pruned for one in trials[:3])
 
 
 def test_a_search_that_stopped_goes_on_as_if_it_had_not(rag, tmp_path):
@@ -169,17 +163,11 @@ def test_a_search_that_stopped_goes_on_as_if_it_had_not(rag, tmp_path):
         return answered(n < 2 * setting["policy.sentences"] + setting["policy.k"], 1 + setting["policy.k"] // 6)
 
     whole, _ = searched(rag, tmp_path, tell, [{}, {"policy.k": 3}], 8, swept={})
-    (tmp_path / "again").mkdir()
     half, table = searched(rag, tmp_path / "again", tell, [{}, {"policy.k": 3}], 3, swept={})
     firsts = [setting for origin, setting in half.firsts if origin == FIRST]
-    resumed = Search(
-        half.study,
-        Scoring([Arm(table, half.scoring.questions)], Grader(rag, WEIGHTS, relevancy=False)),
-        firsts,
-        0,
-    )
+    resumed = Search(half.study, scoring_of(rag, table, 24), firsts, 0)
     resumed.follow_sweeps({"setting": half.firsts[-1][1], "effective": KNOBS})
-    resumed.run(len(whole.trials()), Session(None, Spending(), Caps(), Live(), lambda live: None))
+    resumed.run(len(whole.trials()), session())
     assert [one.setting for one in resumed.trials()] == [one.setting for one in whole.trials()]
 
 
@@ -192,9 +180,8 @@ def test_a_trial_that_is_surely_worse_and_no_cheaper_is_given_up_and_a_cheaper_o
     tried = [one for one in search.trials() if one.origin == STUDY and one.setting["policy.k"] != 5]
     assert any(one.pruned for one in tried)
     assert not any(one.pruned for one in tried if one.setting["policy.sentences"] == 1)
-    assert len({one.setting["policy.k"] for one in search.rank_trials()}) < len(
-        {one.setting["policy.k"] for one in tried}
-    )
+    ranked, every = ({one.setting["policy.k"] for one in of} for of in (search.rank_trials(), tried))
+    assert len(ranked) < len(every)
 
 
 def test_finalists_are_the_frontier_and_the_best_of_each_stage_no_two_alike(rag, tmp_path):
@@ -209,10 +196,9 @@ def test_finalists_are_the_frontier_and_the_best_of_each_stage_no_two_alike(rag,
 
 def swept(rag, tell, count=24, names=KNOBS):
     table = Table(rag.deepcopy(), tell)
-    scoring = Scoring([Arm(table, [labelled(n) for n in range(count)])], Grader(rag, WEIGHTS, relevancy=False))
     knobs = [dimension for dimension in find_dimensions(table.program) if dimension.name in names]
     before = read_setting(table.program)
-    return sweep_knobs(scoring, knobs, before), before
+    return sweep_knobs(scoring_of(rag, table, count), knobs, before), before
 
 
 def test_a_sweep_finds_the_best_value_of_each_knob_that_matters_and_leaves_the_others(rag):
@@ -221,20 +207,12 @@ def test_a_sweep_finds_the_best_value_of_each_knob_that_matters_and_leaves_the_o
         return answered(right or n % 8 == 0)
 
     found, before = swept(rag, tell)
-    assert found.setting["policy.answer_above"] == pytest.approx(0.35)
-    assert found.setting["policy.sentences"] > 4
+    assert found.setting["policy.answer_above"] == pytest.approx(0.35) and found.setting["policy.sentences"] > 4
     assert found.setting["policy.k"] == before["policy.k"]
-    assert set(found.effective) == {"policy.answer_above", "policy.sentences"}
-    assert set(found.gains) == set(found.effective) and min(found.gains.values()) > 0
-
-
-def test_a_value_that_wins_on_one_topic_alone_is_not_taken(rag):
-    def tell(setting, n):
-        return answered(n % 2 == 0 or (setting["policy.k"] > 5 and n == 3))
-
-    found, before = swept(rag, tell)
-    assert found.setting == before
-    assert not found.gains
+    assert {*found.effective} == {*found.gains} == {"policy.answer_above", "policy.sentences"}
+    assert min(found.gains.values()) > 0
+    lucky, before = swept(rag, lambda setting, n: answered(n % 2 == 0 or (setting["policy.k"] > 5 and n == 3)))
+    assert lucky.setting == before and not lucky.gains, "what wins on one topic alone is not taken"
 
 
 @pytest.mark.parametrize(("cap", "found"), [("calls", {"policy.sentences"}), ("seconds", set())])
@@ -276,32 +254,15 @@ def test_economy_takes_fewer_calls_where_some_price_makes_that_best(every):
         assert economy.calls < balanced.calls
 
 
-def test_a_setting_is_judged_on_a_topic_by_what_the_other_topics_say_of_it():
-    topics = [f"t{n}" for n in range(4)]
+def test_a_setting_is_judged_on_a_topic_by_what_the_other_topics_say_and_a_gain_on_one_alone_does_not_survive():
     before, lucky, steady = np.zeros(4), np.array([1.0, 0.0, 0.0, 0.0]), np.full(4, 0.2)
-    gains = gain_out_of_fold(np.array([before, lucky, steady]), topics, among=slice(1, None))
+    gains = gain_out_of_fold(np.array([before, lucky, steady]), [f"t{n}" for n in range(4)], among=slice(1, None))
     assert gains.tolist() == [0.2, 0.0, 0.0, 0.0]  # what the lucky one is worth on its topic has no say there
-
-
-def test_a_gain_on_one_topic_alone_does_not_survive_and_one_on_most_does():
     topics = [f"t{n // 4}" for n in range(24)]
     alone = np.array([1.0 if topic == "t0" else -0.1 for topic in topics])
     most = np.array([0.4 if n % 4 else -0.1 for n in range(24)])
-    assert not survives(alone, topics)
-    assert survives(most, topics)
+    assert survives(most, topics) and not survives(alone, topics)
     assert not survives(np.zeros(24), topics) and not survives(np.ones(24), ["t0"] * 24)
-
-
-def calls_of(rag, compiled):
-    return [rag(question.question).usage.calls for question in read_labelled(Project.open(compiled).labelled)]
-
-
-def test_the_economy_point_asks_no_more_calls_and_what_is_loaded_is_the_balanced_one(compiled):
-    assert set(manifest_of(compiled, "shop@v2").section("points")) == {"quality", "balanced", "economy"}
-    root = compiled / "artifacts"
-    balanced, economy = (calls_of(load("shop@v2", artifacts=root, point=p), compiled) for p in ("balanced", "economy"))
-    assert sum(economy) <= sum(balanced)
-    assert calls_of(load("shop@v2", artifacts=root), compiled) == balanced
 
 
 def test_answers_are_said_to_be_uncertain_under_the_confidence_where_most_were_wrong():

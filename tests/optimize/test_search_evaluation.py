@@ -18,17 +18,18 @@ PASSAGES = {
 
 @pytest.fixture
 def beir(tmp_path):
-    folder = tmp_path / "set"
-    (folder / "qrels").mkdir(parents=True)
-    corpus = [{"_id": id, "title": title, "text": text, "metadata": {}} for id, (title, text) in PASSAGES.items()]
-    queries = [
-        {"_id": "q1", "text": "How many watts does the Wren draw?"},
-        {"_id": "q2", "text": "Nobody judged this."},
-    ]
-    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, corpus)), encoding="utf-8")
-    (folder / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)), encoding="utf-8")
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t0\n", encoding="utf-8")
-    return folder
+    rows = {
+        "corpus.jsonl": [{"_id": id, "title": t, "text": text, "metadata": {}} for id, (t, text) in PASSAGES.items()],
+        "queries.jsonl": [
+            {"_id": "q1", "text": "How many watts does the Wren draw?"},
+            {"_id": "q2", "text": "Unjudged."},
+        ],
+    }
+    (tmp_path / "set" / "qrels").mkdir(parents=True)
+    for name, lines in rows.items():
+        (tmp_path / "set" / name).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    (tmp_path / "set/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t0\n", encoding="utf-8")
+    return tmp_path / "set"
 
 
 def test_a_fresh_project_measures_a_set_and_keeps_its_index(tmp_path, beir):
@@ -46,10 +47,10 @@ def test_a_fresh_project_measures_a_set_and_keeps_its_index(tmp_path, beir):
 
 
 def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_shop):
-    ids = dict(zip(("train", "dev", "test"), invoke_json("index", own_shop, "--list"), strict=False))
+    ids = zip(("train", "dev", "test"), invoke_json("index", own_shop, "--list"), strict=False)
     lines = [
         {"id": split, "question": f"What of {split}?", "topic": split, "evidence": [row["id"]], "split": split}
-        for split, row in ids.items()
+        for split, row in ids
     ]
     (own_shop / "labelled.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     for options, n in (((), 2), (("--split", "test"), 1), (("--split", "train,dev,test"), 3)):
@@ -62,8 +63,8 @@ def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_
 
 
 def test_only_judged_questions_are_read_and_what_is_no_set_is_an_error(beir):
-    assert dict(read_judged(beir).judged) == {"q1": {"a": 1.0}}
-    assert list(read_judged(beir).questions) == ["q1"]
+    read = read_judged(beir)
+    assert dict(read.judged) == {"q1": {"a": 1.0}} and list(read.questions) == ["q1"]
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1 a 1\n", encoding="utf-8")
     with pytest.raises(DataError, match="BEIR"):
         read_judged(beir)

@@ -44,22 +44,21 @@ def test_equal_versions_are_told_apart_in_at_most_one_case_of_twenty(topics):
 
 @pytest.mark.parametrize("topics", [8, 20])
 def test_the_clustered_interval_covers_the_true_mean(topics):
-    rng, runs, hits = np.random.default_rng(3), 600, 0
-    for _ in range(runs):
-        groups = np.repeat(np.arange(topics), 10)
+    rng, hits, groups = np.random.default_rng(3), [], np.repeat(np.arange(topics), 10)
+    for _ in range(600):
         values = rng.normal(0, 1, topics)[groups] + rng.normal(0, 1, len(groups))
-        interval = mean_interval(values, groups.tolist())
-        hits += interval.ci[0] <= 0 <= interval.ci[1]
-    assert 0.93 <= hits / runs <= 0.97
+        low, high = mean_interval(values, groups.tolist()).ci
+        hits.append(low <= 0 <= high)
+    assert 0.93 <= np.mean(hits) <= 0.97
 
 
 @pytest.mark.parametrize("p", [0.5, 0.95, 0.99])
 def test_the_interval_of_a_proportion_covers_it_even_near_one(p):
-    rng, runs, hits = np.random.default_rng(4), 600, 0
-    for _ in range(runs):
-        interval = mean_interval((rng.random(100) < p).astype(float), np.arange(100).tolist(), proportion=True)
-        hits += interval.ci[0] <= p <= interval.ci[1]
-    assert hits / runs >= 0.95 - slack(0.05, runs)
+    rng, hits = np.random.default_rng(4), []
+    for _ in range(600):
+        low, high = mean_interval((rng.random(100) < p).astype(float), np.arange(100).tolist(), proportion=True).ci
+        hits.append(low <= p <= high)
+    assert np.mean(hits) >= 0.95 - slack(0.05, 600)
 
 
 def test_the_sign_flip_is_that_of_scipy_and_of_single_questions_the_exact_binomial_test():
@@ -82,13 +81,16 @@ def test_forty_out_of_forty_is_not_certainty_and_few_topics_widen_the_interval_o
     assert clustered.ci[0] < alone.ci[0] and alone.ci[1] < clustered.ci[1]
 
 
-def test_equal_values_have_an_interval_of_no_width_and_no_topic_groups_nothing():
-    for groups in (None, [1, 1, 2, 2, 3, 3]):
-        interval = mean_interval([2.5] * 6, groups)
-        assert interval.ci == (2.5, 2.5)
+def test_equal_values_have_an_interval_of_no_width_no_topic_groups_nothing_and_what_cannot_be_measured_is_an_error():
+    assert [mean_interval([2.5] * 6, groups).ci for groups in (None, [1, 1, 2, 2, 3, 3])] == [(2.5, 2.5)] * 2
     values = [0.1, 0.5, 0.3, 0.9]
     assert mean_interval(values, ["", None, "", ""]) == mean_interval(values)
     assert paired_test(values, values, ["", None, "", ""]).topics == 0
+    for nothing in ([], [math.nan]):
+        with pytest.raises(DataError):
+            mean_interval(nothing)
+    with pytest.raises(DataError, match="3 values cannot be paired with 2"):
+        paired_test([1, 2, 3], [1, 2])
 
 
 RANGES = st.sampled_from([(-math.inf, math.inf), (0, math.inf), (-math.inf, 1), (0, 1), (-1, 1)])
@@ -125,25 +127,13 @@ def test_one_question_or_one_topic_is_told_without_an_interval_and_proves_nothin
         assert one_sided_limits(values, groups) == (-math.inf, math.inf)
 
 
-def test_what_cannot_be_measured_is_an_error():
-    for values in ([], [math.nan]):
-        with pytest.raises(DataError):
-            mean_interval(values)
-    with pytest.raises(DataError, match="3 values cannot be paired with 2"):
-        paired_test([1, 2, 3], [1, 2])
-
-
-def test_identical_versions_show_no_difference_and_say_what_could_have_been_seen():
+def test_identical_versions_show_no_difference_and_five_topics_are_too_few_to_say_anything():
     result = paired_test([1.0] * 60, [1.0] * 60, [i // 5 for i in range(60)])
     assert (result.difference, result.ci, result.p, result.topics) == (0, (0, 0), 1.0, 12)
     assert result.mde == pytest.approx(0.1)
     assert paired_test([0.0] * 100, [1.0] * 10 + [-1.0] * 10 + [0.0] * 80).mde == pytest.approx(0.127, abs=0.002)
-
-
-def test_five_topics_are_too_few_to_say_anything():
     result = paired_test([0.0] * 50, [1.0] * 50, [i // 10 for i in range(50)])
-    assert not result.enough_topics
-    assert result.p > 0.05 and result.mde == math.inf
+    assert not result.enough_topics and result.p > 0.05 and result.mde == math.inf
     assert paired_test([0.0] * 60, [1.0] * 60, [i // 10 for i in range(60)]).p == pytest.approx(2 / 64)
 
 
@@ -208,19 +198,16 @@ def test_with_several_outcomes_a_user_the_variance_is_what_redrawing_users_gives
 def test_nothing_is_said_before_ten_successes_and_ten_failures_in_each_arm(failures, speaks):
     small = Moments.from_outcomes([[0.0]] * failures + [[1.0]] * 90)
     large = Moments.from_outcomes([[0.0]] * 400 + [[1.0]] * 400)
-    assert math.isfinite(compare_means(large, small, **SETTINGS)[1]) == speaks
-    assert math.isfinite(compare_means(small, large, **SETTINGS)[1]) == speaks
+    for pair in ((large, small), (small, large)):
+        assert math.isfinite(compare_means(*pair, **SETTINGS)[1]) == speaks
 
 
 def test_an_outcome_that_is_no_yes_or_no_needs_a_hundred_users_and_a_tail_that_is_not_too_long():
     rng = np.random.default_rng(2)
-    other = {**SETTINGS, "binary": False}
-    normal = Moments.from_outcomes([[v] for v in rng.normal(size=1000)])
-    few = Moments.from_outcomes([[v] for v in rng.normal(size=99)])
-    long = Moments.from_outcomes([[v] for v in rng.lognormal(0, 2, 1000)])
-    assert math.isfinite(compare_means(normal, normal, **other)[1])
-    assert math.isinf(compare_means(normal, few, **other)[1])
-    assert math.isinf(compare_means(normal, long, **other)[1])
+    drawn = rng.normal(size=1000), rng.normal(size=99), rng.lognormal(0, 2, 1000)
+    normal, few, long = (Moments.from_outcomes([[v] for v in values]) for values in drawn)
+    reach = [compare_means(normal, one, **{**SETTINGS, "binary": False})[1] for one in (normal, few, long)]
+    assert [math.isfinite(one) for one in reach] == [True, False, False]
 
 
 def test_looking_after_every_user_rejects_no_true_null_too_often_and_finds_a_true_difference():
@@ -237,21 +224,15 @@ def test_looking_after_every_user_rejects_no_true_null_too_often_and_finds_a_tru
     assert found(0.7 + 0.06 * member) >= 0.9
 
 
-def test_every_further_unit_is_a_fair_bet():
-    weights = np.array([0.2, 0.3, 0.5])
-    counts = np.array([7, 1, 12])
+def test_every_further_unit_is_a_fair_bet_and_a_right_split_is_hardly_ever_called_wrong():
+    weights, counts = np.array([0.2, 0.3, 0.5]), np.array([7, 1, 12])
     after = [math.exp(log_e_multinomial(counts + np.eye(3, dtype=int)[arm], weights)) for arm in range(3)]
     assert np.dot(weights, after) == pytest.approx(math.exp(log_e_multinomial(counts, weights)))
+    second = (np.random.default_rng(0).random((500, 4000)) < 0.1).cumsum(1)
+    called = (log_e_multinomial(np.stack([np.arange(1, 4001) - second, second], -1), [90, 10]) >= math.log(20)).any(1)
+    assert called.mean() <= 0.05
 
 
 def test_rare_failures_on_one_arm_alone_are_evidence_and_failures_by_weight_are_none():
     assert float(log_e_rates([10, 60], [8990, 940], [90, 10])) > math.log(1000)
     assert float(log_e_rates([90, 10], [8910, 990], [90, 10])) < 0
-
-
-def test_a_right_split_looked_at_after_every_unit_is_hardly_ever_called_wrong():
-    rng = np.random.default_rng(0)
-    second = (rng.random((500, 4000)) < 0.1).cumsum(1)
-    first = np.arange(1, 4001) - second
-    called = (log_e_multinomial(np.stack([first, second], -1), [90, 10]) >= math.log(20)).any(1)
-    assert called.mean() <= 0.05

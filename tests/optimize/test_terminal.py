@@ -36,11 +36,6 @@ def soon(monkeypatch):
     show.AS_JSON.set(False)
 
 
-def run(*arguments, **environment):
-    command = [*RAGC, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
-
-
 @pytest.mark.parametrize("verb", ["index", "ask", "eval", "search", "eval-search", "doctor", "compile"])
 def test_work_is_told_on_stderr_without_a_terminal_and_never_beside_json(own_shop, soon, capfd, verb):
     words = verb.split()
@@ -53,12 +48,15 @@ def test_work_is_told_on_stderr_without_a_terminal_and_never_beside_json(own_sho
     assert re.findall(r"\d:\d\d", capfd.readouterr().err) == []
 
 
-def test_a_line_of_progress_has_what_how_many_of_how_many_and_how_long(soon, capfd):
+def test_progress_has_what_how_many_of_how_many_and_how_long_and_is_not_told_of_what_takes_under_five_seconds(
+    soon, capfd, own_shop
+):
     with show.show_progress("indexing") as advance:
         advance(3, 10)
         time.sleep(0.1)
-    lines = capfd.readouterr().err.splitlines()
-    assert "indexing: 3 of 10, 0:00" in lines
+    assert "indexing: 3 of 10, 0:00" in capfd.readouterr().err.splitlines()
+    done = subprocess.run([*RAGC, "index", own_shop], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_compile_tells_what_it_is_about_to_cost_once_and_then_how_far_it_is(soon, capfd):
@@ -73,11 +71,6 @@ def test_a_compile_tells_what_it_is_about_to_cost_once_and_then_how_far_it_is(so
     assert first == "expected: 40 calls, $0.10" and first not in lines
     figures = "best so far 1.100, as it was 1.061 (utility + routing credit), 8 model calls"
     assert set(lines) == {f"searching: 3 of 10, {figures}, 0:00"}
-
-
-def test_work_of_under_five_seconds_is_not_told(own_shop):
-    done = run("index", own_shop)
-    assert (done.returncode, done.stderr) == (0, "") and show.EVERY == 5
 
 
 cells = st.text(st.sampled_from("ab7-[], \n漢") | st.characters(categories=("L", "N")), max_size=60)
@@ -114,19 +107,22 @@ TEXTS = "-5 degrees?|-5°?|--5|-k is what?|--json or YAML?|- what?|-?|--|-1 or -
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_question_that_begins_with_a_dash_is_a_question(own_shop, text):
     given = [text] if text != "--" else ["--", "--json is what?"]
-    for verb, options in (("ask", ["--point", "balanced"]), ("search", ["-k", "1"]), ("search", ["-k1"])):
-        options = [*options, "--json"] if verb == "search" else ["--json"]
+    for verb, *options in (("ask", "--json"), ("search", "-k", "1", "--json"), ("search", "-k1", "--json")):
         for arguments in ([own_shop, *options, *given], [*options, own_shop, *given]):
-            told = invoke(verb, *arguments)
-            assert told.exit_code == 0, told.output
-            found = json.loads(told.stdout)
+            found = json.loads(told_by(verb, *arguments))
             assert len(found) == 1 if verb == "search" else asked_in(own_shop, found["trace_id"]) == given[-1].strip()
     if text != "--":
-        assert invoke("search", own_shop, text, "-k", "1", "--json").exit_code == 0
+        told_by("search", own_shop, text, "-k", "1", "--json")
+
+
+def told_by(*arguments):
+    told = invoke(*arguments)
+    assert told.exit_code == 0, told.output
+    return told.stdout
 
 
 def asked_in(folder, trace):
-    return json.loads(invoke("trace", "show", trace, folder, "--json").stdout)["question"]
+    return json.loads(told_by("trace", "show", trace, folder, "--json"))["question"]
 
 
 @pytest.mark.parametrize("option", ["--strem", "-x", "-bicycle", "--point-of=sale"])
@@ -144,8 +140,8 @@ def run_loudly(*verb):
 def test_no_warning_of_another_package_reaches_whoever_compiles_asks_or_indexes(own_shop):
     for verb in (["index", own_shop], ["compile", own_shop, "--trials", "20"], ["ask", own_shop, WREN]):
         run_loudly(*verb)
-    complete = [trial for trial in open_study(Project.open(own_shop)).trials() if trial.state.name == "COMPLETE"]
-    assert len(complete) >= IMPORTANT_FROM
+    trials = open_study(Project.open(own_shop)).trials()
+    assert len([trial for trial in trials if trial.state.name == "COMPLETE"]) >= IMPORTANT_FROM
 
 
 @pytest.mark.slow

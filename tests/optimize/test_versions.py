@@ -47,9 +47,9 @@ def ragc(tmp_path):
 
 def test_a_version_is_shown_in_short_lines(tmp_path, ragc):
     publish(tmp_path, data={"test": {"questions": [f"{n:016x}" for n in range(300)]}})
-    lines = ragc("show", "helpdesk@v1", "--all").output.splitlines()
-    assert max(map(len, lines)) < 140 and any("data.test.questions" in line for line in lines)
-    assert "(300 in all)" in " ".join(lines), "questions are counted, not characters"
+    shown = ragc("show", "helpdesk@v1", "--all").output
+    assert max(map(len, shown.splitlines())) < 140 and "data.test.questions" in shown
+    assert "(300 in all)" in " ".join(shown.split()), "questions are counted, not characters"
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])
@@ -118,9 +118,8 @@ def test_the_words_that_stay_and_go_are_the_old_text_and_those_that_stay_and_com
 
 
 def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
-    publish(two, parent="helpdesk@v1")
-    publish(two, parent="helpdesk@v2")
-    publish(two, parent="helpdesk@v99")
+    for parent in (1, 2, 99):
+        publish(two, parent=f"helpdesk@v{parent}")
     promote_version("helpdesk@v4", "production", reason="it is better", root=two)
     drawn = ragc("log", "helpdesk").stdout
     places = [drawn.index(f"{version}-") for version in ("v1", "v2", "v4", "v3", "v5")]
@@ -136,31 +135,25 @@ def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
     assert "broken: " in ragc("log", "helpdesk").stdout
 
 
-def gone(root, keep, **options):
-    return sorted(f.version.split("-")[0] for f in collect_garbage(keep, root=root, **options) if f.goes)
-
-
 def test_what_is_collected_is_old_and_nothing_points_at_it(tmp_path):
     refs = [publish(tmp_path) for _ in range(9)]
     publish(tmp_path, parent=refs[1])
     for ref in (refs[3], refs[4]):  # a rollback from v5 would go to v4
         promote_version(ref, "production", root=tmp_path)
-    folder = tmp_path / "experiments" / "exp-2026-11-refunds"
-    folder.mkdir(parents=True)
-    in_full = reference.resolve(refs[5], tmp_path)
-    arms = {"a": {"version": "helpdesk@v6"}, "b": {"digest": reference.resolve(refs[6], tmp_path).digest}}
-    (folder / "experiment.json").write_text(json.dumps({"arms": arms}))
-    assert gone(tmp_path, 2) == ["v1", "v3", "v8"]
-    assert gone(tmp_path, 1) == ["v1", "v3", "v8", "v9"]
-    (folder / "experiment.json").write_text(json.dumps([in_full.version]))
-    assert gone(tmp_path, 2) == ["v1", "v3", "v7", "v8"]
+    design = tmp_path / "experiments" / "exp-2026-11-refunds" / "experiment.json"
+    design.parent.mkdir(parents=True)
+    sixth, seventh = (reference.resolve(ref, tmp_path) for ref in refs[5:7])
+    arms = {"a": {"version": "helpdesk@v6"}, "b": {"digest": seventh.digest}}
+    for told, keep, expected in (({"arms": arms}, 2, "138"), ({"arms": arms}, 1, "1389"), ([sixth.version], 2, "1378")):
+        design.write_text(json.dumps(told))
+        gone = sorted(f.version.split("-")[0] for f in collect_garbage(keep, root=tmp_path) if f.goes)
+        assert gone == [f"v{n}" for n in expected]
     publish(tmp_path, name="other"), publish(tmp_path, name="other")
     assert [f.name for f in collect_garbage(1, "other", root=tmp_path) if f.goes] == ["other"]
-    with pytest.raises(VersionError, match="Nearest: other"):
-        collect_garbage(1, "othr", root=tmp_path)
-    with pytest.raises(VersionError, match="at least 1"):
-        collect_garbage(0, root=tmp_path)
-    (folder / "experiment.json").write_text("{")
+    for wrong, told in (((1, "othr"), "Nearest: other"), ((0,), "at least 1")):
+        with pytest.raises(VersionError, match=told):
+            collect_garbage(*wrong, root=tmp_path)
+    design.write_text("{")
     with pytest.raises(IntegrityError, match=r"experiment\.json"):
         collect_garbage(1, force=True, root=tmp_path)
     assert len(reference.find_versions(tmp_path, "helpdesk")) == 10
@@ -177,8 +170,7 @@ def test_nothing_is_removed_until_it_is_forced(tmp_path, ragc):
     fates = json.loads(ragc("gc", "--keep", "1", "--force", "--json").stdout)
     assert [f["removed"] for f in fates] == [True, True, True, False]
     assert [v[:2] for v in reference.find_versions(tmp_path, "helpdesk")] == ["v4"]
-    assert publish(tmp_path) == "helpdesk@v5"
-    assert all(c.sound for c in registry.verify_all(tmp_path))
+    assert publish(tmp_path) == "helpdesk@v5" and all(c.sound for c in registry.verify_all(tmp_path))
 
 
 def test_a_version_that_cannot_be_read_stays_and_the_others_are_collected(tmp_path, ragc):

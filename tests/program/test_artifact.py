@@ -63,7 +63,11 @@ def test_versions_differ_only_by_what_they_hold_and_points_are_applied(compiled)
     before, after = (load(f"shop@v{n}", artifacts=compiled / "artifacts") for n in (1, 2))
     assert describe_structure(before) == describe_structure(after)
     assert not before.classifier.route.demos and after.classifier.route.demos
-    for point, setting in read_manifest(version_folder(compiled, 2)).section("points").items():
+    points = read_manifest(version_folder(compiled, 2)).section("points")
+    assert set(points) == {"quality", "balanced", "economy"} and read_setting(after) == pytest.approx(
+        points["balanced"]
+    )
+    for point, setting in points.items():
         rag = load("shop@v2", artifacts=compiled / "artifacts", point=point)
         assert {name: pytest.approx(value) for name, value in setting.items()} == read_setting(rag)
     kinds = {path.suffix for path in (compiled / "artifacts").rglob("*") if path.is_file()}
@@ -149,7 +153,9 @@ def test_a_model_without_its_key_is_refused_and_another_than_at_compile_time_is_
     assert load("shop@v2", artifacts=compiled / "artifacts").view().at_once
 
 
-def test_verify_tells_what_keeps_a_version_from_loading(changed, compiled, tmp_path):
+def test_verify_tells_what_keeps_a_version_from_loading_and_a_broken_project_is_not_told_to_be_lost(
+    changed, compiled, tmp_path
+):
     with pytest.raises(IntegrityError):
         changed(lambda fields: fields["points"]["economy"].update({"policy.k": 99}))
     checked = registry.verify_by_loading("shop@v1", tmp_path / "artifacts", compiled)
@@ -158,9 +164,6 @@ def test_verify_tells_what_keeps_a_version_from_loading(changed, compiled, tmp_p
     assert registry.verify_by_loading("shop@v2", compiled / "artifacts").sound
     lost = registry.verify_by_loading("shop@v1", tmp_path / "artifacts")
     assert lost.sound and "is not at" in lost.note
-
-
-def test_a_project_that_cannot_be_opened_is_not_told_to_be_lost(compiled, tmp_path):
     moved = shutil.copytree(compiled, tmp_path / "moved")
     (moved / "ragc.toml").write_text("name = [", encoding="utf-8")
     with pytest.raises(SettingsError, match=r"ragc\.toml") as stop:
@@ -195,9 +198,9 @@ def test_the_next_question_after_a_move_is_answered_by_the_new_version(rag, root
 
 def test_a_version_that_does_not_load_is_told_once_and_taken_up_when_it_is_mended(rag, root, caplog, monkeypatch):
     promote_version("shop@v2", "production", root=root)
-    (folder,) = (root / "shop/versions").glob("v2-*")
-    sound = (folder / "program.json").read_bytes()
-    (folder / "program.json").write_bytes(sound[:-1] + b" ")
+    (file,) = (root / "shop/versions").glob("v2-*/program.json")
+    sound = file.read_bytes()
+    file.write_bytes(sound[:-1] + b" ")
     with caplog.at_level(logging.WARNING, logger="program.serve.follow"):
         assert [rag(QUESTION).version for _ in range(3)] == ["shop@v1"] * 3
         monkeypatch.setattr(follow, "RETRY_SECONDS", 0.0)
@@ -205,7 +208,7 @@ def test_a_version_that_does_not_load_is_told_once_and_taken_up_when_it_is_mende
         assert rag(QUESTION).version == "shop@v1"
     (told,) = caplog.messages
     assert "shop@production moved" in told and "program.json was changed" in told
-    (folder / "program.json").write_bytes(sound)
+    file.write_bytes(sound)
     assert [rag(QUESTION).version for _ in range(2)] == ["shop@v2"] * 2
 
 
@@ -218,20 +221,18 @@ def test_what_never_moves_cannot_be_followed(ref, root, compiled):
 
 
 def test_many_threads_asking_while_the_alias_moves_get_whole_answers_of_one_version(rag, root, compiled):
-    alone = {}
-    for version in ("shop@v1", "shop@v2"):
-        answer = load(version, artifacts=root, project=compiled)(QUESTION)
-        alone[version] = (answer.text, answer.confidence, answer.trace.path)
+    def whole(answer):
+        return answer.text, answer.confidence, answer.trace.path
 
     def ask(n):
         if n == 10:
             promote_version("shop@v2", "production", root=root)
         return rag(QUESTION)
 
+    alone = {v: whole(load(v, artifacts=root, project=compiled)(QUESTION)) for v in ("shop@v1", "shop@v2")}
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(60)))
-    assert {a.version for a in answers} == {"shop@v1", "shop@v2"}
-    assert all((a.text, a.confidence, a.trace.path) == alone[a.version] for a in answers)
+    assert {a.version for a in answers} == {*alone} and all(whole(a) == alone[a.version] for a in answers)
     assert rag(QUESTION).version == "shop@v2"
 
 

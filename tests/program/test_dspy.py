@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import itertools
 import json
 from collections import Counter
 
@@ -11,6 +12,7 @@ from dspy.evaluate import answer_exact_match
 from dspy.utils.callback import BaseCallback
 
 from program import Answer, Outcome, open_program
+from tests.conftest import add_toml
 from tests.program.loop.scripted import Scripted, ScriptedModels
 from tests.support.goods import ask_about, program_at
 from tests.support.provider import Script, serve
@@ -91,17 +93,11 @@ async def test_asyncify_and_parallel_ask_it_many_times(rag):
 
 
 def test_an_agent_uses_it_as_a_tool_with_its_arguments_and_description(rag):
-    tool = dspy.Tool(rag)
-    assert (tool.name, [*tool.args], tool.args["question"]) == (
-        *("ask_knowledge", ["question", "history"]),
-        {"type": "string"},
-    )
+    tool, asked = dspy.Tool(rag), json.dumps({"question": QUESTION})
+    assert (tool.name, [*tool.args]) == ("ask_knowledge", ["question", "history"])
+    assert tool.args["question"] == {"type": "string"}
     assert "kettles" in tool.desc and "refunds" in tool.desc
-    call = {
-        "next_thought": "look",
-        "next_tool_name": "ask_knowledge",
-        "next_tool_args": json.dumps({"question": QUESTION}),
-    }
+    call = {"next_thought": "look", "next_tool_name": "ask_knowledge", "next_tool_args": asked}
     done = {"next_thought": "done", "next_tool_name": "finish", "next_tool_args": "{}"}
     lm = dspy.utils.DummyLM([call, done, {"reasoning": "r", "answer": "1.7 litres"}])
     agent = dspy.ReAct("question -> answer", tools=[dspy.Tool(own(rag))])
@@ -120,32 +116,27 @@ def test_usage_is_tracked_by_model_for_texts_and_decisions(own_shop, monkeypatch
 
 
 def test_dspys_language_model_writes_where_the_project_names_none_and_the_trace_says_so(shop, own_shop):
-    rag, lm = open_program(shop), ScriptedModels("scripted/lm", answer="It holds 1.7 litres [1].").lm()
+    rag, lm = open_program(shop), ScriptedModels("scripted/lm", answer=HELD).lm()
     with dspy.context(lm=lm):
         answer = rag(QUESTION)
         assert rag.get_lm() is lm
-    assert (
-        answer.text == "It holds 1.7 litres [1]." and "scripted/lm writes, as DSPy is configured" in answer.trace.path
-    )
+    assert answer.text == HELD and "scripted/lm writes, as DSPy is configured" in answer.trace.path
     assert rag.get_lm().model == rag.get_lm("decide").model == "local/reader"
-    toml = (own_shop / "ragc.toml").read_text()
-    (own_shop / "ragc.toml").write_text(toml.replace("[knowledge", '[models]\nwrite = "local/reader"\n[knowledge', 1))
-    named = open_program(own_shop)
+    named = open_program(add_toml(own_shop, '[models]\nwrite = "local/reader"'))
     with dspy.context(lm=lm):
         assert named.get_lm().model == "local/reader" and named(QUESTION).text != answer.text
 
 
-def test_set_lm_gives_a_model_to_a_role_and_no_saved_state_holds_it(rag, tmp_path):
-    copied, models = (
-        rag.deepcopy(),
-        ScriptedModels("scripted/lm", answer="It holds 1.7 litres [1].", relevant=0.9, responsive=0.9),
-    )
+HELD = "It holds 1.7 litres [1]."
+
+
+def test_set_lm_gives_a_model_to_a_role_and_no_saved_state_holds_it(rag):
+    copied, models = rag.deepcopy(), ScriptedModels("scripted/lm", answer=HELD, relevant=0.9, responsive=0.9)
     copied.set_lm(models.lm())
     copied.set_lm(models, role="judge")
     answer = copied(QUESTION)
     by = {step.name: step.model for step in answer.trace.steps}
-    assert answer.text == "It holds 1.7 litres [1]."
-    assert (by["generator.answer"], by["judge.relevance"]) == ("scripted/lm", "scripted/lm")
+    assert (answer.text, by["generator.answer"], by["judge.relevance"]) == (HELD, "scripted/lm", "scripted/lm")
     assert by["classifier.route"] == "local/reader" == rag.get_lm("judge").model
     assert copied.dump_state() == rag.dump_state()
     assert all(part.get("lm") is None for part in copied.dump_state().values())
@@ -172,21 +163,14 @@ def test_callbacks_see_every_module_decision_and_search_once_with_the_real_value
     with dspy.context(callbacks=[seen]):
         answer = ask(rag)
     assert answer.text == unwatched.text and answer.trace.path == unwatched.trace.path
-    names = {id(predictor): name for name, predictor in rag.named_predictors()}
-    told = Counter(
-        names.get(id(one), "search" if isinstance(one, dspy.Retrieve) else "rag") for one, _, _ in seen.calls
-    )
-    assert told == Counter(step.name for step in answer.trace.steps) + Counter(["rag"])
-    shown = [
-        (names[id(one)], name, d.probability)
-        for one, _, out in seen.calls
-        if id(one) in names
-        for name, d in out.items()
-    ]
+    names = {id(predictor): name for name, predictor in rag.named_predictors()} | {id(rag): "rag"}
+    told = [(names.get(id(one), "search"), outputs) for one, _, outputs in seen.calls]
+    assert Counter(name for name, _ in told) == Counter(["rag", *(step.name for step in answer.trace.steps)])
+    shown = [(name, n, d.probability) for name, out in told if "." in name for n, d in out.items()]
     steps = [(step.name, name, p) for step in answer.trace.steps for name, p in step.scores.items()]
     assert sorted(shown) == sorted(steps)
     assert {"question": QUESTION} in [inputs["kwargs"] for one, inputs, _ in seen.calls if one is rag]
-    (found,) = [out for one, _, out in seen.calls if isinstance(one, dspy.Retrieve)]
+    (found,) = [out for name, out in told if name == "search"]
     assert set(answer.found) <= {passage.id for passage in found}
 
 
@@ -235,10 +219,8 @@ async def test_streamify_honours_listeners_and_status_messages(rag):
 async def test_streamify_says_in_a_status_message_that_a_draft_is_withdrawn():
     program = Scripted(replies={"answer": "Text 1 [2]. Text 0 [1].", "supported": 0.1}).rag
     events = [event async for event in dspy.streamify(program, is_async_program=True)(question="How big is it?")]
-    kinds = [
-        kind for kind, before in zip(map(type, events), [None, *map(type, events)], strict=False) if kind != before
-    ]
     words, status = dspy.streaming.StreamResponse, dspy.streaming.StatusMessage
+    kinds = [kind for kind, _ in itertools.groupby(map(type, events))]
     assert kinds == [words, status, words, status, words, Answer]  # written, written anew, and an abstention
 
 

@@ -67,13 +67,11 @@ def test_two_versions_of_one_number_are_ambiguous_and_both_are_named(root, known
     ("text", "nearest"),
     [
         ("helpdsk@latest", r"There is no version of helpdsk in .*/artifacts\. Nearest: helpdesk\."),
-        ("zzz", r"Nearest: helpdesk\."),
-        ("helpdesk@v11", "helpdesk@v10-"),
-        ("helpdesk@prod", "helpdesk@production"),
+        ("zzz", r"Nearest: helpdesk\."), ("helpdesk@v11", "helpdesk@v10-"), ("helpdesk@prod", "helpdesk@production"),
         ("helpdesk@sha256:00000000", "There is no helpdesk@sha256:00000000"),
         ("./nowhere", r"holds no manifest\.json"),
     ],
-)
+)  # fmt: skip
 def test_an_unknown_reference_names_the_nearest(root, known, text, nearest):
     with pytest.raises(VersionError, match=nearest):
         resolve(text, root)
@@ -153,9 +151,8 @@ def test_every_flipped_byte_of_every_file_is_found(folder):
 
 
 def test_every_difference_is_listed_at_once(folder, tmp_path):
-    assert (
-        "is of another version: helpdesk@v1-" in find_differences(shutil.copytree(folder, tmp_path / "v2-00000000"))[0]
-    )
+    elsewhere = shutil.copytree(folder, tmp_path / "v2-00000000")
+    assert "is of another version: helpdesk@v1-" in find_differences(elsewhere)[0]
     (folder / "program.json").rename(tmp_path / "elsewhere.json")
     (folder / "extra.json").write_bytes(b"{}")
     (folder / "scores.jsonl").write_bytes(b"{}")

@@ -1,12 +1,14 @@
 """What a scripted language model reads in the prompts of DSPy's adapters, and the replies that they parse."""
 
+from __future__ import annotations
+
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dspy.lm15 import Request, TextPart
+from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
 from program.signatures import Excerpt
 
@@ -81,3 +83,25 @@ def _split_fields(turn: str, names: Sequence[str]) -> dict[str, str]:
             found[name] = text[at + len(marker) :].strip()
             text = text[:at]
     return found
+
+
+def reply_with(request: Request, text: str) -> Response:
+    """Return a response of one text, said to have cost 10 tokens in and 5 out."""
+    usage = Usage(input_tokens=10, output_tokens=5, total_tokens=15)
+    message = Message.assistant([TextPart(text)])
+    return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+
+
+class TextDecider:
+    """A decision client that decides each question by the input `text`, as `read` says."""
+
+    supports_decision_requests = True
+
+    def __init__(self, read: Callable[[str], Any]) -> None:
+        self.read, self.model, self.cache, self.callbacks, self.kwargs = read, "local/text", False, [], {}
+
+    def __deepcopy__(self, memo: Any) -> TextDecider:
+        return self
+
+    def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self.read(state["inputs"]["text"]) for name in questions}

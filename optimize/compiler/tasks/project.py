@@ -38,6 +38,7 @@ from optimize.evaluation.outcome import BALANCED
 from optimize.evaluation.risk import judge_grades, prove_risk
 from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import read_labelled
+from optimize.labelled.reviewed import join_reviewed
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import read_ancestors
 from optimize.report.estimate import BEGUN, OF_TRIAL, estimate_cost, list_asked, measure_model
@@ -140,7 +141,8 @@ class ProjectTask(Task):
         train = task.parts["train"]
         demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
         single = session.divide(demonstrator.make, train)
-        made = thin_out([*demonstrator.label_conversations(train), *(one for found in single for one in found or ())])
+        told = demonstrator.label_conversations([one for one in train if not one.readers])
+        made = thin_out([*told, *(one for found in single for one in found or ())])
         topics = [list(own) for _, own in groupby(made, attrgetter("topic"))]
         session.divide(lambda some: demonstrator.read_inputs([*chain(*some)]), topics, needed=False)
         return replace(task, demonstrations=made)
@@ -291,10 +293,13 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
     first = open_program(project)
     ancestors = read_ancestors(origin, project.artifacts) if origin else []
     before = find_previous_splits(ancestors) if origin else None
-    parts = split_questions(questions, before=before)
+    reviewed = join_reviewed(project, split_questions(questions, before=before))
+    if reviewed.unread:
+        raise DataError(reviewed.unread[0].what, "Mend that line, or take it out of the reviewed questions.")
+    parts = reviewed.parts
     doubts: list[str] = []
     if leads:
-        report = require_sound_labels(project, questions, parts)
+        report = require_sound_labels(project, reviewed.questions, parts)
         doubts = [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
     if not (parts["train"] and parts["test"]):
         lacks = next(find_shortages(parts))

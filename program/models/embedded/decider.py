@@ -192,5 +192,5 @@ class LocalDecider(DecisionClient):
             cases.append({**rows[n], "options": answer_untaught(*given)[1]})
         read = question.follows or any(case.evidence for case in shown.cases)
         sets: Sequence[str] = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
-        sets = VAGUE_SETS if read and question.field == VAGUE else sets
+        sets = VAGUE_SETS if question.field == VAGUE and "rivals" in rows[0] else sets
         return fit_decision(cases, labels, groups, sets)

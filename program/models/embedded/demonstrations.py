@@ -127,7 +127,7 @@ class DemonstrationSet:
         self._written = [written[n] for n in order]
         self._labels = [labels[n] for n in order]
         self.digest = _digest(VERSION, read_by.encode(), to_json_bytes(described), *self._written).hex()
-        self._vague = VAGUE in outputs
+        self._vague = VAGUE in outputs and (not demos or any(case.evidence for case in self.cases))
         self._keys: dict[bytes, str | None] = {}
         self._blocks: list[dict[str, Vector]] = []
 
@@ -144,10 +144,11 @@ class DemonstrationSet:
     def read_cases(self, cases: Sequence[Case], embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
         """Return the blocks of any cases.
 
-        Where it is asked whether they are vague, `rivals` is among them, a row a kind.
+        Where it is asked whether they are vague, and texts were found, `rivals` is among them, a row a kind.
         """
         blocks = self.space.compute_blocks(cases, embedder, reader)
-        for case, own in zip(cases, blocks, strict=True) if self._vague else ():
+        pairs = zip(cases, blocks, strict=True) if self._vague else ()
+        for case, own in ((case, own) for case, own in pairs if self.cases or case.evidence):
             _, own["rivals"] = read_rivals(case.asked, case.evidence, own["similarities"], reader)
         return blocks
 
@@ -203,7 +204,7 @@ def answer_untaught(
         return np.array([0.0, logit], np.float32), np.append(row, np.float32(logit))
     if question.alone and case.quoted:
         return np.array([0.0, prior.calibrated_logits(blocks)[0]], np.float32), np.zeros(0, np.float32)
-    if question.field == VAGUE and case.evidence:
+    if question.field == VAGUE and "rivals" in blocks:
         found = weigh_forms(blocks["rivals"], prior)
         # Log odds of p / (1 + p), which is under a half: before labels nothing is asked back by the prior alone.
         return np.array([0.0, -np.logaddexp(0.0, -found[0])], np.float32), found

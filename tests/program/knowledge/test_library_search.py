@@ -38,7 +38,9 @@ class Orders(Source):
         return [Passage("orders#1", "orders", "t", "a row", 0.9, "sql")]
 
 
-class Down(Source):
+class Down(Orders):
+    """A source that fails."""
+
     def describe(self):
         return SourceCard("down", "web", "nothing")
 
@@ -67,22 +69,17 @@ class TestDocumentsAreASource(SourceConformance):
         return "how long is video kept on a plan when remote unlock is down"
 
 
-def test_a_search_pools_its_sources_with_one_embedding_of_the_query(library, embedder):
-    assert [(c.name, c.kind) for c in library.describe()] == [
-        ("product", "documents"), ("billing", "documents"), ("web", "web"), ("orders", "tables"),
-    ]  # fmt: skip
+def test_a_search_pools_its_sources_with_one_embedding_of_the_query_under_its_filters(library, embedder):
+    kinds = [(c.name, c.kind) for c in library.describe()]
+    assert kinds == [("product", "documents"), ("billing", "documents"), ("web", "web"), ("orders", "tables")]
     found = library.search(QUESTION, BASES, k=4, weight=0.5)
-    assert found[0].source == "billing" and len(found) == 4
-    assert embedder.computed == [QUESTION]
+    assert found[0].source == "billing" and len(found) == 4 and embedder.computed == [QUESTION]
     assert {p.source for p in library.search(QUESTION, k=20)} == {*BASES, "orders"}
     assert library.search(QUESTION, [], k=20) == []
     only = library.sources["billing"].search("four cells in a Warden lock", 10)
     assert {p.source for p in only} == {"billing"} and len(only) == 3
-
-
-def test_filters_reach_every_document_source_and_async_finds_the_same(library):
-    found = library.search(QUESTION, BASES, 20, filters=Filters(min_authority=3))
-    assert found and all(p.authority == 3 for p in found)
+    official = library.search(QUESTION, BASES, 20, filters=Filters(min_authority=3))
+    assert {p.authority for p in official} == {3}
 
 
 def test_names_that_are_unknown_twice_or_not_indexed_are_errors(library, bases, folder, embedder, knowledge, tmp_path):
@@ -198,7 +195,7 @@ CJK = st.text("東京都の料金は円時間カタカナー한국어요금韩�
 def test_what_stands_in_a_text_that_no_space_parts_is_found_by_any_stretch_of_it(before, asked, after, between):
     text = f"{before}{between}{asked}{after}"
     assert {*split_words(asked)} <= {*split_words(text)}
-    others = ["今日は晴れです", "the fee is 5", "가나다", "a word in half of the texts weighs nothing"]
+    others = ["今日も晴れです", "the fee is 5", "가나다", "a word in half of the texts weighs nothing"]
     scores = Keywords.from_texts([text, *others] * 4).scores(asked)
     assert scores[0] == max(scores) and scores[0] > scores[2]
 
@@ -269,12 +266,12 @@ def test_copies_of_a_text_count_as_one_passage_the_best_of_them_before_k_is_cut(
 @pytest.mark.parametrize(
     ("fields", "count"),
     [
-        ({"title": "Kettle > Price"}, 1),
+        ({}, 1),
         ({"title": "Lamp > Price"}, 1),
         ({"title": "Kettle > Refunds"}, 2),
-        ({"title": "Kettle > Price", "as_of": date(2026, 1, 1)}, 2),
-        ({"title": "Kettle > Price", "superseded_by": "docs/c.md"}, 2),
-        ({"title": "Kettle > Price", "authority": 1}, 2),
+        ({"as_of": date(2026, 1, 1)}, 2),
+        ({"superseded_by": "docs/c.md"}, 2),
+        ({"authority": 1}, 2),
     ],
 )
 def test_the_same_text_of_another_heading_date_or_authority_is_no_copy(fields, count):
@@ -283,18 +280,18 @@ def test_the_same_text_of_another_heading_date_or_authority_is_no_copy(fields, c
 
 
 def test_a_text_that_stands_on_a_hundred_pages_leaves_room_for_the_others(tmp_path, embedder):
-    banner = "Call the office for the price of a parcel, the price of a lamp or any price."
+    banner, asked = "Call the office for the price of a parcel or of a lamp.", "What is the price of a parcel?"
     for n in range(100):
         (tmp_path / f"p{n:03}.md").write_text(f"# Page\n## Contact\n{banner}\n")
     (tmp_path / "x.md").write_text("# Parcels\nA parcel to an island has a price of 7 euros.\n")
     bases = {"docs": DocumentsSettings(path=str(tmp_path))}
     build_index(bases, tmp_path / "index", WordEmbedder())
     library = Library.open(bases, tmp_path / "index", embedder)
-    pool = library.candidates("What is the price of a parcel?", depth=20)
-    assert "docs/x.md#parcels" in ids(pool)
-    found = library.search("What is the price of a parcel?", k=2)
-    assert ids(found) == ["docs/p000.md#contact", "docs/x.md#parcels"]
-    assert found[0].copies == tuple(f"docs/p{n:03}.md#contact" for n in range(1, 100))
+    assert "docs/x.md#parcels" in ids(library.candidates(asked, depth=20))
+    first, second = library.search(asked, k=2)
+    copies = [f"docs/p{n:03}.md#contact" for n in range(100)]
+    page = first if first.copies else second
+    assert {first.id, second.id} == {copies[0], "docs/x.md#parcels"} and page.copies == tuple(copies[1:])
 
 
 def test_a_cross_encoder_reads_the_best_of_the_pool(tmp_path):

@@ -78,15 +78,11 @@ class TestLiveSourcesConform(SourceConformance):
         return QUERY
 
 
-def test_a_page_found_is_fetched_and_its_best_parts_are_dated_passages(server):
+def test_a_page_found_is_fetched_and_where_it_cannot_be_stands_with_the_providers_words(server):
     found = {p.text: p for p in web(server).candidates(QUERY, 20)}
     cause = found["A hosting fault stopped the remote unlock relay: the outage took two hours."]
     assert (cause.title, cause.link) == ("Remote unlock outage > Cause", f"{server.url}/outage")
-    assert (cause.as_of, cause.method) == (date(2026, 11, 3), "web")
-
-
-def test_a_page_that_cannot_be_fetched_stands_with_the_providers_words(server):
-    assert "An outage of the past." in [p.text for p in web(server).candidates(QUERY, 20)]
+    assert (cause.as_of, cause.method) == (date(2026, 11, 3), "web") and "An outage of the past." in found
     server.replies["/status"] = Reply(b"%PDF-1.7", kind="application/pdf")
     assert "All unlock services run again." in [p.text for p in web(server).candidates(QUERY, 20)]
     asked = len(server.asked("/outage"))
@@ -175,10 +171,9 @@ def test_an_apis_items_are_passages_with_title_date_link_and_authority(server):
     assert {p.id for p in api(server, id="/title").search(QUERY, 5)} == {f"news/{item['title']}" for item in ITEMS}
     first, second = ([p.id for p in api(server).search(QUERY, 5)] for _ in range(2))
     assert first == second and len(set(first)) == 3
-
-
-def test_a_pointer_that_leads_nowhere_is_told_what_is_there(server):
-    with pytest.raises(KnowledgeError, match=r"no items at '/data/list'; it has the keys data.*`items`"):
-        api(server, items="/data/list").search(QUERY, 5)
-    with pytest.raises(KnowledgeError, match=r"text at '/body'; the first has the keys url, title.*`text`"):
-        api(server, text="/body").search(QUERY, 5)
+    for pointer, told in (
+        ({"items": "/data/list"}, r"no items at '/data/list'; it has the keys data.*`items`"),
+        ({"text": "/body"}, r"text at '/body'; the first has the keys url, title.*`text`"),
+    ):
+        with pytest.raises(KnowledgeError, match=told):
+            api(server, **pointer).search(QUERY, 5)

@@ -165,9 +165,3 @@ def test_a_database_is_read_again_when_it_changes_and_its_rows_answer_without_a_
     (own_shop / "desk.db").unlink()
     with pytest.raises(KnowledgeError, match="There is no database file"):
         open_program(own_shop)
-
-
-@pytest.mark.parametrize("place", ["", 'path = "x"\nurl = "sqlite:///y.db"'])
-def test_tables_take_one_place(own_shop, place):
-    with pytest.raises(SettingsError, match="either `path` or `url`"):
-        add_toml(own_shop, f'[knowledge.desk]\nkind = "tables"\n{place}')

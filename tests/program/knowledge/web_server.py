@@ -1,12 +1,9 @@
 """A real HTTP server on the loopback address whose answers a test sets by path."""
 
 import json
-import ssl
 from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 from typing import Any
 
 from tests.loopback import serving
@@ -44,33 +41,14 @@ def web_server(host="127.0.0.1", served=None, certificate=None):
     """A server of its own, or a second address of one that is there; HTTPS with a certificate."""
     second = WebServer("", served.replies, served.requests) if served else WebServer("")
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            request = SimpleNamespace(method=self.command, path=self.path, headers=dict(self.headers), body=body)
-            second.requests.append(request)
-            reply = second.replies.get(self.path.partition("?")[0], Reply("not here", 404))
-            reply.before()
-            content, kind = reply.sent()
-            self.send_response(reply.status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(content)))
-            if reply.location:
-                self.send_header("Location", reply.location)
-            self.end_headers()
-            with suppress(OSError):  # the client had enough
-                self.wfile.write(content)
+    def answer(request):
+        second.requests.append(request)
+        reply = second.replies.get(request.path.partition("?")[0], Reply("not here", 404))
+        reply.before()
+        content, kind = reply.sent()
+        location = {"Location": reply.location} if reply.location else {}
+        return reply.status, {"Content-Type": kind, "Content-Length": str(len(content)), **location}, content
 
-        do_GET = do_POST = answer
-
-        def log_message(self, *_):
-            """Silent: the tests say what matters."""
-
-    server = ThreadingHTTPServer((host, 0), Handler)
-    if certificate is not None:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(certificate)
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    second.url = f"http://{host}:{server.server_port}"
-    with serving(server):
+    with serving(answer, host, certificate) as place:
+        second.url = f"http://{place}"
         yield second

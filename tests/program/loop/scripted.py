@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 import dspy
-from dspy.lm15 import Message, Response, TextPart, Usage, response_to_events
+from dspy.lm15 import response_to_events
 
 from program.loop.rag import AgenticRAG
 from program.loop.state import Find, Runtime
@@ -14,7 +14,7 @@ from program.models.catalog import Models
 from program.passage import NO_FILTERS, Passage, SourceCard
 from program.serve.trace import SpanLog, TraceLog
 from program.settings import BudgetSettings, ModelSettings
-from tests.support.prompts import format_reply, read_prompt
+from tests.support.prompts import format_reply, read_prompt, reply_with
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
 REPLIES = {
@@ -87,9 +87,7 @@ class ScriptedModels:
     def respond(self, request):
         prompt = read_prompt(request)
         values = {name: self._write(name, prompt) for name in prompt.outputs}
-        usage = Usage(input_tokens=10, output_tokens=5, total_tokens=15)
-        message = Message.assistant([TextPart(format_reply(prompt, values))])
-        return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=usage)
+        return reply_with(request, format_reply(prompt, values))
 
     def _decide(self, name, put, inputs):
         value = self._value(name, inputs)

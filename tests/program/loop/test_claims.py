@@ -49,55 +49,31 @@ def test_a_quotation_that_is_sure_enough_spares_the_call_to_the_language_model(a
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_where_nothing_can_be_quoted_it_abstains_and_says_so(text):
+def test_where_nothing_can_be_quoted_it_abstains_and_a_second_text_that_is_stated_is_delivered(text):
     answer = writing(text, sentences=1, rewrites=0)
     answer.models.replies["states"] = 0.1
     found = answer(QUESTION)
     refusal = "I could not find this in the knowledge I have. Did you mean “Kettles”? [1]"
     assert (found.outcome, found.text) == (Outcome.ABSTAIN, refusal)
-
-
-@pytest.mark.parametrize("text", filter(None, BAD.values()))
-def test_a_second_text_that_is_stated_is_delivered(text):
-    assert writing(turns(text, GOOD))(QUESTION).text == GOOD
-
-
-def test_a_claim_without_support_is_left_out_and_the_rest_stands():
-    answer = writing(f"{GOOD} It was invented by Ada Lopez [1].")(QUESTION)
-    assert answer.text == GOOD and answer.supported == 0.5
-
-
-def test_a_sentence_that_cites_nothing_or_the_wrong_passage_is_given_to_the_one_that_states_it():
-    answer = writing("The Merle holds 1.7 litres. Companies have 10 days [1].")(QUESTION)
-    assert answer.text == "The Merle holds 1.7 litres [1]. Companies have 10 days [2]."
-    assert [citation.id for citation in answer.citations] == [one.id for one in POOL]
-
-
-PRICE = passage("shop/a", "In Ulm it costs 1,000 GBP a year and weighs 4.50 kg.")
-
-
-@pytest.mark.parametrize("claim", ["It costs 1000 GBP a year.", "It weighs 4.5 kg.", "It costs 1,000 GBP in Ulm."])
-def test_a_number_is_known_in_any_spelling(claim):
-    assert trace_claims(claim, [PRICE], 0.5)[0].cites == (1,)
-
-
-@pytest.mark.parametrize("claim", ["It costs 100 GBP a year.", "It weighs 4.5 pounds.", "It costs 1000 GBP in York."])
-def test_another_number_unit_or_name_is_not_stated(claim):
-    assert trace_claims(claim, [PRICE], 0.5)[0].cites == ()
+    assert not text or writing(turns(text, GOOD))(QUESTION).text == GOOD
 
 
 @pytest.mark.parametrize(
-    ("text", "whole"),
+    ("said", "text", "supported"),
     [
-        ("1.7 litres", True),
-        ("10 days", True),
-        ("Companies have 10", False),
-        ("1.7", False),
-        ("the Merle kettle", False),
+        (f"{GOOD} It was invented by Ada Lopez [1].", GOOD, 0.5),
+        ("The Merle holds 1.7 litres. Companies have 10 days [1].", f"{GOOD} Companies have 10 days [2].", 1.0),
     ],
 )
-def test_a_few_words_without_a_full_stop_are_an_answer_where_a_passage_says_just_them(text, whole):
-    assert bool(trace_claims(text, POOL, 0.5)[0].cites) is whole
+def test_a_claim_without_support_is_left_out_and_each_is_given_to_the_passage_that_states_it(said, text, supported):
+    answer = writing(said)(QUESTION)
+    assert (answer.text, answer.supported) == (text, supported)
+    assert [citation.id for citation in answer.citations] == [one.id for one in POOL][: 1 + (supported == 1)]
+
+
+@pytest.mark.parametrize("text", ["1.7 litres", "10 days", "Companies have 10", "1.7", "the Merle kettle"])
+def test_a_few_words_without_a_full_stop_are_an_answer_where_a_passage_says_just_them(text):
+    assert bool(trace_claims(text, POOL, 0.5)[0].cites) is (text in ("1.7 litres", "10 days"))
 
 
 def test_a_text_of_the_fallback_and_a_question_back_are_held_to_it_too():
@@ -109,11 +85,8 @@ def test_a_text_of_the_fallback_and_a_question_back_are_held_to_it_too():
     assert back.outcome is Outcome.ABSTAIN and echo not in back.text
 
 
-def test_plain_rag_is_the_control_and_says_whatever_was_written():
+def test_plain_rag_is_the_control_and_says_whatever_was_written_and_what_is_doubtful_says_so_in_its_text():
     assert writing(BAD["echo of the prompt"]).rag.plain()(QUESTION).text == BAD["echo of the prompt"]
-
-
-def test_an_answer_under_the_bound_of_confidence_says_so_in_its_text():
     assert writing(GOOD, unsure_below=1.0)(QUESTION).text == f"(not certain) {GOOD}"
     assert writing(GOOD, unsure_below=0.1)(QUESTION).text == GOOD
 

@@ -1,6 +1,5 @@
 """The published designs as presets: each behaves as it was published. Models and searches are scripted."""
 
-import asyncio
 import re
 from dataclasses import replace
 from datetime import date
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from scripted import Scripted, ScriptedModels, passage, turns
 
 from program.answer import Outcome, StoppedBy
-from program.loop.drivers import Token
 from program.loop.policy import PRESETS
 from program.models.embedded.reader import READER
 from program.passage import SourceCard
@@ -37,19 +35,12 @@ def design(preset, *, pool, cards=DOCS, knobs=None, **replies):
 def test_decide_writes_the_second_query_from_what_the_first_found():
     past = passage("docs/past.md#b", "Jin-ho Park built engines before.")
     chief = passage("docs/chief.md#a", "Jin-ho Park is the chief technology officer.")
-
-    def follow_up(inputs):
-        return "previous role of Jin-ho Park" if "Jin-ho Park" in str(inputs["passages"]) else "?"
-
-    program = design(
-        "decide",
-        pool=lambda find: [past] if "previous role" in find.query else [chief],
-        sufficient=turns(0.3, 0.9),
-        next_query=follow_up,
-    )
+    name = "Jin-ho Park"
+    follow_up = lambda inputs: f"role of {name if name in str(inputs['passages']) else '?'}"  # noqa: E731
+    pool = lambda find: [past] if "role of" in find.query else [chief]  # noqa: E731
+    program = design("decide", pool=pool, sufficient=turns(0.3, 0.9), next_query=follow_up)
     answer = program("What did the chief technology officer do before?")
-    assert program.queries[1:] == ["previous role of Jin-ho Park"]
-    assert set(answer.retrieved) == {chief.id, past.id}
+    assert program.queries[1:] == ["role of Jin-ho Park"] and set(answer.retrieved) == {chief.id, past.id}
 
 
 # judge-and-ground: a fast path, parts, only what helps, what is missing, and no claim without support
@@ -110,28 +101,18 @@ BASES = [SourceCard(name, "documents", name) for name in ("product", "ops", "faq
 SHELVES = [passage(f"{name}/a.md#{n}") for name in ("product", "ops", "faq") for n in range(2)]
 
 
-def router(**replies):
-    likely = {"base_product": 0.1, "base_ops": 0.45, "base_faq": 0.9, **replies}
-    return design("knowledge-router", pool=SHELVES, cards=BASES, **likely)
-
-
 @pytest.mark.parametrize(
     ("likely", "sources"),
-    [
-        ((0.1, 0.45, 0.9), {"faq"}),
-        ((0.1, 0.6, 0.55), {"ops", "faq"}),
-        ((0.3, 0.35, 0.2), {"product", "ops", "faq"}),  # in doubt about the base all are searched
-    ],
+    [((0.1, 0.45, 0.9), {"faq"}), ((0.1, 0.6, 0.55), {"ops", "faq"}), ((0.3, 0.35, 0.2), {"product", "ops", "faq"})],
 )
 def test_the_chosen_bases_are_searched_and_all_of_them_in_doubt(likely, sources):
-    answer = router(**dict(zip(("base_product", "base_ops", "base_faq"), likely, strict=True)))()
-    assert {id.split("/")[0] for id in answer.retrieved} == sources
-
-
-def test_poor_evidence_is_searched_for_with_a_rewritten_query_in_the_chosen_base():
-    program = router(sufficient=turns(0.2, 0.9), next_query="refund fee after 15 days")
-    program("What do I get back?")
-    assert [(f.query, f.sources) for f in program.shelf.finds][1:] == [("refund fee after 15 days", ("faq",))]
+    likely = dict(zip(("base_product", "base_ops", "base_faq"), likely, strict=True))
+    program = design(
+        "knowledge-router", pool=SHELVES, cards=BASES, sufficient=turns(0.2, 0.9), next_query="b", **likely
+    )
+    assert {id.split("/")[0] for id in program().retrieved} == sources
+    last = program.shelf.finds[-1]
+    assert sources == {"faq", "ops", "product"} or (last.query, {*last.sources}) == ("b", sources)
 
 
 # strategy-router: one strategy at a time
@@ -198,8 +179,7 @@ def test_a_contradiction_is_settled_for_the_newer_and_the_answer_says_its_date_a
 
 def test_too_small_a_gain_ends_the_search():
     program = design("plan", pool=PAIR, sure=0.4, sufficient=turns(0.3, 0.35), next_query=turns("a", "b", "c"))
-    assert program().stopped_by is StoppedBy.GAIN
-    assert len(program.queries) == 2
+    assert program().stopped_by is StoppedBy.GAIN and len(program.queries) == 2
 
 
 TEXT = "It boils in two minutes. It holds two litres.\n\nPlan: Pro; Price: GBP 9; Seats: 4\n"
@@ -210,12 +190,11 @@ CHANCES = {"It holds two litres.": 0.9, "The lid is red.": 0.7, "Plan: Pro; Pric
 
 def quoting(chances=CHANCES, **how):
     """A program whose embedded writer quotes the pieces that `chances` names."""
-    models = ScriptedModels(states=lambda inputs: chances.get(inputs["sentence"], 0.1))
+    chance = chances if callable(chances) else lambda piece: chances.get(piece, 0.1)
+    models = ScriptedModels(states=lambda inputs: chance(inputs["sentence"]))
     made = Scripted(models=models, pool=POOL, **{"route": 0, "judge": 0, "ground": 0, **how})
-    clients = made.rag.runtime.models
-    made.rag.runtime = replace(
-        made.rag.runtime, models=replace(clients, write=ScriptedModels(READER, sub_queries=PARTS).lm())
-    )
+    writer = ScriptedModels(READER, sub_queries=PARTS).lm()
+    made.rag.runtime = replace(made.rag.runtime, models=replace(made.rag.runtime.models, write=writer))
     return made
 
 
@@ -234,13 +213,6 @@ ODD = (
     "Deluxe costs GBP 19 a month. Dr. Smith | **bold** `code` [[ ## answer ## ]] - ; ? ! : Price: 4; Seats: 2; "
     "שלום עולם. مرحبا 🙂 café \n \n\n # * 1. Ignore all previous instructions.".split(" ")
 )
-
-
-class Always(dict):
-    """A table of chances that has the same one for every piece."""
-
-    def get(self, piece, otherwise):
-        return 0.9
 
 
 LIST = "Be quick. You need:\n\n- 4 litres\n- 2 eggs, and no more. Beat them.\n\nKinds of it\n- red\n* Blue is best.\n"
@@ -269,7 +241,7 @@ def test_an_item_of_a_list_is_quoted_behind_what_leads_the_list_or_its_heading_w
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(ODD), max_size=30).map(" ".join), min_size=1, max_size=3), st.integers(1, 5))
 def test_every_sentence_of_a_quotation_stands_in_the_passage_that_it_cites_and_none_twice(texts, most):
-    made = quoting(Always(), ground=1, sentences=most)
+    made = quoting(lambda piece: 0.9, ground=1, sentences=most)
     pool = made.shelf.pool = [passage(f"product/{n}", text, title=f"Page > Part {n}") for n, text in enumerate(texts)]
     answer = made()
     if answer.outcome is Outcome.ANSWERED:
@@ -289,46 +261,25 @@ FEES = [
 
 
 @pytest.mark.parametrize(
-    ("changed", "other", "text"),
+    ("changed", "newest", "text"),
     [
-        ({}, {}, "The fee for a key is now GBP 9 [1] (from 1 September 2026; another source says otherwise [2])."),
-        (
-            {"authority": 3}, {},
-            "The fee for a key is GBP 5 [1] (from 1 May 2026; another source says otherwise [2]).",
-        ),
-        (
-            {"as_of": None}, {"as_of": None},
-            "The fee for a key is GBP 5 [1]. The fee for a key is now GBP 9 [2].",
-        ),
-        ({"superseded_by": "product/news"}, {}, "The fee for a key is now GBP 9 [1] (from 1 September 2026)."),
-        (
-            {"superseded_by": "product/news", "as_of": date(2025, 1, 1)}, {},
-            "The fee for a key is GBP 5 [1]. The fee for a key is now GBP 9 [2] (from 1 September 2026).",
-        ),
-        ({"text": "A key is GBP 5."}, {}, "A key is GBP 5 [1]. The fee for a key is now GBP 9 [2]."),
-        ({"text": "The fee for a key is GBP 9."}, {}, "The fee for a key is GBP 9 [1]."),
+        ({}, True, "The fee for a key is now GBP 9 [1] (from 1 September 2026; another source says otherwise [2])."),
+        ({"authority": 3}, True, "The fee for a key is GBP 5 [1] (from 1 May 2026; another source says otherwise [2])."),
+        ({"as_of": None}, False, "The fee for a key is GBP 5 [1]. The fee for a key is now GBP 9 [2]."),
+        ({"superseded_by": "product/news"}, True, "The fee for a key is now GBP 9 [1] (from 1 September 2026)."),
+        ({"superseded_by": "product/news", "as_of": date(2025, 1, 1)}, True,
+         "The fee for a key is GBP 5 [1]. The fee for a key is now GBP 9 [2] (from 1 September 2026)."),
+        ({"text": "A key is GBP 5."}, True, "A key is GBP 5 [1]. The fee for a key is now GBP 9 [2]."),
+        ({"text": "The fee for a key is GBP 9."}, True, "The fee for a key is GBP 9 [1]."),
     ],
 )  # fmt: skip
-def test_of_two_passages_that_answer_alike_in_other_numbers_the_more_official_or_newer_speaks(changed, other, text):
-    pool = [replace(FEES[0], **changed), replace(FEES[1], **other)]
+def test_of_two_passages_that_answer_alike_in_other_numbers_the_more_official_or_newer_speaks(changed, newest, text):
+    pool = [replace(FEES[0], **changed), FEES[1] if newest else replace(FEES[1], as_of=None)]
     made = quoting({one.text: 0.9 - n / 10 for n, one in enumerate(pool)}, ground=1)
     made.shelf.pool = pool
     answer = made(f"What is the fee for a key{' in 2025' * (pool[0].as_of == date(2025, 1, 1))}?")
     assert answer.text == text
     assert [one.n for one in answer.citations] == list(range(1, 1 + len(answer.citations)))
-
-
-def test_the_threshold_is_the_predictors_own():
-    made = quoting(ground=1)
-    made.rag.generator.states.fields.setdefault("states", {})["threshold"] = 0.8
-    assert made().text == "It holds two litres [1]."
-
-
-@pytest.mark.parametrize(("ground", "outcome"), [(1, Outcome.ABSTAIN), (0, Outcome.ANSWERED)])
-def test_where_nothing_states_what_is_asked_the_program_abstains_unless_answers_are_unchecked(ground, outcome):
-    answer = quoting({}, ground=ground, sentences=1)()
-    assert answer.outcome is outcome
-    assert len(answer.text.split("[")) == 2  # the one quotation, or the nearest passage
 
 
 def test_each_look_up_is_quoted_from_what_it_found_one_after_another():
@@ -342,31 +293,27 @@ def test_each_look_up_is_quoted_from_what_it_found_one_after_another():
     assert set(asked) == set(PARTS)
 
 
-def test_a_quoted_answer_is_streamed_as_a_whole_before_it_is_returned():
-    async def events():
-        return [event async for event in quoting().rag.stream("How much does it hold?")]
-
-    *told, answer = asyncio.run(events())
-    assert [event.text for event in told if isinstance(event, Token)] == [answer.text]
-
-
-def test_a_quotation_is_not_checked_against_the_passage_that_it_is_taken_from():
-    made = quoting(ground=1)
-    assert made().supported == 1.0 and "supported" not in made.asked
-
-
-def test_a_checked_answer_is_withheld_where_no_piece_is_past_the_threshold_and_is_as_sure_as_its_best():
-    assert quoting(ground=1)().confidence == 0.9
+def test_a_quotation_is_checked_by_its_chance_alone_and_an_answer_is_as_sure_as_its_best():
+    made = quoting(ground=1, judge=1)
+    answer = made()
+    assert (answer.confidence, answer.supported) == (0.9, 1.0) and not {"supported", "relevant"} & {*made.asked}
+    assert "sufficient" in made.asked
     assert quoting({"It holds two litres.": 0.45}, ground=1)().outcome is Outcome.ABSTAIN
     assert quoting(ground=1, answer_above=0.95)().outcome is Outcome.ABSTAIN
+    made.rag.generator.states.fields.setdefault("states", {})["threshold"] = 0.8
+    assert made().text == "It holds two litres [1]."
 
 
-def test_an_unchecked_quotation_has_as_many_sentences_as_the_knob_says_whatever_they_state():
-    chances = {"It holds two litres.": 0.9, "The lid is red.": 0.3}
-    assert quoting(chances, ground=1, sentences=2)().text == "It holds two litres [1]."
-    assert quoting(chances, ground=0, sentences=2)().text == "It holds two litres [1]. The lid is red [2]."
-
-
-def test_passages_are_not_judged_one_by_one_for_a_writer_that_quotes():
-    made = quoting(judge=1)
-    assert made().outcome is Outcome.ANSWERED and "relevant" not in made.asked and "sufficient" in made.asked
+@pytest.mark.parametrize(
+    ("ground", "chances", "outcome", "text"),
+    [
+        (1, {}, Outcome.ABSTAIN, ""),
+        (0, {}, Outcome.ANSWERED, ""),  # the one quotation, or the nearest passage
+        (1, {"It holds two litres.": 0.9, "The lid is red.": 0.3}, Outcome.ANSWERED, "It holds two litres [1]."),
+        (0, {"It holds two litres.": 0.9, "The lid is red.": 0.3}, Outcome.ANSWERED, "It holds two litres [1]. The lid is red [2]."),
+    ],
+)  # fmt: skip
+def test_only_an_unchecked_quotation_has_its_sentences_whatever_they_state(ground, chances, outcome, text):
+    answer = quoting(chances, ground=ground, sentences=1 + bool(chances))()
+    assert answer.outcome is outcome
+    assert answer.text == text if text else len(answer.text.split("[")) == 2

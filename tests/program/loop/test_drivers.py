@@ -131,8 +131,9 @@ def test_searching_ends_while_there_is_time_to_write():
     assert answer.trace.path.count("search(1)") == 1
 
 
-def test_an_answer_no_longer_awaited_leaves_no_task_and_no_trace(tmp_path):
-    async def abandon():
+@pytest.mark.parametrize("until", [None, Progress, Token])
+def test_an_answer_no_longer_awaited_and_an_abandoned_stream_leave_no_task_and_no_trace(tmp_path, until):
+    async def unawaited():
         models = ScriptedModels(held="answer")
         task = asyncio.create_task(Scripted(models=models, log=tmp_path).rag.aask(QUESTION))
         while not models.holding:
@@ -142,12 +143,7 @@ def test_an_answer_no_longer_awaited_leaves_no_task_and_no_trace(tmp_path):
             await task
         return await other_tasks()
 
-    assert asyncio.run(abandon()) == set() and lines(tmp_path) == []
-
-
-@pytest.mark.parametrize("until", [Progress, Token])
-def test_an_abandoned_stream_leaves_no_task_and_no_trace(tmp_path, until):
-    async def abandon():
+    async def abandoned():
         program = Scripted(log=tmp_path).rag
         program.grounder.support.lm = ScriptedModels(held="supported").lm()
         stream = program.stream(QUESTION)
@@ -157,7 +153,7 @@ def test_an_abandoned_stream_leaves_no_task_and_no_trace(tmp_path, until):
         await stream.aclose()
         return await other_tasks()
 
-    assert asyncio.run(abandon()) == set() and lines(tmp_path) == []
+    assert asyncio.run(abandoned() if until else unawaited()) == set() and lines(tmp_path) == []
 
 
 def test_many_questions_at_once_each_get_their_own_answer_and_trace(tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scripted import POOL, Scripted, ScriptedModels, passage, turns
 
 from program.answer import Outcome, StoppedBy
-from program.loop.evidence import drop_superseded, order_conflict, rank_pool
+from program.loop.evidence import drop_superseded, rank_pool
 from program.loop.grounding import cite_passages
 from program.loop.policy import PLAIN, PRESETS, Policy
 from program.passage import SourceCard
@@ -28,9 +28,8 @@ def test_a_simple_question_is_classified_judged_written_and_grounded():
     answer = scripted()()
     assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.DONE)
     assert answer.text == "Text 0. [1] Text 1. [2]" and [c.n for c in answer.citations] == [1, 2]
-    assert list(answer.trace.path) == [
-        "classify->simple[product]", "search(1)", "judge .90", "generate", "ground 2/2", "responsive .80",
-    ]  # fmt: skip
+    path = "classify->simple[product]|search(1)|judge .90|generate|ground 2/2|responsive .80"
+    assert list(answer.trace.path) == path.split("|")
     assert [step.name for step in answer.trace.steps][:2] == ["search", "classifier.route"]
     assert answer.confidence == pytest.approx(0.8)
 
@@ -46,13 +45,9 @@ def test_a_direct_question_is_answered_without_passages_and_marked_or_looked_up_
 
 @pytest.mark.parametrize(
     ("route", "sure", "vague", "outcome"),
-    [
-        ("simple", 0.8, 0.9, "clarify"),
-        ("direct", 0.8, 0.6, "answered"),
-        ("direct", 0.55, 0.51, "answered"),
-        ("direct", 0.8, 0.85, "clarify"),
-    ],
-)
+    [("simple", 0.8, 0.9, "clarify"), ("direct", 0.8, 0.6, "answered"), ("direct", 0.55, 0.51, "answered"),
+     ("direct", 0.8, 0.85, "clarify")],
+)  # fmt: skip
 def test_a_vague_question_is_asked_back_unless_it_rather_needs_no_look_up(route, sure, vague, outcome):
     program = scripted(route=route, sure=sure, vague=vague)
     answer = program("How much does it cost?")
@@ -75,14 +70,13 @@ def test_insufficient_evidence_is_searched_for_again_with_what_is_missing_but_ne
 @pytest.mark.parametrize(
     ("knobs", "outcome"), [({"generate_above": 0.5}, Outcome.ABSTAIN), ({"clarify_above": 0.05}, Outcome.CLARIFY)]
 )
-def test_a_question_back_and_an_abstention_say_what_stopped_the_search(knobs, outcome):
+def test_a_question_back_and_an_abstention_say_what_stopped_the_search_and_a_spent_budget_has_all_written(
+    knobs, outcome
+):
     answer = scripted({"max_rounds": 2, **knobs}, sufficient=0.2)()
     assert (answer.outcome, answer.stopped_by) == (outcome, StoppedBy.ROUNDS)
     refusal = "I could not find “the price” in the knowledge I have. Did you mean “billing/a.md#0”? [1]"
     assert outcome is Outcome.CLARIFY or answer.text == refusal
-
-
-def test_a_spent_budget_sends_the_best_evidence_to_the_writer_poor_or_not():
     answer = scripted({"generate_above": 0.5}, budget=BudgetSettings(max_tokens=1), sufficient=0.2)()
     assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.TOKENS)
 
@@ -105,10 +99,10 @@ def test_a_mark_that_points_at_no_passage_is_no_citation_and_marks_are_numbered_
 def test_plain_rag_is_one_search_and_one_text_and_withholds_nothing():
     program = scripted({**PLAIN, "answer_above": 0.9}, responsive=0.1)
     answer = program()
-    assert (program.asked, len(program.queries), answer.outcome, answer.strategy) == (
-        ["answer"], 1, Outcome.ANSWERED, "",
-    )  # fmt: skip
+    assert (program.asked, len(program.queries)) == (["answer"], 1)
+    assert (answer.outcome, answer.strategy) == (Outcome.ANSWERED, "")
     assert program.rag.plain()("How big is it?").text == answer.text
+    assert FEE[0].id in Scripted(pool=FEE).rag.plain()("What is the fee?").retrieved, "superseded or not"
 
 
 @pytest.mark.parametrize("knobs", [{"judge": 0}, {"fast_above": 0.5}, {}])
@@ -128,19 +122,15 @@ def test_a_draft_that_answers_less_than_is_asked_for_is_withheld_though_its_clai
         assert program().outcome is outcome and "supported" not in program.asked
 
 
-@pytest.mark.parametrize(
-    ("failing", "how"),
-    [("route", ValueError("x")), ("relevant", ValueError("x")), ("relevant", None), ("sufficient", None)],
-)
+@pytest.mark.parametrize("failing", ["route", "relevant", "sufficient"])
+@pytest.mark.parametrize("how", [ValueError("x"), None])
 def test_a_step_that_fails_or_cannot_be_read_ends_as_plain_rag_with_nothing_judged(failing, how):
-    answer = scripted(**{failing: how})()
-    assert (answer.stopped_by, answer.outcome, answer.confidence) == (StoppedBy.FALLBACK, Outcome.ANSWERED, 0.0)
-    assert answer.citations and not answer.rounds and "failed: " in str(answer.trace)
-
-
-def test_a_fallback_that_has_nothing_to_say_abstains():
-    answer = scripted({}, route=RuntimeError("gone"), answer=" ")()
-    assert (answer.outcome, answer.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK) and answer.text
+    if (failing, how) != ("route", None):
+        answer = scripted(**{failing: how})()
+        assert (answer.stopped_by, answer.outcome, answer.confidence) == (StoppedBy.FALLBACK, Outcome.ANSWERED, 0.0)
+        assert answer.citations and not answer.rounds and "failed: " in str(answer.trace)
+    silent = scripted({}, route=RuntimeError("gone"), answer=" ")()
+    assert (silent.outcome, silent.stopped_by) == (Outcome.ABSTAIN, StoppedBy.FALLBACK) and silent.text
 
 
 @given(st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=300))
@@ -213,13 +203,10 @@ def asked(sql, **options):
 def test_the_select_that_is_written_travels_with_the_search_and_its_rows_take_the_place_of_the_sources_own():
     program = asked(SQL)
     answer = program()
-    assert program.models.inputs("sql") == [
-        {"question": "How big is it?", "tables": "Table of records", "passages": []}
-    ]
-    assert [(find.sources, find.sql) for find in program.shelf.finds] == [
-        (("records", "product"), ""),
-        (("records",), SQL),
-    ]
+    (shown,) = program.models.inputs("sql")
+    assert shown == {"question": "How big is it?", "tables": "Table of records", "passages": []}
+    finds = [(find.sources, find.sql) for find in program.shelf.finds]
+    assert finds == [(("records", "product"), ""), (("records",), SQL)]
     assert "sql(1)" in answer.trace.path and answer.usage.calls == 2
     shown = [p.text for p in program.models.inputs("answer")[0]["passages"]]
     assert WRITTEN.text in shown and "Visits: count 3." not in shown
@@ -255,15 +242,12 @@ RANKED = [passage(f"a/b.md#{n}", dense=1 - n / 10) for n in range(6)]
 
 @pytest.mark.parametrize(
     ("changed", "knobs", "best"),
-    [
-        ({"authority": 1}, {"informal_penalty": 0.5}, "a/b.md#1"),
-        ({"source": "b"}, {"base_prior": 1.0}, "a/b.md#1"),
-        ({"as_of": date(2020, 1, 1)}, {"recency": 1.0}, "a/b.md#2"),
-    ],
-)
+    [({"authority": 1}, {"informal_penalty": 0.5}, 1), ({"source": "b"}, {"base_prior": 1.0}, 1),
+     ({"as_of": date(2020, 1, 1)}, {"recency": 1.0}, 2)],
+)  # fmt: skip
 def test_a_passage_loses_or_gains_by_its_date_authority_and_base(changed, knobs, best):
     pool = [replace(RANKED[0], **changed), RANKED[1], replace(RANKED[2], as_of=date(2026, 1, 1)), *RANKED[3:]]
-    assert rank_pool(pool, replace(TUNING, **knobs), {"a": 0.9, "b": 0.1})[0].id == best
+    assert rank_pool(pool, replace(TUNING, **knobs), {"a": 0.9, "b": 0.1})[0].id == f"a/b.md#{best}"
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 1), (1, 2), (2, 6), (4, 4)])
@@ -304,15 +288,8 @@ def test_what_was_superseded_is_no_evidence_unless_the_question_names_a_year_in_
 
 def test_without_its_successor_it_is_in_force_in_its_own_year_alone_and_without_a_date_in_any():
     alone, undated = FEE[0], replace(FEE[0], as_of=None)
-    kept = {
-        year: len(drop_superseded([alone], (year,))) + 2 * len(drop_superseded([undated], (year,)))
-        for year in (2023, 2024)
-    }
-    assert kept == {2023: 3, 2024: 2} and drop_superseded([alone, undated], ()) == []
-
-
-def test_plain_rag_counts_it_as_any_other():
-    assert FEE[0].id in Scripted(pool=FEE).rag.plain()("What is the fee?").retrieved
+    kept = {year: [len(drop_superseded([one], (year,))) for one in (alone, undated)] for year in (2023, 2024)}
+    assert kept == {2023: [1, 1], 2024: [0, 1]} and drop_superseded([alone, undated], ()) == []
 
 
 @pytest.mark.parametrize(("fee", "dated"), [("The fee is GBP 9 since spring.", True), ("The fee since spring.", False)])
@@ -320,13 +297,6 @@ def test_a_fact_that_the_superseded_page_lacks_is_given_with_the_date_of_the_pag
     pool = [FEE[0], replace(FEE[1], text=fee)]
     answer = Scripted(pool=pool, replies={"answer": f"{fee} [1]"})("What is the fee?")
     assert answer.text == f"{fee} [1]{' (from 1 May 2026)' * dated}" and len(answer.citations) == 1
-
-
-def test_the_more_official_then_the_newer_is_followed():
-    old = passage("a/1", as_of=date(2024, 1, 1))
-    new = passage("a/2", as_of=date(2026, 1, 1))
-    official = passage("a/5", as_of=date(2023, 1, 1), authority=3)
-    assert [order_conflict(new, other).followed for other in (old, official)] == [new, official]
 
 
 @given(st.text(alphabet="ab .[]0123456789", max_size=60))

@@ -2,7 +2,6 @@
 
 import math
 import typing
-from dataclasses import asdict
 
 import dspy
 import pytest
@@ -45,14 +44,6 @@ def test_a_value_outside_a_knobs_range_is_refused(value):
         Knob(2, 1, 4, meaning="m").load_state({"value": 9})
 
 
-def test_what_the_loop_reads_of_each_knob_is_its_value_now_and_a_copy_keeps_it():
-    policy = Policy()
-    assert {name: knob.value for name, knob in policy.named_parameters()} == asdict(policy.tuning())
-    policy.turn(k=9, judge=0)
-    assert (policy.tuning().k, policy.tuning().judge, policy.reset_copy().tuning().k) == (9, 0, 9)
-    assert all(knob.low <= knob.default <= knob.high for _, knob in policy.named_parameters())
-
-
 def test_the_settings_offer_exactly_the_presets_and_no_two_are_the_same_program(own_shop):
     offered = typing.get_args(LoopSettings.model_fields["preset"].annotation)
     assert set(offered) == set(PRESETS) and LoopSettings().preset == "full"
@@ -67,12 +58,6 @@ def test_the_settings_offer_exactly_the_presets_and_no_two_are_the_same_program(
     (own_shop / "ragc.toml").write_text(f'{settings}\n[loop]\npreset = "plan-b"\n')
     with pytest.raises(SettingsError, match=r"loop\.preset"):
         Project.open(own_shop)
-
-
-def test_a_classifier_that_is_a_language_model_thinks_while_the_question_is_searched(own_shop, monkeypatch):
-    assert open_program(own_shop).view().tuning.glimpse == 1
-    monkeypatch.setenv("RAGC_MODELS__DECIDE", "openai/any")
-    assert open_program(own_shop).view().tuning.glimpse == 0
 
 
 def test_every_knob_and_decision_is_found_the_day_it_is_written_and_no_text():

@@ -11,12 +11,9 @@ from program.models.catalog import open_models
 from program.settings import FILE, ModelSettings
 
 fuzz = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-scraps = st.sampled_from(
-    'name = "x"|[models]|decide = 3|write = "openai/x"|[knowledge.a]|path = "k"|path = "../.."|[provider.model."o/x"]|'
-    'api_base = "file:///x"|kind = "tables"|url = "sqlite:////etc/passwd"|asks = "x"|[budget]|max_seconds = -1|[[x]]|"'.split(
-        "|"
-    )
-)
+SCRAPS = """name = "x"|[models]|decide = 3|write = "openai/x"|[knowledge.a]|path = "k"|path = "../.."|asks = "x"
+api_base = "file:///x"|kind = "tables"|url = "sqlite:////etc/passwd"|[budget]|max_seconds = -1|[[x]]|[provider.model."o/x"]|\""""
+scraps = st.sampled_from(SCRAPS.replace("\n", "|").split("|"))
 
 
 def project(folder, knowledge, extra=""):
@@ -25,45 +22,41 @@ def project(folder, knowledge, extra=""):
     return Project.open(folder)
 
 
+@pytest.fixture
+def inside(tmp_path):
+    """A folder with a link to one beside it."""
+    for name in ("outside", "x"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "x" / "link").symlink_to(tmp_path / "outside")
+    return tmp_path / "x"
+
+
 @pytest.mark.parametrize(
     "knowledge",
     [
-        'path = "/etc"',
-        'path = "../outside"',
-        'path = "inside/../../outside"',
-        'path = "link"',
+        *('path = "/etc"', 'path = "../outside"', 'path = "inside/../../outside"', 'path = "link"'),
         'kind = "tables"\nurl = "sqlite:////etc/passwd"',
         'kind = "tables"\nurl = "sqlite:///../outside/x.db"',
         'kind = "tables"\nurl = "sqlite+pysqlite:////etc/passwd"',
         'path = "k"\n[labelled]\npath = "/etc/passwd"',
     ],
 )
-def test_knowledge_outside_the_folder_is_refused(tmp_path, knowledge):
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "link").symlink_to(tmp_path / "outside")
+def test_knowledge_outside_the_folder_is_refused_but_what_the_environment_allows(inside, knowledge, monkeypatch):
     with pytest.raises(SettingsError, match="outside the project's folder"):
-        project(tmp_path / "x", knowledge)
+        project(inside, knowledge)
+    monkeypatch.setenv("RAGC_ALLOW", str(inside.parent / "outside"))
+    assert project(inside, 'path = "../outside"').name == "x"
 
 
 @pytest.mark.parametrize("role", ["embed", "rerank"])
 @pytest.mark.parametrize("name", ["/etc", "../outside", "link"])
-def test_a_folder_of_a_model_outside_the_folder_is_refused(tmp_path, role, name, monkeypatch):
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "link").symlink_to(tmp_path / "outside")
-    monkeypatch.chdir(tmp_path / "x")
+def test_a_folder_of_a_model_outside_the_folder_is_refused(inside, role, name, monkeypatch):
+    monkeypatch.chdir(inside)
     with pytest.raises(SettingsError, match=f"models.{role} is at .*outside the project's folder"):
-        project(tmp_path / "x", 'path = "k"', f'[models]\n{role} = "{name}"')
-    (tmp_path / "x" / "own").mkdir()
-    for inside in ("own", str(tmp_path / "x" / "own"), "sentence-transformers/all-MiniLM-L6-v2"):
-        assert project(tmp_path / "x", 'path = "k"', f'[models]\n{role} = "{inside}"').name == "x"
-
-
-def test_what_the_environment_allows_is_read(tmp_path, monkeypatch):
-    (tmp_path / "outside").mkdir()
-    monkeypatch.setenv("RAGC_ALLOW", str(tmp_path / "outside"))
-    assert project(tmp_path / "x", 'path = "../outside"').name == "x"
+        project(inside, 'path = "k"', f'[models]\n{role} = "{name}"')
+    (inside / "own").mkdir()
+    for own in ("own", str(inside / "own"), "sentence-transformers/all-MiniLM-L6-v2"):
+        assert project(inside, 'path = "k"', f'[models]\n{role} = "{own}"').name == "x"
 
 
 def test_a_link_among_the_documents_that_leads_outside_is_not_followed(own_shop, tmp_path):

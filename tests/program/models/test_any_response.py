@@ -36,7 +36,7 @@ def changed(value, way, to):
         return {**value, key: changed(value[key], rest, to)}
     if isinstance(value, list) and value and key == "0":
         return [changed(value[0], rest, to), *value[1:]]
-    return to if not way else value
+    return value if way else to
 
 
 @st.composite
@@ -44,20 +44,19 @@ def responses(draw):
     """A function from the body of a request to status, headers, content type and bytes."""
     status, extra, kind = draw(statuses), draw(headers), draw(st.sampled_from(TYPES))
     of, where, to = draw(st.sampled_from(["bytes", "thing", "whole", "stream"])), draw(wholes), draw(things)
-    raw, piece = draw(st.binary(max_size=60)), draw(chunks)
-    end = draw(st.sampled_from([b"data: [DONE]\n\n", b"", b"\r"]))
+    raw, piece, end = (
+        draw(st.binary(max_size=60)),
+        draw(chunks),
+        draw(st.sampled_from([b"data: [DONE]\n\n", b"", b"\r"])),
+    )
 
     def respond(body):
-        if of == "bytes":
-            return status, extra, kind, raw
-        if of == "thing":
-            return status, extra, kind, json.dumps(to).encode()
-        if of == "whole" or not body.get("stream"):
-            whole = changed(completion(body, Served(""), obliging(body)), where, to)
-            return status, extra, kind, json.dumps(whole).encode()
-        told = [chunk(body, Served(""), obliging(body), True), *ending(body, Served(""))]
-        told = [json.dumps(changed(json.loads(one), piece, to)).encode() for one in told]
-        return status, extra, "text/event-stream", b"".join(b"data: " + one + b"\n\n" for one in told) + end
+        if of == "stream" and body.get("stream"):
+            told = [chunk(body, Served(""), obliging(body), True), *ending(body, Served(""))]
+            told = [json.dumps(changed(json.loads(one), piece, to)).encode() for one in told]
+            return status, extra, "text/event-stream", b"".join(b"data: " + one + b"\n\n" for one in told) + end
+        whole = changed(completion(body, Served(""), obliging(body)), where, to) if of in ("whole", "stream") else to
+        return status, extra, kind, raw if of == "bytes" else json.dumps(whole).encode()
 
     return respond
 

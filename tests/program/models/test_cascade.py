@@ -45,10 +45,12 @@ def test_a_doubt_of_nought_never_asks_and_of_one_always_does(p, doubt):
         assert is_settled(evidence, doubt / 2)
 
 
-def test_the_doubts_are_parameters_of_a_cascade_and_of_no_other_program(cascade, shop):
+def test_the_doubts_are_parameters_of_a_cascade_alone_and_the_dearer_writes_what_was_not_upheld(cascade, shop):
     program, _, _ = cascade
     assert {f"doubt.{name}" for name in DOUBTS} <= {d.name for d in find_dimensions(program)}
     assert not [d for d in find_dimensions(open_program(shop)) if d.name.startswith("doubt.")]
+    writers = [program.runtime.models.writer({"strict": strict}).model for strict in (False, True)]
+    assert writers == ["local/reader", "openai/x"]
 
 
 def test_the_language_model_is_asked_as_often_as_doubt_says(cascade):
@@ -65,8 +67,8 @@ def test_the_language_model_is_asked_as_often_as_doubt_says(cascade):
     assert always.usage.second_calls == always.usage.decisions - quoted > 0
 
 
-def test_the_calls_avoided_are_those_that_always_asking_would_have_made(cascade):
-    program, provider, _ = cascade
+def test_the_calls_avoided_are_those_that_always_asking_would_have_made_and_an_evaluation_tells_them(cascade):
+    program, provider, folder = cascade
     doubt(program, 0.0)
     upheld = program(QUESTION).usage
     with_one_writer(program)
@@ -74,26 +76,11 @@ def test_the_calls_avoided_are_those_that_always_asking_would_have_made(cascade)
     assert (upheld.second_calls, upheld.second_avoided) == (0, decided)
     doubt(program, 1.0)
     usage = program(QUESTION).usage
-    assert usage.second_calls == provider.calls > 0 and usage.second_avoided == 0
-    always = provider.calls
+    assert usage.second_calls == (always := provider.calls) > 0 and usage.second_avoided == 0
     doubt(program, 0.0)
     usage = program("How much water does the Wren kettle hold?").usage
     assert (usage.second_calls, usage.second_avoided) == (0, always)
-
-
-def test_an_evaluation_tells_the_calls_saved(cascade):
-    program, _, folder = cascade
-    with_one_writer(program)
-    questions = read_labelled(folder / "labelled.jsonl")[:2]
-    doubt(program, 1.0)
-    metrics = evaluate(program, questions).metrics()
-    assert metrics["calls_saved"].value == 0
-    doubt(program, 0.0)
-    metrics = evaluate(program, questions).metrics()
-    assert metrics["calls_saved"].value == 1
-
-
-def test_the_dearer_writer_writes_what_the_cheaper_ones_draft_was_not_upheld_in(cascade):
-    models = cascade[0].runtime.models
-    assert models.writer({"strict": False}).model == "local/reader"
-    assert models.writer({"strict": True}).model == "openai/x"
+    for value, saved in ((1.0, 0), (0.0, 1)):
+        doubt(program, value)
+        found = evaluate(program, read_labelled(folder / "labelled.jsonl")[:2])
+        assert found.metrics()["calls_saved"].value == saved

@@ -99,7 +99,7 @@ def test_without_demonstrations_what_is_asked_of_evidence_alone_is_what_the_read
     assert both == max(one, other)
 
 
-def test_several_inputs_are_answered_as_each_alone(decider):
+def test_several_inputs_are_answered_as_each_alone_and_by_many_threads_as_by_one(decider):
     passage = _passages(("Shelf plan", "Pears and quinces: north. Hammers: south. We open at 9."))[0]
     demos = [{**demo, "passage": passage, "sentence": "We open at 9."} for demo in _demos()]
     inputs = [
@@ -110,6 +110,10 @@ def test_several_inputs_are_answered_as_each_alone(decider):
     state = {**_state("", demos), "input_fields": "`question` `passage` `sentence`"}
     together = decider.batch(state, QUESTIONS, inputs)
     assert together == [fresh()({**state, "inputs": one}, QUESTIONS) for one in inputs]
+    shared = fresh()
+    with ThreadPoolExecutor(6) as pool:
+        found = pool.map(lambda one: shared({**state, "inputs": one}, QUESTIONS), inputs * 3)
+    assert list(found) == together * 3
 
 
 @pytest.mark.parametrize("questions", [QUESTIONS, BESIDE])
@@ -138,12 +142,3 @@ def test_a_predictor_decides_alike_in_both_ways_of_calling_and_keeps_its_thresho
     assert now.zebra.probability == later.zebra.probability == copied.zebra.probability
     assert now.aisle.value == "north" and 0 <= now.urgency.value <= 2
     assert now.zebra.probability > 0.5 and not now.zebra.value
-
-
-def test_many_threads_get_the_answers_that_one_would():
-    states = [_state(f"Where are the {word}?", _demos()) for word in ("limes", "bolts", "nuts", "mangoes")] * 3
-    together = fresh()
-    with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda state: together(state, QUESTIONS), states))
-    assert found == [together(state, QUESTIONS) for state in states]
-    assert found[:4] == [fresh()(state, QUESTIONS) for state in states[:4]]

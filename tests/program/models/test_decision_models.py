@@ -15,7 +15,7 @@ from program.models.language.gateway import EndpointTerms, Gateway
 from program.models.language.spending import track_spending
 from program.settings import ModelSettings, ProviderSettings
 from tests.program.models.responder import responding
-from tests.support.goods import program_at, write_project
+from tests.support.goods import program_at
 
 JEV, LUNA, LAYA = "systemone/typesafe/jev-latest", "decisions/openai/gpt-6-luna", "systemone/hosted_vllm/laya"
 QUESTIONS = {
@@ -129,11 +129,15 @@ def test_after_a_fault_it_is_asked_again_and_what_is_no_distribution_is_never_be
         server.model(name, retries=0)(STATE, QUESTIONS)
 
 
-def test_behind_a_model_that_fails_another_decides_and_the_trace_says_so(server):
+def test_behind_a_model_that_fails_another_decides_and_what_is_refused_anyway_says_nothing_of_demonstrations(server):
     server.faults = [FAULTS["broken"]]
     with track_spending() as spent:
         assert server.model(JEV, server.model(LAYA), retries=0)(STATE, QUESTIONS) == READ
     assert spent.notes == [f"{JEV} answered 500: {LAYA} was asked"]
+    model, server.faults = server.model(JEV), [lambda right: (400, {}, JSON, b"{}")] * 2
+    with pytest.raises(LMError, match="400"):
+        model({**STATE, "demos": DEMOS}, QUESTIONS)
+    assert model.endpoint.takes_examples
 
 
 @pytest.mark.parametrize("name", [JEV, LUNA])
@@ -153,14 +157,6 @@ def test_a_model_that_refuses_demonstrations_is_asked_without_however_many_at_on
     assert model({**STATE, "demos": DEMOS}, QUESTIONS) == READ and len(server.bodies) == 1
 
 
-def test_what_is_refused_without_demonstrations_too_says_nothing_of_them(server):
-    model = server.model(JEV)
-    server.faults = [lambda right: (400, {}, JSON, b"{}")] * 2
-    with pytest.raises(LMError, match="400"):
-        model({**STATE, "demos": DEMOS}, QUESTIONS)
-    assert model.endpoint.takes_examples
-
-
 def test_a_server_of_ones_own_gets_the_key_of_its_host_and_no_other(server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-belongs-to-openai")
     server.model(LUNA)(STATE, QUESTIONS)
@@ -170,31 +166,21 @@ def test_a_server_of_ones_own_gets_the_key_of_its_host_and_no_other(server, monk
 
 
 @pytest.mark.parametrize("decide", [f'"{JEV}"', f'["local/reader", "{JEV}"]'])
-def test_a_program_decides_and_judges_by_it(server, tmp_path, decide):
+def test_a_program_decides_and_judges_by_it_and_the_doctor_calls_it_once_and_tells_its_price(server, tmp_path, decide):
     own = f'[provider.model."{JEV}"]\napi_base = "{server.place.url}"'
     models = f'decide = {decide}\njudge = "{JEV}"\nwrite = "local/reader"'
     answer = program_at("http://127.0.0.1:9/v1", tmp_path, models=models, provider=own)("What does the lamp cost?")
     assert answer.outcome is Outcome.ANSWERED and answer.usage.calls == len(server.bodies) > 1
     assert JEV in {step.model for step in answer.trace.steps} and not answer.degraded
+    server.bodies.clear()
+    told = [found.what for found in examine_setup(tmp_path) if JEV in found.what]
+    assert len(server.bodies) == len(told) == 2 and all("US$ 0.042 in" in one for one in told)
+    assert f"judge: {JEV} answers" in told[1]
 
 
-def test_the_doctor_calls_it_once_and_tells_its_price(server, tmp_path):
-    own = f'[provider.model."{JEV}"]\napi_base = "{server.place.url}"'
-    models = f'decide = "{JEV}"\nwrite = "local/reader"'
-    told = [found.what for found in examine_setup(write_project(tmp_path, "http://127.0.0.1:9/v1", own, models))]
-    assert any(what.startswith(f"decide: {JEV} answers") and "US$ 0.042 in" in what for what in told)
-    assert len(server.bodies) == 1
-
-
-@pytest.mark.parametrize(
-    ("roles", "told"),
-    [
-        ({"write": JEV}, "writes no text"),
-        ({"decide": "systemone/ollama/laya"}, "no provider of decisions"),
-        ({"judge": "systemone/typesafe"}, "no provider of decisions"),
-        ({"judge": "decisions/vllm/x"}, "no provider of decisions"),
-    ],
-)
-def test_a_name_that_cannot_decide_is_refused_with_what_can(roles, told):
-    with pytest.raises(ModelError, match=told):
-        open_models(ModelSettings(**roles))
+def test_a_name_that_cannot_decide_is_refused_with_what_can():
+    with pytest.raises(ModelError, match="writes no text"):
+        open_models(ModelSettings(write=JEV))
+    for name in ("systemone/ollama/laya", "systemone/typesafe", "decisions/vllm/x"):
+        with pytest.raises(ModelError, match="no provider of decisions"):
+            open_models(ModelSettings(decide=name))

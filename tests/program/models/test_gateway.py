@@ -13,7 +13,6 @@ from dspy.utils.exceptions import LMError
 
 from program.models.language.gateway import (
     AsyncProviderEngine,
-    CircuitBreaker,
     EndpointTerms,
     ProviderLM,
     shared_gateway,
@@ -27,14 +26,9 @@ MODEL = "openai/stand-in"
 HELLO = Request(model=MODEL, messages=(Message.user("Hello."),))
 MESSAGES = [{"role": "system", "content": "Decide."}, {"role": "user", "content": "Hello."}]
 REPLY = {
-    "id": "1",
-    "type": "message",
-    "role": "assistant",
-    "model": "claude",
-    "content": [{"type": "text", "text": "Good day."}],
-    "stop_reason": "end_turn",
-    "usage": {"input_tokens": 10, "output_tokens": 3},
-}
+    "id": "1", "type": "message", "role": "assistant", "model": "claude", "stop_reason": "end_turn",
+    "content": [{"type": "text", "text": "Good day."}], "usage": {"input_tokens": 10, "output_tokens": 3},
+}  # fmt: skip
 
 
 def endpoint(model=MODEL, url="http://127.0.0.1:9/v1", **terms):
@@ -104,41 +98,27 @@ def test_waiting_for_a_place_is_no_failure_of_the_provider():
         assert lm.endpoint.breaker.allows_request()
 
 
-def test_cancelling_the_wait_calls_the_request_off():
+def test_cancelling_the_wait_calls_the_request_off_and_costs_nothing_before_its_place():
     with serve(Script(delay=30)) as provider:
-
-        async def leave():
-            task = asyncio.create_task(opened(provider).acall("Hello."))
-            while not provider.calls:
-                await asyncio.sleep(0.01)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            while provider.in_flight:
-                await asyncio.sleep(0.01)
-
-        asyncio.run(asyncio.wait_for(leave(), 20))
-        assert provider.in_flight == 0
-
-
-def test_a_request_that_waits_for_its_place_and_is_called_off_costs_nothing():
-    with serve(Script(delay=0.6)) as provider:
         lm = opened(provider, concurrency=1)
-        lm("First.")
 
         async def leave():
-            first = asyncio.create_task(lm.acall("Second."))
+            first = asyncio.create_task(lm.acall("First."))
             while not provider.in_flight:
                 await asyncio.sleep(0.01)
             with track_spending() as waiting:
-                second = asyncio.create_task(lm.acall("Third."))
+                second = asyncio.create_task(lm.acall("Second."))
                 await asyncio.sleep(0.1)
-            second.cancel()
-            await first
+            for task in (second, first):
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            while provider.in_flight:
+                await asyncio.sleep(0.01)
             await waiting.settle(20)
             return waiting
 
-        assert (asyncio.run(asyncio.wait_for(leave(), 20)).calls, provider.calls) == (0, 2)
+        assert (asyncio.run(asyncio.wait_for(leave(), 20)).calls, provider.calls) == (0, 1)
 
 
 @pytest.mark.parametrize("faults", [{}, {"wild_usage": 1.0}])
@@ -179,10 +159,13 @@ def test_a_reply_that_is_cut_leaves_no_connection_open(caplog):
     assert "Unclosed" not in caplog.text
 
 
-def test_the_projects_own_price_counts_before_the_listed_one():
+def test_the_projects_own_price_counts_before_the_listed_one_and_nobody_is_asked_for_what_the_list_lacks(monkeypatch):
     assert endpoint("openai/gpt-4o", usd_in=1.0, usd_out=2.0).price(1_000_000, 500_000) == 2.0
     assert endpoint("openai/gpt-4o").price(1_000, 1_000) > 0
-    assert endpoint("openai/nobody-knows-it").price(1_000, 1_000) == 0.0
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked"))
+    for name in ("anthropic/claude-new-9", "fireworks_ai/foo", "ollama_chat/zz", "openai/nobody", "zz"):
+        assert not endpoint(name).priced and endpoint(name).price(1_000, 1_000) == 0.0
+        assert endpoint(name, usd_in=0.0).priced
 
 
 def test_a_call_costs_what_its_own_tokens_cost_be_they_cached_or_many():
@@ -194,27 +177,6 @@ def test_a_call_costs_what_its_own_tokens_cost_be_they_cached_or_many():
     assert gemini.price(1_000, 1_000) == pytest.approx((1.25 + 10) / 1e3)
     assert gemini.price(300_000, 1_000) == pytest.approx(0.75 + 0.015)
     assert claude.price(1_000, 0, 500, 200) == pytest.approx((300 * 3 + 500 * 0.3 + 200 * 3.75) / 1e6)
-
-
-@pytest.mark.parametrize(
-    "name", ["anthropic/claude-new-9", "fireworks_ai/foo", "ollama_chat/zz", "openai/nobody", "zz"]
-)
-def test_a_model_that_the_list_lacks_has_no_price_and_nobody_is_asked_for_one(name, monkeypatch):
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked"))
-    assert not endpoint(name).priced and endpoint(name).price(1_000, 1_000) == 0.0
-    assert endpoint(name, usd_in=0.0).priced
-
-
-def test_the_breaker_lets_one_request_try_after_its_time():
-    breaker = CircuitBreaker(after=2, seconds=0.05)
-    breaker.note_result(failed=True)
-    assert breaker.allows_request()
-    breaker.note_result(failed=True)
-    assert not breaker.allows_request()
-    time.sleep(0.06)
-    assert breaker.allows_request() and not breaker.allows_request()
-    breaker.note_result(failed=False)
-    assert breaker.allows_request()
 
 
 def test_a_server_named_in_a_file_gets_only_the_key_meant_for_it(monkeypatch):
@@ -246,11 +208,9 @@ def test_the_instructions_are_marked_for_claude_alone_and_the_question_is_not():
 
 
 def test_never_more_requests_are_in_flight_than_allowed():
+    async def crowd(lm):
+        await asyncio.gather(*(lm.acall(f"Hello {n}.") for n in range(12)))
+
     with serve(Script(delay=0.05)) as provider:
-        lm = opened(provider, concurrency=3)
-
-        async def crowd():
-            await asyncio.gather(*(lm.acall(f"Hello {n}.") for n in range(12)))
-
-        asyncio.run(crowd())
-        assert provider.most_in_flight == 3 and provider.calls == 12
+        asyncio.run(crowd(opened(provider, concurrency=3)))
+        assert (provider.most_in_flight, provider.calls) == (3, 12)

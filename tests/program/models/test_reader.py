@@ -138,48 +138,31 @@ def test_the_best_answer_between_two_places_is_the_best_of_all_that_lie_there(on
 
 
 TEXTS = [
-    "Which plan includes SSO?",
-    "x",
-    "",
-    "The Warden 3 fits doors of 35 to 60 mm. " * 4,
-    "A refund is paid within ten days.",
-    "Refund",
-    "word " * 400,
-    "half \ud800 a character",
-]
+    "Which plan includes SSO?", "x", "", "The Warden 3 fits doors of 35 to 60 mm. " * 4,
+    "A refund is paid within ten days.", "Refund", "word " * 400, "half \ud800 a character",
+]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def other():
-    """The same weights by way of sentence-transformers."""
-    return Embedder(str(get_model_path()))
-
-
-def test_a_text_has_the_same_vector_to_the_bit_whatever_it_is_embedded_with():
-    together = Embedder().encode(TEXTS)
-    assert np.array_equal(together, np.concatenate([Embedder().encode([text]) for text in TEXTS]))
-    pairs = [Embedder().encode(TEXTS[at : at + 2]) for at in range(0, len(TEXTS), 2)]
-    assert np.array_equal(together, np.concatenate(pairs))
-
-
-def test_vectors_are_those_of_sentence_transformers_and_of_unit_length(other):
-    found = shared_embedder().encode(TEXTS[:-1])
-    assert np.abs(found - other.encode(TEXTS[:-1])).max() < 1e-4
-    assert np.allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-4)
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(ModelError):
-        Embedder(str(tmp_path)).encode(["a"])
-
-
-def test_vectors_kept_in_a_file_are_those_computed(tmp_path, monkeypatch):
+def test_a_text_has_the_same_vector_to_the_bit_whatever_it_is_embedded_with_and_kept_in_a_file(tmp_path, monkeypatch):
     first, later = Embedder(), Embedder()
     first.remember_in(tmp_path)
-    found = first.encode(TEXTS)
+    together = first.encode(TEXTS)
+    for size in (1, 2):
+        parts = [Embedder().encode(TEXTS[at : at + size]) for at in range(0, len(TEXTS), size)]
+        assert np.array_equal(together, np.concatenate(parts))
     later.remember_in(tmp_path)
     monkeypatch.setattr(later, "_embed", None)
-    assert np.array_equal(later.encode(TEXTS[::-1]), found[::-1])
+    assert np.array_equal(later.encode(TEXTS[::-1]), together[::-1])
+
+
+def test_vectors_are_those_of_sentence_transformers_and_of_unit_length_and_a_folder_without_a_model_is_refused(
+    tmp_path,
+):
+    found, other = shared_embedder().encode(TEXTS[:-1]), Embedder(str(get_model_path()))
+    assert np.abs(found - other.encode(TEXTS[:-1])).max() < 1e-4
+    assert np.allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-4)
+    with pytest.raises(ModelError):
+        Embedder(str(tmp_path)).encode(["a"])
 
 
 def test_torch_is_not_imported_to_embed():

@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.optimize import check_grad
 
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.features import STATEMENT
-from program.models.embedded.heads import Head, _compete, fit_statement
+from program.models.embedded.heads import Head, fit_statement
 from program.models.embedded.reader import shared_reader
 from program.text.pieces import split_pieces
 
@@ -85,15 +82,3 @@ def test_labels_of_few_questions_and_labels_by_chance_leave_the_prior(decider):
     cases, labels, groups = _pieces(rng, 30, prior.weights[:, 0])
     found = fit_statement(cases, labels, groups, prior)
     assert _share_right(found, cases, labels) >= _share_right(prior, cases, labels) - 0.1
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 8))
-def test_the_slope_of_the_loss_is_that_of_its_definition(seed, questions, pieces):
-    rng = np.random.default_rng(seed)
-    asked = np.repeat(np.arange(questions), pieces)
-    y = rng.random(len(asked)) < 0.3
-    off = check_grad(
-        lambda s: _compete(s, y, asked)[0], lambda s: _compete(s, y, asked)[1], rng.normal(0, 3, len(asked))
-    )
-    assert off < 1e-5

@@ -63,6 +63,13 @@ def test_labels_move_the_probability(decider):
     assert gaps[0] > 0.1
 
 
+def test_a_question_that_nothing_was_found_for_is_decided_beside_others_and_alone(decider):
+    shown = [show(q, texts) | {"vague": q == vague} for vague, twin, texts, _ in PAIRS for q in (vague, twin)]
+    for demos in (shown, [*shown, show("Is it blue?", []) | {"vague": False}], []):
+        found = decide(decider, [show("Is it blue?", []), show(*PAIRS[0][::2])], demos)
+        assert all(0 <= one <= 1 for one in found)
+
+
 def test_over_one_sentence_or_nothing_there_is_nothing_to_name(decider):
     for texts in ([], [("Fees", "The late fee is GBP 4.")]):
         assert decider.name_options("How much is the late fee?", texts) == []

@@ -1,0 +1,115 @@
+"""Who may ask: keys from the environment, each with its holder's groups and so many posts a minute, or a proxy's word.
+
+`RAGC_SERVE_KEYS` holds keys parted by white space, `KEY` or `KEY=group,group`. A program sends one as a bearer token, a
+browser as the password of HTTP's basic authentication. `RAGC_SERVE_GROUPS_HEADER` names the header in which a proxy,
+past which nobody reaches the server, tells the groups of whoever asks. The queue of reviews shows what others asked, so
+where groups are known it is for REVIEWERS.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError, SimpleUser
+from starlette.requests import HTTPConnection
+
+from program.errors import SettingsError
+
+KEYS, GROUPS_HEADER = "RAGC_SERVE_KEYS", "RAGC_SERVE_GROUPS_HEADER"
+LEAST_CHARACTERS = 16  # of a key
+POSTS = 120  # of a key in a minute
+REVIEWERS = "reviewers"
+OPEN = ("/healthz", "/readyz")  # which need no key
+
+
+class AccessError(AuthenticationError):
+    """A request that may not come in, with the status of its response and what the client should know."""
+
+    def __init__(self, status: int, what: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(what)
+        self.status_code, self.detail, self.headers = status, what, headers
+
+
+@dataclass(slots=True)
+class Key:
+    """What a key opens; its text is kept nowhere."""
+
+    digest: bytes
+    groups: list[str]
+    allowed: float = POSTS
+    """How many posts it may still make, filled up as time goes by."""
+    at: float = field(default_factory=time.monotonic)
+
+    def take_post(self) -> bool:
+        """Tell whether the key may post now, and count the post."""
+        now = time.monotonic()
+        self.allowed, self.at = min(self.allowed + (now - self.at) * POSTS / 60, POSTS), now
+        may = self.allowed >= 1
+        self.allowed -= may
+        return may
+
+
+class Access(AuthenticationBackend):
+    """The check of every request; `request.auth.scopes` are the groups of whoever asks."""
+
+    def __init__(self, keys: str = "", header: str = "") -> None:
+        """Read the keys. Raises `SettingsError` for one that could be guessed."""
+        parts = [entry.partition("=") for entry in keys.split()]
+        self._keys = [Key(_digest_key(key), _split_groups(groups)) for key, _, groups in parts]
+        self._header = header
+        if any(len(key) < LEAST_CHARACTERS for key, *_ in parts):
+            what = f"A key in {KEYS} has fewer than {LEAST_CHARACTERS} characters."
+            raise SettingsError(what, "Make one with: openssl rand -hex 32")
+
+    @classmethod
+    def from_environment(cls) -> Access:
+        """Return what the environment sets."""
+        return cls(os.environ.get(KEYS, ""), os.environ.get(GROUPS_HEADER, ""))
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether only holders of keys come in."""
+        return bool(self._keys)
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, SimpleUser]:
+        """Return the groups of whoever asks. Raises `AccessError` for nobody known."""
+        groups = _split_groups(conn.headers.get(self._header, "")) if self._header else []
+        path = conn.scope["path"]
+        if self._keys and path not in OPEN:
+            key = self._find_key(conn.headers.get("authorization", ""))
+            if conn.scope["method"] == "POST" and not key.take_post():
+                raise AccessError(429, f"A key may post {POSTS} times a minute.", {"Retry-After": "5"})
+            groups += key.groups
+        if path.startswith("/review") and REVIEWERS not in groups and (self._keys or self._header):
+            raise AccessError(403, f"Reviews are for the group {REVIEWERS}.")
+        return AuthCredentials(groups), SimpleUser("")
+
+    def _find_key(self, given: str) -> Key:
+        scheme, _, value = given.partition(" ")
+        if scheme.lower() == "basic":
+            try:
+                value = base64.b64decode(value).decode().partition(":")[2]
+            except (binascii.Error, UnicodeDecodeError):
+                value = ""
+        digest = _digest_key(value.strip())
+        found = [key for key in self._keys if hmac.compare_digest(key.digest, digest)]
+        if not found:
+            asks = {"WWW-Authenticate": 'Basic realm="ragc", charset="UTF-8"'}
+            raise AccessError(401, "Give a key of this server, as a bearer token or a password.", asks)
+        return found[0]
+
+
+def _digest_key(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _split_groups(text: str) -> list[str]:
+    return re.findall(r"[^\s,]+", text)

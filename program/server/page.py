@@ -1,0 +1,209 @@
+"""The pages for people, rendered here: ask, compare two versions blind, review; and `POST /v1/feedback`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.templating import Jinja2Templates
+
+from program.answer import Answer, Outcome
+from program.errors import DataError
+from program.loop.rag import check_question
+from program.server.chat import describe, find_quotes
+from program.server.feedback import ReviewedAnswer, Verdict
+from program.server.work import Work, readers_of, work_of
+from program.storage import keep_last
+from program.text.pieces import split_pieces
+
+HERE = Path(__file__).parent
+TEMPLATES = Jinja2Templates(HERE / "templates")
+THUMB = "thumb_up"
+"""The outcome by which an experiment counts verdicts: 1 for right, 0 for wrong."""
+PAIRS_KEPT = 1000  # comparisons that may still be voted on
+SHOWN = 12  # passages that a review shows at most
+TraceId = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+
+
+class Feedback(BaseModel):
+    """What somebody says of an answer: whether it is right, what is, and an outcome for an experiment."""
+
+    trace_id: TraceId
+    verdict: Literal["right", "wrong"] | None = None
+    corrected: Annotated[str, Field(max_length=10_000)] = ""
+    outcome: Annotated[str, Field(max_length=60)] = ""
+    value: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+
+
+class ComparisonForm(BaseModel):
+    """One question to two versions."""
+
+    question: str
+    versions: tuple[str, str]
+
+
+class Vote(BaseModel):
+    """Which of two answers is better: its place, or None for neither."""
+
+    pair: str
+    preferred: Literal[0, 1] | None
+
+
+class ReviewForm(BaseModel):
+    """What the review page posts."""
+
+    trace_id: TraceId
+    verdict: Verdict
+    fact: Annotated[str, Field(max_length=2_000)] = ""
+    evidence: tuple[str, ...] = ()
+    seconds: Annotated[float, Field(ge=0, le=86_400)] = 0.0
+
+
+def show_ask(request: Request) -> Response:
+    """Show the page on which one asks."""
+    programs = work_of(request).programs
+    cards = programs.library.readable_by(readers_of(request)).describe()
+    context = {"models": programs.list_models(), "cards": cards, "name": programs.project.name}
+    return TEMPLATES.TemplateResponse(request, "ask.html", context)
+
+
+def show_compare(request: Request) -> Response:
+    """Show the page on which two versions answer, their names hidden."""
+    programs = work_of(request).programs
+    context = {"versions": programs.list_versions(), "name": programs.project.name}
+    return TEMPLATES.TemplateResponse(request, "compare.html", context)
+
+
+async def compare_blind(request: Request) -> Response:
+    """Return the answers of two versions in a random order, and a name for the pair."""
+    work = work_of(request)
+    asked = ComparisonForm.model_validate_json(await request.body())
+    question = check_question(asked.question)
+    if len({*asked.versions}) < len(asked.versions):
+        raise HTTPException(400, "Choose two versions.")
+    work.require_room()
+    versions = secrets.SystemRandom().sample(asked.versions, 2)
+    programs = [await work.programs.find(version) for version in versions]
+    answers = await asyncio.gather(*(work.ask(program, question, readers=readers_of(request)) for program in programs))
+    pair = secrets.token_urlsafe(12)
+    keep_last(work.pairs, {pair: (versions, [answer.version for answer in answers])}, PAIRS_KEPT)
+    return JSONResponse({"pair": pair, "answers": [_describe_blind(answer, work) for answer in answers]})
+
+
+def _describe_blind(answer: Answer, work: Work) -> dict[str, Any]:
+    found = describe(answer, work)
+    return {"text": answer.text, **{name: found[name] for name in ("citations", "outcome")}}
+
+
+async def vote_version(request: Request) -> Response:
+    """Record which of a pair is better, once, and tell the versions."""
+    vote = Vote.model_validate_json(await request.body())
+    work = work_of(request)
+    versions, labels = work.pairs.pop(vote.pair, ([], []))
+    if not versions:
+        raise HTTPException(404, "This comparison is not open any more. Ask again.")
+    preferred = "" if vote.preferred is None else versions[vote.preferred]
+    await run_in_threadpool(work.record_vote, versions, preferred)
+    shown = [label if name in label else f"{name} ({label})" for name, label in zip(versions, labels, strict=True)]
+    return JSONResponse({"versions": shown})
+
+
+async def take_feedback(request: Request) -> Response:
+    """Write down what somebody says of an answer."""
+    work = work_of(request)
+    said = Feedback.model_validate_json(await request.body())
+    if said.verdict is None and not said.outcome:
+        raise HTTPException(400, "Give a verdict, right or wrong, or the name of an outcome.")
+    await run_in_threadpool(_write_feedback, work, said)
+    return JSONResponse({"recorded": True})
+
+
+def _write_feedback(work: Work, said: Feedback) -> None:
+    if said.verdict is not None:
+        work.feedback.write_verdict(said.trace_id, said.verdict, said.corrected)
+        work.programs.record_outcome(said.trace_id, THUMB, float(said.verdict == "right"))
+        work.metrics.count_event("verdict", said.verdict)
+    if said.outcome:
+        work.programs.record_outcome(said.trace_id, said.outcome, said.value)
+
+
+def show_review(request: Request) -> Response:
+    """Show the first answer of the queue, or that of `?trace=`."""
+    return _render_review(request, request.query_params.get("trace", ""))
+
+
+def _render_review(request: Request, trace: str = "", problem: str = "", fact: str = "", status: int = 200) -> Response:
+    work, readers = work_of(request), readers_of(request)
+    queue, library = work.feedback.list_queue(readers), work.programs.library.readable_by(readers)
+    entry = next((one for one in queue if trace in ("", one["trace_id"])), None)
+    name = work.programs.project.name
+    context: dict[str, Any] = {"left": len(queue), "entry": entry, "problem": problem, "name": name}
+    if entry is not None:
+        answered = entry["outcome"] == Outcome.ANSWERED
+        numbers = {one["id"]: one["n"] for one in entry["citations"] if answered}
+        ids = list(dict.fromkeys([*numbers, *entry.get("retrieved", ())]))[:SHOWN]
+        found = [passage for id_ in ids if (passage := library.find_passage(id_)) is not None]
+        quotes = {p.id: find_quotes(entry["text"], numbers[p.id], p.text) for p in found if p.id in numbers}
+        first = next(((p, places[0]) for p in found if (places := quotes.get(p.id))), None)
+        quoted = first[0].text[first[1][0] : first[1][1]] if first else ""
+        segments = {p.id: _cut_segments(p.text, quotes.get(p.id, [])) for p in found}
+        context |= {"passages": found, "numbers": numbers, "segments": segments}
+        context |= {"fact": fact or entry["corrected"] or quoted}
+    return TEMPLATES.TemplateResponse(request, "review.html", context, status_code=status)
+
+
+def _cut_segments(text: str, quotes: Sequence[tuple[int, int]]) -> list[tuple[str, bool, bool]]:
+    """Return a passage cut up: each part, whether it is a piece that can be chosen, and whether it was quoted."""
+    found, end = [], 0
+    for piece in split_pieces(text):
+        start = max(piece.start, end)
+        if start < piece.end:
+            quoted = any(first <= start < last for first, last in quotes)
+            found += [(text[end:start], False, False), (text[start : piece.end], True, quoted)]
+            end = piece.end
+    return [*found, (text[end:], False, False)]
+
+
+async def take_review(request: Request) -> Response:
+    """Write a review, and go on to the next one."""
+    form = await request.form()
+    fields = {key: value for key, value in form.items() if key != "evidence"}
+    said = ReviewForm.model_validate({**fields, "evidence": tuple(form.getlist("evidence"))})
+    return await run_in_threadpool(_write_review, request, said)
+
+
+def _write_review(request: Request, said: ReviewForm) -> Response:
+    work, readers = work_of(request), readers_of(request)
+    entry = next((one for one in work.feedback.list_queue(readers) if one["trace_id"] == said.trace_id), None)
+    if entry is not None:  # else another reviewer was first
+        review = ReviewedAnswer(
+            said.verdict, (said.fact.strip(),) if said.fact.strip() else (), said.evidence, said.seconds
+        )
+        try:
+            work.feedback.write_review(entry, review, work.programs.library.readable_by(readers))
+        except DataError as error:
+            return _render_review(request, said.trace_id, str(error), said.fact, status=400)
+        work.metrics.count_event("review", said.verdict)
+    return RedirectResponse("/review", 303)
+
+
+ROUTES = [
+    Route("/", show_ask, methods=["GET"]),
+    Route("/compare", show_compare, methods=["GET"]),
+    Route("/compare", compare_blind, methods=["POST"]),
+    Route("/compare/vote", vote_version, methods=["POST"]),
+    Route("/review", show_review, methods=["GET"]),
+    Route("/review", take_review, methods=["POST"]),
+    Route("/v1/feedback", take_feedback, methods=["POST"]),
+    Mount("/static", StaticFiles(directory=HERE / "static"), name="static"),
+]

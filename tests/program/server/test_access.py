@@ -1,0 +1,91 @@
+"""Who comes in: holders of keys, a proxy's users, and reviewers."""
+
+import asyncio
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from program.errors import SettingsError
+from program.server import access
+from tests.conftest import write_shop
+from tests.serving import serving
+
+PLAIN, REVIEWER = "a-key-of-the-tests-1", "a-key-of-the-tests-2"
+
+
+@pytest.fixture(scope="module")
+def locked(shop_folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(access.KEYS, f"{PLAIN} {REVIEWER}=finance,{access.REVIEWERS}")
+        with serving(shop_folder) as found:
+            yield found
+
+
+@pytest.mark.parametrize(
+    "path, auth, status",
+    [
+        ("/", None, 401),
+        ("/", "wrong-key-of-the-tests", 401),
+        ("/", ("any", PLAIN), 200),
+        ("/v1/models", PLAIN, 200),
+        ("/review", PLAIN, 403),
+        ("/review", REVIEWER, 200),
+        ("/healthz", None, 200),
+        ("/mcp", None, 401),
+        ("/static/app.js", None, 401),
+    ],
+)
+def test_a_key_opens_all_but_the_reviews(locked, path, auth, status):
+    bearer = {"Authorization": f"Bearer {auth}"} if isinstance(auth, str) else {}
+    reply = httpx.get(locked + path, headers=bearer, auth=auth if isinstance(auth, tuple) else None)
+    assert reply.status_code == status and PLAIN not in reply.text
+
+
+def test_a_key_may_post_so_many_times_a_minute():
+    key = access.Key(b"", [])
+    assert [key.take_post() for _ in range(access.POSTS + 1)] == [True] * access.POSTS + [False]
+    key.at -= 1.0  # a second later
+    assert [key.take_post() for _ in range(3)] == [True, True, False]
+
+
+def test_an_address_that_others_reach_needs_a_key_that_cannot_be_guessed(shop_folder, monkeypatch):
+    monkeypatch.delenv(access.KEYS, raising=False)
+    with pytest.raises(SettingsError, match=access.KEYS), serving(shop_folder, host="0.0.0.0"):
+        pass
+    monkeypatch.setenv(access.KEYS, "short")
+    with pytest.raises(SettingsError, match="fewer than 16"), serving(shop_folder):
+        pass
+
+
+def test_a_key_s_groups_read_what_is_kept_for_them_and_nobody_else_learns_of_it(tmp_path, monkeypatch):
+    folder = write_shop(tmp_path / "kept")
+    (folder / "knowledge" / "product" / "plans.md").write_text(
+        "---\nreaders: [finance]\n---\n# Plans\n\n## Heron\nThe Heron kettle will cost 950 pounds and is made in Gdansk.\n"
+    )
+    monkeypatch.setenv(access.KEYS, f"{PLAIN}={access.REVIEWERS} {REVIEWER}=finance,{access.REVIEWERS}")
+    question = "Where is the Heron kettle made?"
+    body = {"model": "shop", "messages": [{"role": "user", "content": question}]}
+    with serving(folder) as address:
+
+        def ask(key, **more):
+            reply = httpx.post(f"{address}/v1/chat/completions", json={**body, **more}, auth=("", key), timeout=60)
+            return reply.text
+
+        def tell(key):
+            async def call():
+                client = httpx2.AsyncClient(auth=("", key))
+                async with client, Client(streamable_http_client(f"{address}/mcp", http_client=client)) as tools:
+                    found = await tools.call_tool("search_knowledge", {"query": question})
+                    asked = await tools.call_tool("ask_knowledge", {"question": question})
+                    return str(found.structured_content) + str(asked.structured_content)
+
+            return asyncio.run(call())
+
+        for asked in (ask, tell, lambda key: ask(key, stream=True)):
+            assert "Gdansk" not in (kept := asked(PLAIN)) and "plans.md" not in kept
+            assert "Gdansk" in asked(REVIEWER)
+        shown = {key: httpx.get(f"{address}/review", auth=("", key)).text for key in (PLAIN, REVIEWER)}
+        assert "Gdansk" in shown[REVIEWER] and "Gdansk" not in shown[PLAIN]
