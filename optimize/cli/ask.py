@@ -204,7 +204,7 @@ def run_eval(
     with show.show_progress("asking") as advance:
         programs, unstable = [rag, rag.plain()], None
         if repeats > 1:
-            arms = [(Grader(one, project.settings.utility), one) for one in programs]
+            arms = [(Grader(one, project.settings.utility), lambda asked, of=one: of(*asked)) for one in programs]
             rows = score_anew(arms, labelled, repeats, advance)
             sides, unstable = [first_repeat(side) for side in rows], find_unstable(rows[0])
         elif record or replay:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from optimize.cli import show
-from optimize.compiler.search import IMPORTANT_FROM
 from optimize.compiler.study import open_study
 from program.knowledge.project import Project
 from tests.optimize.conftest import invoke
@@ -140,8 +139,7 @@ def run_loudly(*verb):
 def test_no_warning_of_another_package_reaches_whoever_compiles_asks_or_indexes(own_shop):
     for verb in (["index", own_shop], ["compile", own_shop, "--trials", "20"], ["ask", own_shop, WREN]):
         run_loudly(*verb)
-    trials = open_study(Project.open(own_shop)).trials()
-    assert len([trial for trial in trials if trial.state.name == "COMPLETE"]) >= IMPORTANT_FROM
+    assert any(trial.state.name == "COMPLETE" for trial in open_study(Project.open(own_shop)).trials())
 
 
 @pytest.mark.slow

@@ -178,7 +178,7 @@ class ProjectTask(Task):
         for name, setting in points.points.items():
             apply_setting(twin, setting)
             try:
-                answers = self.tester(session, twin).answer_all([question.question for question in dev])
+                answers = self.tester(session, twin).answer_all([question.asked for question in dev])
                 found[name] = prove_risk(judge_grades(map(self.search_grader, dev, answers)), self.risk)
             except BudgetStop as stop:
                 found[name] = replace(
