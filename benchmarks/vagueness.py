@@ -67,7 +67,9 @@ def measure_pairs(folder: Path, quick: bool) -> Iterator[Figure]:
     own: list[list[TitledText]] = [[text[:2] for text in one.texts] for one in examples]
     both = [list(pages[one.pair]) for one in examples]
     for title, bar, texts in (("their own passages", ">= 0.75", own), ("their pair's passages", "reported", both)):
-        back = decide([show(one.question, some) for one, some in zip(examples, texts, strict=True)]) > VAGUE
+        back = decide([show(one.question, some) for one, some in zip(examples, texts, strict=True)]) > VAGUE / (
+            1 + VAGUE
+        )
         yield figure(f"vague_dev, {title}: F1 of asking back", score_asking(vague, back), bar, n)
     named = []
     for one, some in zip(examples, own, strict=True):
