@@ -189,10 +189,11 @@ def find_quotes(text: str, n: int, passage: str) -> list[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
     pieces = split_pieces(passage)
     for claim in (claim for claim in split_claims(text) if n in claim.cites and pieces):
-        exact = [piece for piece in pieces if piece.shown.rstrip(".;") in claim.bare]
-        words = set(split_words(claim.bare))
-        nearest = max(pieces, key=lambda piece: (len(words & set(split_words(piece.shown))), -len(piece.shown)))
-        found |= {(piece.start, piece.end) for piece in exact or [nearest]}
+        taken = [piece for piece in pieces if piece.shown.rstrip(".;") in claim.bare]
+        if not taken:
+            words = set(split_words(claim.bare))
+            taken = [max(pieces, key=lambda piece: (len(words & set(split_words(piece.shown))), -len(piece.shown)))]
+        found |= {(piece.start, piece.end) for piece in taken}
     return sorted(found)
 
 
