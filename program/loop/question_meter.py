@@ -82,7 +82,7 @@ class Driver:
     def __init__(self, asked: Asked, view: View, send: Send | None = None, parallel: bool = False) -> None:
         self.parallel = parallel
         self.id = new_trace_id()
-        self.question = asked.question
+        self.asked = asked._replace(readers=view.readers)
         self.view = view
         self.send = send
         self.budget = view.runtime.budget
@@ -119,7 +119,7 @@ class Driver:
         usage = Usage(**self.counts, seconds=time.perf_counter() - self.started)
         answer = Answer(answer, degraded=degraded, trace=trace, usage=usage, version=runtime.version)
         for observer in runtime.observers:
-            observer(answer, self.question, runtime.preset)
+            observer(answer, self.asked, runtime.preset)
         return answer
 
     def seconds_for(self, requests: Sequence[Request]) -> float:

@@ -22,7 +22,7 @@ from program.models.requests import RequestCache
 from program.passage import NO_FILTERS, Filters, Passage
 from program.settings import BudgetSettings
 from program.signatures import BASE_PREFIX, Detail
-from program.text.history import Turns, answers_back
+from program.text.history import Asked, Turns, answers_back
 
 DEPTH = 30
 DRAFT = "generator.answer"  # the predictor that writes the answer
@@ -150,8 +150,8 @@ class Conflict:
         return f"{self.followed.id} and {self.overruled.id}"
 
 
-Observer = Callable[[Answer, str, str], None]
-"""Called with each finished answer, its question and the program's preset."""
+Observer = Callable[[Answer, Asked, str], None]
+"""Called with each finished answer, what was asked and the program's preset."""
 
 
 @dataclass(frozen=True, slots=True)

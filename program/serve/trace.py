@@ -17,12 +17,14 @@ from filelock import FileLock
 
 from program.answer import FOLLOWS, Answer, Outcome, Step
 from program.storage import append_row, read_json_rows
+from program.text.history import Asked
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
 UNRETRIEVED = "unretrieved"  # the note in the path of an answer that was given without a look-up
 NANOSECONDS = 1_000_000_000
 _LOG = logging.getLogger("ragc.trace")
+NOTHING = Asked("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,13 @@ class TraceLog:
         """The answers a person should look at: those of little confidence."""
         return LineLog(self.folder / "review.jsonl")
 
-    def write_answer(self, answer: Answer, question: str, preset: str) -> None:
+    def write_answer(self, answer: Answer, asked: Asked, preset: str) -> None:
         """Write a trace, a doubtful answer's to review, too; warn once if it cannot be."""
         entry = {
             **answer.as_dict(),
-            "question": question,
+            "question": asked.question,
+            **({"history": [turn.model_dump() for turn in asked.history]} if asked.history else {}),
+            **({"readers": sorted(asked.readers)} if asked.readers else {}),
             "at": time.time(),
             "preset": preset,
             "route": answer.route,
@@ -107,7 +111,7 @@ class SpanLog:
 
     text_of: Callable[[str], str] | None = None
 
-    def emit_spans(self, answer: Answer, question: str = "", preset: str = "") -> None:
+    def emit_spans(self, answer: Answer, asked: Asked = NOTHING, preset: str = "") -> None:
         """Emit a span for a question, with one inside for each step.
 
         They follow the GenAI and the OpenInference semantic conventions and hang under the caller's span; without an
@@ -136,7 +140,7 @@ class SpanLog:
             "ragc.usd": answer.usage.usd,
         }
         if self.text_of is not None:
-            attributes |= {"input.value": question, "output.value": answer.text}
+            attributes |= {"input.value": asked.question, "output.value": answer.text}
         whole = tracer.start_span("invoke_workflow ragc", attributes=attributes, start_time=int(began * NANOSECONDS))
         inside = trace.set_span_in_context(whole)
         for step in answer.trace.steps:

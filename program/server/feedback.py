@@ -56,11 +56,6 @@ class FeedbackLog:
         """Write which of two versions answered better; empty for neither."""
         self._log.append({"kind": "vote", "versions": [*versions], "preferred": preferred, "at": time.time()})
 
-    def write_asked(self, trace: str, history: Sequence[Mapping[str, str]], readers: Readers) -> None:
-        """Write what was said before a question, and its asker's groups."""
-        asked = {"history": [*history], "readers": [*readers]}
-        self._log.append({"kind": "asked", "trace": trace, **asked, "at": time.time()})
-
     def list_queue(self, readers: Readers = ()) -> list[dict[str, Any]]:
         """Return the traces to review: those thumbed down first, then the least sure.
 
@@ -70,13 +65,12 @@ class FeedbackLog:
         entries = [*self._traces.entries()]
         asked = {entry["trace_id"]: entry["question"] for entry in entries}
         rows = [row for row in self._log.entries() if row.get("trace") in asked]
-        how = {row["trace"]: {name: row[name] for name in _ASKED} for row in rows if row["kind"] == "asked"}
         said = [row for row in rows if row["kind"] == "verdict"]
         reviewed = {asked[row["trace"]] for row in said if row["by"] == "reviewer"}
         last = {asked[row["trace"]]: row for row in said}
         down = {question: row["corrected"] for question, row in last.items() if row["verdict"] == "wrong"}
         done = reviewed | self._list_labelled()
-        entries = [{**_ASKED, **entry, **how.get(entry["trace_id"], {})} for entry in entries]
+        entries = [{**_ASKED, **entry} for entry in entries]
         shown = [entry for entry in entries if {*entry["readers"]} <= {*readers}]
         latest = {entry["question"]: entry for entry in shown if entry["question"] not in done}
         ordered = sorted(latest.values(), key=lambda one: (one["question"] not in down, one["confidence"], -one["at"]))

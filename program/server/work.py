@@ -64,7 +64,7 @@ class Work:
                     answer: Answer = await assigned.aask(question, history, readers)
         finally:
             self.waiting -= 1
-        self._note_answer(answer, history, readers)
+        self.metrics.count_answer(answer)
         return answer
 
     async def stream(
@@ -78,15 +78,10 @@ class Work:
                     async with aclosing(assigned.stream(question, history, readers)) as events:
                         async for event in events:
                             if isinstance(event, Answer):
-                                self._note_answer(event, history, readers)
+                                self.metrics.count_answer(event)
                             yield event
         finally:
             self.waiting -= 1
-
-    def _note_answer(self, answer: Answer, history: Messages, readers: Readers) -> None:
-        self.metrics.count_answer(answer)
-        if history or readers:
-            self.feedback.write_asked(answer.trace.id, history, readers)
 
     def record_vote(self, versions: Sequence[str], preferred: str) -> None:
         """Write which of two versions, or arms, somebody preferred; empty for neither."""

@@ -8,6 +8,7 @@ import pytest
 from program import open_program
 from program.answer import Answer, Outcome, Step, Trace, Usage, new_trace_id
 from program.serve.trace import LineLog, SpanLog, TraceLog
+from program.text.history import Asked
 from tests.conftest import add_toml
 
 WRITE = """
@@ -53,7 +54,7 @@ def test_a_full_file_is_put_aside_and_the_oldest_is_dropped(tmp_path):
 def test_a_trace_tells_every_step_with_its_scores_tokens_and_model_and_the_doubtful_are_queued(tmp_path):
     log, told, doubtful = TraceLog(tmp_path, review_below=0.7), answer(), answer(confidence=0.6)
     for one in (told, doubtful, answer(outcome=Outcome.ABSTAIN, confidence=0.1)):
-        log.write_answer(one, "What is it?", "full")
+        log.write_answer(one, Asked("What is it?"), "full")
     assert [entry["trace_id"] for entry in log.review.entries()] == [doubtful.trace.id]
     entry, *_ = log.traces.entries()
     assert (entry["trace_id"], entry["question"], entry["preset"]) == (told.trace.id, "What is it?", "full")
@@ -67,13 +68,13 @@ def test_a_log_that_cannot_be_written_is_told_in_one_warning_and_raises_nothing(
     (tmp_path / "traces.jsonl").mkdir()
     log = TraceLog(tmp_path)
     for _ in range(3):
-        log.write_answer(answer(), "What is it?", "")
+        log.write_answer(answer(), Asked("What is it?"), "")
     (warning,) = [record.getMessage() for record in caplog.records if record.name == "ragc.trace"]
     assert "cannot be written" in warning and str(tmp_path) in warning
     (tmp_path / "file").write_text("")
-    TraceLog(tmp_path / "file" / "log").write_answer(answer(), "What is it?", "")
+    TraceLog(tmp_path / "file" / "log").write_answer(answer(), Asked("What is it?"), "")
     half_a_letter = answer(text="\ud83d")
-    TraceLog(tmp_path / "other").write_answer(half_a_letter, "What is it?", "")
+    TraceLog(tmp_path / "other").write_answer(half_a_letter, Asked("What is it?"), "")
 
 
 def test_a_projects_questions_are_traced_unless_that_is_switched_off(own_shop, spans):
