@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from program.serve.opening import Advance
 
 MOST_BYTES = 1_000_000  # of a request's body
+SECONDS = 30  # until it has come
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -68,7 +70,24 @@ class OriginGuard:
             await JSONResponse(body, status)(scope, receive, send_guarded)
         else:
             with suppress(Exception):
-                await self._app(scope, receive, send_guarded)
+                await self._app(scope, _limit_time(receive), send_guarded)
+
+
+def _limit_time(receive: Receive) -> Receive:
+    """Return what receives a request whose body comes in time, and after it the client's leave whenever that is."""
+    until, whole = asyncio.get_running_loop().time() + SECONDS, False
+
+    async def receive_in_time() -> Message:
+        nonlocal whole
+        try:
+            async with asyncio.timeout_at(None if whole else until):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, f"The body did not come within {SECONDS} seconds.") from None
+        whole = not message.get("more_body", False)
+        return message
+
+    return receive_in_time
 
 
 def _is_same_origin(headers: Headers) -> bool:

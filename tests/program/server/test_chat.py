@@ -106,6 +106,15 @@ def test_every_response_is_guarded_and_tells_no_more_than_the_client_can_mend(
     )
 
 
+def test_a_body_that_does_not_come_is_not_waited_for(address, monkeypatch):
+    monkeypatch.setattr("program.server.app.SECONDS", 0.2)
+    host, _, port = address.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as slow:
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        slow.sendall(f"{head}Content-Length: 99\r\n\r\n{{".encode())
+        assert b" 408 " in slow.recv(4096).splitlines()[0]
+
+
 def test_the_metrics_count_answers_errors_and_what_is_at_work(address):
     httpx.post(f"{address}/v1/chat/completions", json=ASKED)
     httpx.post(f"{address}/v1/chat/completions", content=b"{")
