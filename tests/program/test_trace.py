@@ -23,14 +23,14 @@ for n in range(200):
 STEPS = (
     Step("search", "d1", "3 candidates", 2.0, began=1000.0, documents=(("a/b.md#c", 0.8),)),
     Step("judge.sufficiency", "d2", "0.900", 3.0, 0, 0, {"sufficient": 0.9}, 1000.1, "local/reader"),
-    Step("generator.answer", "d3", "text=42", 4.0, 10, 5, {}, 1000.2, "openai/writer"),
+    Step("generator.answer", "d3", "text=Oslo", 4.0, 10, 5, {}, 1000.2, "openai/writer"),
 )
 
 
 def answer(*steps, path=("search(2)", "generate"), **changes):
     usage = Usage(calls=1, tokens_in=10, tokens_out=5, seconds=0.5)
     whole = {"confidence": 0.9, "trace": Trace(new_trace_id(), path, steps or STEPS), "usage": usage, **changes}
-    return Answer({"text": "42. [1]", "outcome": Outcome.ANSWERED, **whole})
+    return Answer({"text": "Oslo. [1]", "outcome": Outcome.ANSWERED, **whole})
 
 
 @pytest.mark.parametrize("largest", [10_000_000, 5_000])
@@ -106,7 +106,7 @@ def test_a_question_is_a_span_with_its_steps_inside(spans):
     assert kinds == {"search": "RETRIEVER", "judge.sufficiency": "DECISION", "generator.answer": "LLM"}
     assert found["search"].attributes["retrieval.documents.0.document.id"] == "a/b.md#c"
     assert found["judge.sufficiency"].attributes["decision.model_name"] == "local/reader"
-    assert not any(text in str(v) for text in ("42", "the text") for span in spans() for v in span.attributes.values())
+    assert not any(text in str(v) for text in ("Oslo", "the text") for span in spans() for v in span.attributes.values())
 
 
 def test_how_a_follow_up_reads_is_in_a_span_only_where_texts_are(spans):
