@@ -413,13 +413,16 @@ def _replaces_fact(state: State, claim: Claim, passage: Passage) -> bool:
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
-    """Return every piece of the passages that each look-up found, the most probable first."""
+    """Return every piece of the passages that each look-up found and the last answer did not say, best first."""
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asks, of = list[Request](), list[tuple[int, Passage, Piece]]()
     for look_up, (query, passages) in enumerate(_list_look_ups(state)):
         for p in passages:
-            asks += ask_pieces(query, p.id, p.source, p.title, p.text, p.as_of, p.authority)
-            of += [(look_up, p, piece) for piece in split_pieces(p.text)]
+            every = ask_pieces(query, p.id, p.source, p.title, p.text, p.as_of, p.authority)
+            pairs = zip(every, split_pieces(p.text), strict=True)
+            new = [(ask, piece) for ask, piece in pairs if piece.shown.rstrip(".") not in state.said]
+            asks += [ask for ask, _ in new]
+            of += [(look_up, p, piece) for _, piece in new]
     if not asks:
         return []
     alone = [reply["states"].probability for reply in (yield asks)]

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from pydantic import BaseModel
 
 from program.errors import QuestionError
+from program.text.pieces import MARK, split_sentences
 from program.text.words import split_words
 
 MOST_TURNS = 8  # of a conversation, the last ones
@@ -67,9 +68,10 @@ def answers_back(history: Sequence[Turn], reply: str) -> bool:
 
 
 def join_questions(history: Sequence[Turn], question: str) -> str:
-    """Return the asker's last question and this one as one text.
+    """Return a question with what tells what is meant before it.
 
-    First comes what tells what is meant: an option that was chosen, else the last question; then what is asked.
+    That is an option that was chosen, before the question it was asked back about; else what the last answer began
+    with, for a statement asks nothing more; else the asker's last question.
     """
     last = max((n for n, turn in enumerate(history) if turn.role == "user"), default=None)
     if last is None:
@@ -77,8 +79,18 @@ def join_questions(history: Sequence[Turn], question: str) -> str:
     before = history[last].content
     if answers_back(history[:last], before):
         before = join_questions(history[:last], before)
-    told, asked = (question, before) if answers_back(history, question) else (before, question)
+    if answers_back(history, question):
+        told, asked = question, before
+    else:
+        told, asked = _find_statement(history[-1]) or before, question
     return f"{told.rstrip('?!. ')}: {asked}"
+
+
+def _find_statement(turn: Turn) -> str:
+    """Return the first sentence of an answer, without its marks; "" of a turn that asks."""
+    if turn.role != "assistant" or _ASKING.search(turn.content):
+        return ""
+    return next(iter(split_sentences(MARK.sub("", turn.content))), "")
 
 
 def _read_message(n: int, message: Any) -> Iterator[Turn]:

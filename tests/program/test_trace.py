@@ -106,7 +106,9 @@ def test_a_question_is_a_span_with_its_steps_inside(spans):
     assert kinds == {"search": "RETRIEVER", "judge.sufficiency": "DECISION", "generator.answer": "LLM"}
     assert found["search"].attributes["retrieval.documents.0.document.id"] == "a/b.md#c"
     assert found["judge.sufficiency"].attributes["decision.model_name"] == "local/reader"
-    assert not any(text in str(v) for text in ("Oslo", "the text") for span in spans() for v in span.attributes.values())
+    assert not any(
+        text in str(v) for text in ("Oslo", "the text") for span in spans() for v in span.attributes.values()
+    )
 
 
 def test_how_a_follow_up_reads_is_in_a_span_only_where_texts_are(spans):

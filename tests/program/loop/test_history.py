@@ -52,11 +52,24 @@ def test_what_is_no_conversation_is_refused_however_it_is_asked(rag, history):
             ask(ASKED, history)
 
 
+def test_what_was_just_answered_is_not_said_again_to_a_question_that_follows_on(rag):
+    asked = "How much water does the Merle kettle hold?"
+    first = rag(asked)
+    history = [{"role": "user", "content": asked}, {"role": "assistant", "content": first.text}]
+    again = rag("And how much does it hold?", history=history)
+    assert again.trace.path[0].startswith("follows on: ") and again.text != first.text
+
+
 @pytest.mark.parametrize(
     ("history", "question", "joined"),
     [
         (TURNS, "The Merle", f"The Merle: {ASKED}"),
         (TURNS, "And power?", "How much water does the kettle hold: And power?"),
+        (
+            (*TURNS[:1], Turn(role="assistant", content="The Merle holds 1.7 litres [1]. Or 2 [2].")),
+            "And power?",
+            "The Merle holds 1.7 litres: And power?",
+        ),
         ((*TURNS, Turn(role="user", content="The Merle")), "Power?", f"The Merle: {ASKED[:-1]}: Power?"),
         (TURNS[1:], "The Merle", "The Merle"),
     ],
