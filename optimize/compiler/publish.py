@@ -239,7 +239,10 @@ def _describe_search(
         asked={
             "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),
             "train": (len(search.scoring.questions), len(task.searched)),
-            "dev": (len(task.parts["dev"] if task.risk else validation.dev.questions), len(task.parts["dev"])),
+            "dev": (
+                len(task.parts["dev"] if task.risk is not None else validation.dev.questions),
+                len(task.parts["dev"]),
+            ),
             "test": (len(done.after.grades), len(task.parts["test"])),
         },
     )

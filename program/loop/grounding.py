@@ -420,7 +420,7 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
         for p in passages:
             every = ask_pieces(query, p.id, p.source, p.title, p.text, p.as_of, p.authority)
             pairs = zip(every, split_pieces(p.text), strict=True)
-            new = [(ask, piece) for ask, piece in pairs if piece.shown.rstrip(".") not in state.said]
+            new = [(ask, piece) for ask, piece in pairs if piece.shown.rstrip(".") not in state.last_answer]
             asks += [ask for ask, _ in new]
             of += [(look_up, p, piece) for _, piece in new]
     if not asks:

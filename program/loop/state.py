@@ -239,7 +239,7 @@ class State:
     history: Turns = ()
     asked: str = ""  # the question in the asker's own words, where they are searched by too
     chose: bool = False  # whether it chooses an option that was asked back about
-    said: str = ""  # the answer that the question follows on from, as it was shown
+    last_answer: str = ""  # what the question follows on from, as it was shown
     years: tuple[int, ...] = field(init=False)
     """The years that the question names: what was superseded counts where it was in force in one of them."""
     tuning: Tuning = field(init=False)
@@ -282,7 +282,7 @@ class State:
         self.chose = answers_back(self.history, self.question)
         if self.program.quotes(strict=False) and not self.chose:
             self.asked = self.question
-            self.said = self.history[-1].content if self.history[-1].role == "assistant" else ""
+            self.last_answer = self.history[-1].content if self.history[-1].role == "assistant" else ""
         self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))
 
     @property

@@ -22,7 +22,7 @@ _WORDS = (
     (r"fallback", "The passages that were found were quoted."),
     (r"no direct answer", "It could not be answered without looking up."),
     (r"unretrieved", "Answered without looking up."),
-    (r"unsure", "It is not clear what is asked."),
+    (r"unsure", "The first answer was not sure enough."),
     (r"clarify.*", "Asked back."),
     (r"abstain", "Said that it is not known."),
 )

@@ -9,7 +9,7 @@ import logging
 import traceback
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import uuid4
@@ -57,13 +57,8 @@ class Work:
         self, program: Any, question: str, history: Messages = (), unit: str = "", readers: Readers = ()
     ) -> Answer:
         """Return the answer of a program, or of the unit's arm, for these groups."""
-        self.waiting += 1
-        try:
-            async with self._room:
-                with self.programs.assign(program, unit) as assigned:
-                    answer: Answer = await assigned.aask(question, history, readers)
-        finally:
-            self.waiting -= 1
+        async with self._take_place(program, unit) as assigned:
+            answer: Answer = await assigned.aask(question, history, readers)
         self.metrics.count_answer(answer)
         return answer
 
@@ -71,15 +66,23 @@ class Work:
         self, program: Any, question: str, history: Messages = (), unit: str = "", readers: Readers = ()
     ) -> AsyncIterator[Any]:
         """Yield the events of an answer, the answer last."""
+        async with (
+            self._take_place(program, unit) as assigned,
+            aclosing(assigned.stream(question, history, readers)) as events,
+        ):
+            async for event in events:
+                if isinstance(event, Answer):
+                    self.metrics.count_answer(event)
+                yield event
+
+    @asynccontextmanager
+    async def _take_place(self, program: Any, unit: str) -> AsyncIterator[Any]:
+        """Wait for a place among the questions at work, and give the program, or the unit's arm."""
         self.waiting += 1
         try:
             async with self._room:
                 with self.programs.assign(program, unit) as assigned:
-                    async with aclosing(assigned.stream(question, history, readers)) as events:
-                        async for event in events:
-                            if isinstance(event, Answer):
-                                self.metrics.count_answer(event)
-                            yield event
+                    yield assigned
         finally:
             self.waiting -= 1
 

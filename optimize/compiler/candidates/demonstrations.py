@@ -90,7 +90,7 @@ class Demonstrator:
         self._passages = {p.id: p for p in program.readable_by().runtime.library.passages()}
 
     def make(self, questions: Sequence[LabelledQuestion]) -> list[Demonstration]:
-        """Return every demonstration of questions without a history, of anybody."""
+        """Return the demonstrations of questions without a history that anybody may ask."""
         questions = [question for question in questions if not question.readers]
         single = [question for question in questions if not question.history]
         self._replay.reply_all([Find(question.question, self._program.sources) for question in single])
