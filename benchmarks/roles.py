@@ -26,8 +26,7 @@ from program.knowledge.project import Project
 from program.loop.decisions import is_undecided, read_chances
 from program.loop.evidence import rank_pool
 from program.loop.rag import AgenticRAG
-from program.loop.state import Ask, Find
-from program.loop.steps import SQL
+from program.loop.state import SQL, Ask, Find
 from program.models.language.provider import key_variable
 from program.passage import embedding_text
 from program.serve.opening import open_program

@@ -22,7 +22,8 @@ from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Outcome
 from program.errors import BudgetStop
 from program.loop.evidence import rank_pool
-from program.loop.grounding import Draft, write_once
+from program.loop.grounding import write_once
+from program.loop.quoting import Draft
 from program.loop.state import DRAFT, Find, State
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout, vary_layout
 from program.passage import Passage
