@@ -133,7 +133,8 @@ def _quote_all(quotes: Iterable[_Quote]) -> Iterator[Claim]:
 def cut_to_best(state: State, most: int) -> Flow[list[Passage]]:
     """Return the passages that hold the best pieces, with these alone.
 
-    They are so many at `most` (0: all), the one with the best piece first. The kept passages are put in that order. Without any piece they are as they were.
+    They are so many at `most` (0: all), the one with the best piece first. The kept passages are put in that order.
+    Without any piece they are as they were.
     """
     found = yield from _weigh_pieces(state, None)
     best = list(dict.fromkeys((quote.n, quote.piece) for quote in found))[:BEST_PIECES]
