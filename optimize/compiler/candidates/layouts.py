@@ -153,15 +153,15 @@ def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: in
 
 def score_cases(replay: Replay, cases: Sequence[Case]) -> list[float]:
     """Return for each question the share of its facts delivered, 0 if wrong."""
-    pairs = zip(cases, write_texts(replay, cases), strict=True)
-    verdicts = [judge_answer(case.question, Outcome.ANSWERED, text) for case, text in pairs]
+    pairs = zip(cases, write_drafts(replay, cases), strict=True)
+    verdicts = [judge_answer(case.question, Outcome.ANSWERED, draft.text) for case, draft in pairs]
     return [0.0 if verdict.wrong else verdict.fact_share for verdict in verdicts]
 
 
-def write_texts(replay: Replay, cases: Sequence[Case]) -> list[str]:
-    """Return what would be delivered to each question."""
+def write_drafts(replay: Replay, cases: Sequence[Case]) -> list[Draft]:
+    """Return what is drafted for each question; its text would be delivered."""
     drafts = replay.finish_flows([write_once(_state_of(replay, case), strict=False) for case in cases])
-    return [(draft or Draft()).text for draft in drafts]
+    return [draft or Draft() for draft in drafts]
 
 
 def _state_of(replay: Replay, case: Case) -> State:
