@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
@@ -22,7 +22,7 @@ from program.errors import DataError
 from program.loop.rag import check_question
 from program.server.chat import describe, find_quotes
 from program.server.feedback import ReviewedAnswer, Verdict
-from program.server.work import Work, readers_of, work_of
+from program.server.work import JsonResponse, Work, readers_of, work_of
 from program.storage import keep_last
 from program.text.pieces import split_pieces
 
@@ -97,7 +97,7 @@ async def compare_blind(request: Request) -> Response:
     answers = await asyncio.gather(*(work.ask(program, question, readers=readers_of(request)) for program in programs))
     pair = secrets.token_urlsafe(12)
     keep_last(work.pairs, {pair: (versions, [answer.version for answer in answers])}, PAIRS_KEPT)
-    return JSONResponse({"pair": pair, "answers": [_describe_blind(answer, work) for answer in answers]})
+    return JsonResponse({"pair": pair, "answers": [_describe_blind(answer, work) for answer in answers]})
 
 
 def _describe_blind(answer: Answer, work: Work) -> dict[str, Any]:
@@ -115,7 +115,7 @@ async def vote_version(request: Request) -> Response:
     preferred = "" if vote.preferred is None else versions[vote.preferred]
     await run_in_threadpool(work.record_vote, versions, preferred)
     shown = [label if name in label else f"{name} ({label})" for name, label in zip(versions, labels, strict=True)]
-    return JSONResponse({"versions": shown})
+    return JsonResponse({"versions": shown})
 
 
 async def take_feedback(request: Request) -> Response:
@@ -125,7 +125,7 @@ async def take_feedback(request: Request) -> Response:
     if said.verdict is None and not said.outcome:
         raise HTTPException(400, "Give a verdict, right or wrong, or the name of an outcome.")
     await run_in_threadpool(_write_feedback, work, said)
-    return JSONResponse({"recorded": True})
+    return JsonResponse({"recorded": True})
 
 
 def _write_feedback(work: Work, said: Feedback) -> None:
