@@ -26,7 +26,7 @@ from real_model import EXAMPLE, make_parser, written_by
 
 from optimize.compiler.candidates.demonstrations import Failure, describe_failure
 from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.candidates.layouts import Case, gather_cases, score_cases, write_texts
+from optimize.compiler.candidates.layouts import Case, gather_cases, score_cases, write_drafts
 from optimize.compiler.record import Record
 from optimize.compiler.runs.recorded_lm import RecordedLM
 from optimize.compiler.runs.replay import Replay
@@ -102,11 +102,11 @@ def reflect(lm: dspy.LM, rag: AgenticRAG, record: Record, shown: Sequence[Case])
     failures: list[Failure] = [
         describe_failure(
             {"question": case.question.question, "passages": excerpts(case.passages)},
-            {"answer": text},
+            {"answer": draft.text},
             f"A right answer is: {case.question.answer}",
         )
-        for case, text in zip(shown, write_texts(Replay(rag, record), shown), strict=True)
-        if not judge_answer(case.question, Outcome.ANSWERED, text).correct
+        for case, draft in zip(shown, write_drafts(Replay(rag, record), shown), strict=True)
+        if not judge_answer(case.question, Outcome.ANSWERED, draft.text).correct
     ]
     return next(iter(propose_instructions(lm, rag, DRAFT, failures)), "")
 

@@ -1,8 +1,9 @@
-"""One language model in the roles beside the writer's: as judge, splitter of questions, writer of SQL, asker back.
+"""One language model in each role: as writer, judge, splitter of questions, writer of SQL, asker back.
 
     python benchmarks/roles.py --base-url http://127.0.0.1:8081/v1 --model qwen
 
-On labelled questions of the example's train and dev, uncompiled. The judge sees four passages, of every other question
+On labelled questions of the example's train and dev, uncompiled. The writer sees four passages with the evidence, whole
+and as the five sentences of them that the reader ranks first. The judge sees four passages, of every other question
 without the evidence; beside it the embedded reader judges the same. Replies are kept under `--keep` and asked for once.
 """
 
@@ -18,16 +19,17 @@ from figures import Figure, figure, show
 from real_model import EXAMPLE, make_parser, sample, written_by
 from sklearn.metrics import roc_auc_score
 
-from optimize.compiler.candidates.layouts import Case, gather_cases
+from optimize.compiler.candidates.layouts import Case, gather_cases, write_drafts
 from optimize.compiler.record import Record
 from optimize.compiler.runs.replay import Replay
+from optimize.evaluation.grades import judge_answer
 from optimize.labelled.dataset import LabelledQuestion, read_labelled
 from program.knowledge.project import Project
 from program.loop.decisions import is_undecided, read_chances
 from program.loop.evidence import rank_pool
 from program.loop.rag import AgenticRAG
-from program.loop.state import Ask, Find
-from program.loop.steps import SQL
+from program.loop.state import DRAFT, SQL, Ask, Find
+from program.models.language.layout import LAYOUT, NUMBERED, PromptLayout
 from program.models.language.provider import key_variable
 from program.passage import embedding_text
 from program.serve.opening import open_program
@@ -52,12 +54,32 @@ def measure(options: argparse.Namespace) -> Iterator[Figure]:
     name = f"openai/{options.model}"
     with written_by(options.base_url, name):
         rag = open_program(Project.open(EXAMPLE))
+        yield from measure_writer(rag.deepcopy(), record, asked, options.n)
         yield from measure_splitter(rag, record, asked, options.n)
         yield from measure_sql(rag, record, asked, options.n)
         yield from measure_asker(rag, record, asked, options.n)
     with written_by(options.base_url, name, judge=True):
         judged = open_program(Project.open(EXAMPLE))
         yield from measure_judge(judged, rag, record, asked, options.n)
+
+
+def measure_writer(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int) -> Iterator[Figure]:
+    """Measure the facts that are delivered, the claims that no passage states, echoes, and refusals."""
+    replay, layout = Replay(rag, record), dict(rag.named_parameters())[DRAFT + LAYOUT]
+    cases = gather_cases(replay, asked, n)
+    for excerpt in ("whole", "best sentences"):
+        layout.value = PromptLayout(marks=NUMBERED, instruction="short", excerpt=excerpt, demonstrations=0)
+        drafts = write_drafts(replay, cases)
+        pairs = zip(cases, drafts, strict=True)
+        facts = [judge_answer(case.question, "answered", one.text).fact_share for case, one in pairs]
+        claims = sum(len(one.stated) for one in drafts)
+        name, refusals = f"writer, {excerpt}", sum(one.quoted is not None for one in drafts)
+        yield figure(f"{name}: facts delivered", float(np.mean(facts)), "reported", len(cases))
+        lost = claims - sum(len(one.upheld) for one in drafts)
+        yield figure(f"{name}: claims that no passage states", lost / max(claims, 1), "reported", claims)
+        echoes = sum(not one.stated for one in drafts) - refusals
+        yield figure(f"{name}: echoes", echoes / len(cases), "reported", len(cases))
+        yield figure(f"{name}: none written, though it is there", refusals / len(cases), "reported", len(cases))
 
 
 def measure_judge(

@@ -228,8 +228,9 @@ def drop_repeats(passages: Sequence[Passage]) -> list[Passage]:
 
 def decode_passage(values: Mapping[str, Any]) -> Passage:
     """Return the passage that was written as JSON, its date as in 2026-03-01."""
-    as_of, readers = values.get("as_of"), decode_readers(values.get("readers", ()))
-    return Passage(**{**values, "as_of": date.fromisoformat(as_of) if as_of else None, "readers": readers})
+    as_of = values.get("as_of")
+    sets = {"copies": tuple(values.get("copies", ())), "readers": decode_readers(values.get("readers", ()))}
+    return Passage(**{**values, **sets, "as_of": date.fromisoformat(as_of) if as_of else None})
 
 
 def decode_readers(values: Sequence[Sequence[str]]) -> ReaderSets:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from program.settings import KnowledgeSettings, ProviderSettings
 
 INSTALL = "python -m pip install -c constraints.txt"
-ROLES = ("decide", "write", "judge", "propose")
+ROLES = ("decide", "write", "query", "judge", "propose")
 LEAST_CALLS = 2  # of a model, that the time of a question should be room for
 
 
@@ -120,7 +120,7 @@ def _check_model(role: str, name: str, provider: ProviderSettings, project: Proj
     from program.models.language.pace import allow_long_calls, measure_pace, note_pace
     from program.models.language.provider import is_decision_model
 
-    embedded = READER if role in ("decide", "judge", "write", FALLBACK) else ""
+    embedded = READER if role in ("decide", "judge", "write", "query", FALLBACK) else ""
     if name == embedded:
         return SetupFinding(True, f"{role}: {name} (embedded)")
     mend = "Check the name, the key and that its server runs."

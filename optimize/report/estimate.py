@@ -42,7 +42,7 @@ class Expected:
 def list_asked(project: Project) -> list[str]:
     """Return the language models that decide and write, each once."""
     models = project.settings.models
-    named = [name for names in (models.write, models.decide, models.judge) for name in list_names(names)]
+    named = [name for names in (models.write, models.query, models.decide, models.judge) for name in list_names(names)]
     return [name for name in dict.fromkeys(named) if name and not is_local(name)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 
 import sqlglot
 from sqlglot import exp
@@ -16,6 +17,7 @@ MOST_CHARACTERS = 8_000
 MOST_TABLES = 6
 Guards = Mapping[str, tuple[str, Sequence[str]]]
 NO_GUARDS: Guards = {}
+ALIKE = 0.8  # of `difflib` at least, for a value that is taken for another
 _MEND = "Ask for one SELECT over the tables and columns of this knowledge base."
 _NODES = (
     exp.And, exp.Or, exp.Xor, exp.Case, exp.If, exp.Cast, exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max, exp.Round,
@@ -56,6 +58,33 @@ def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str, guar
         raise KnowledgeError(f"The SQL cannot be understood: {first}.", _MEND) from error
     except RecursionError as error:
         raise KnowledgeError("The SQL is nested too deeply.", _MEND) from error
+
+
+def align_values(sql: str, values: Mapping[str, Mapping[str, Sequence[str]]], dialect: str) -> str:
+    """Return the statement with values spelt as in the data.
+
+    `values` are those of each column of each table. A text that is compared with a column gives way to the value that
+    differs in case alone, or else to the one most like it. What cannot be parsed, and a text like none, stays.
+    """
+    try:
+        select = sqlglot.parse_one(sql, dialect=dialect)
+    except SqlglotError:
+        return sql
+    read = {table.name.lower() for table in select.find_all(exp.Table)}
+    known: dict[str, dict[str, str]] = {}
+    for table, columns in values.items():
+        for column, held in columns.items() if table.lower() in read else ():
+            known.setdefault(column.lower(), {}).update({value.casefold(): value for value in held})
+    for compared in [*select.find_all(exp.EQ, exp.NEQ, exp.In)]:
+        sides = (
+            [compared.this, *compared.expressions] if isinstance(compared, exp.In) else [*compared.iter_expressions()]
+        )
+        spelt = known.get(next((side.name.lower() for side in sides if isinstance(side, exp.Column)), ""), {})
+        for literal in [side for side in sides if spelt and isinstance(side, exp.Literal) and side.is_string]:
+            near = get_close_matches(literal.name.casefold(), spelt, 1, ALIKE)
+            if near and literal.name not in spelt.values():
+                literal.replace(exp.Literal.string(spelt[near[0]]))
+    return str(select.sql(dialect=dialect))
 
 
 def _select_readable(

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 Kind = Literal["integer", "real", "date", "text", "boolean"]
 DISTINCT_KEPT, LONGEST_VALUE, TABLES_READ = 500, 120, 100
-SAMPLES = 6  # values of a column that a description of it shows
+SAMPLES = 12  # values of a column that a description of it shows
 _YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
 _IDENTIFIER = re.compile(r"(?:^|_)(?:id|key|number|ref)$|(?:I[dD]|Key|Number|Ref)$")

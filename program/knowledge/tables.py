@@ -35,7 +35,7 @@ from program.knowledge.ingest.folder import FolderContents, list_files, tell_row
 from program.knowledge.ingest.metadata import READERS, normalise_key, read_groups
 from program.knowledge.ingest.records import Record, make_rows
 from program.knowledge.ingest.sections import Document, document_of_rows
-from program.knowledge.sql_gate import NO_GUARDS, Guards, check_sql
+from program.knowledge.sql_gate import NO_GUARDS, Guards, align_values, check_sql
 from program.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, TableSchema, read_schema
 from program.passage import Flaw, Passage, ReaderSets, may_read
 from program.settings import KINDS, TablesSettings
@@ -148,8 +148,10 @@ class Database:
     def select_passages(self, sql: str) -> list[Passage]:
         """Return the rows of a SELECT as one passage, or none.
 
-        None is there where the SELECT is refused, fails or finds no row.
+        None is there where the SELECT is refused, fails or finds no row. A text in it is spelt as its column spells it.
         """
+        held = {table.name: {column.name: column.values for column in table.columns} for table in self.schema.tables}
+        sql = align_values(sql, held, self.schema.dialect)
         try:
             names, rows = self.rows(sql)
         except KnowledgeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -121,3 +122,18 @@ def weigh_rivals(chances: Sequence[float], look_ups: Sequence[int], rivalry: flo
         total[look_up] += own
     pairs = zip(look_ups, odds, strict=True)
     return [own / (1 + own) ** (1 - rivalry) / (1 + total[look_up]) ** rivalry for look_up, own in pairs]
+
+
+def endorse_pieces(chances: Sequence[float], endorsed: Sequence[bool | None], weight: float) -> list[float]:
+    """Return how probably each piece is right, now that a language model has had its say.
+
+    `weight` is added to the logarithm of the odds of a piece that it `endorsed`, and taken from that of one that it did
+    not; None leaves a piece as it is. So two readers that err apart are weighed as independent witnesses are (Bayes'
+    rule).
+    """
+    found = list(chances)
+    for at, by in enumerate(endorsed):
+        if by is not None and weight:
+            gained = chances[at] * math.exp(weight if by else -weight)
+            found[at] = gained / (gained + 1 - chances[at])
+    return found

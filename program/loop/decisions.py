@@ -82,7 +82,7 @@ def client_of(models: Models, predictor: dspy.Predict, inputs: Mapping[str, Any]
         return models.decider(predictor.signature)
     if judges_many(predictor):
         return traits_of(models.decider(predictor.signature)).chat
-    return models.writer(inputs)
+    return models.writer(inputs, predictor.signature)
 
 
 def clients_of(models: Models, predictor: dspy.Predict, inputs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from program.answer import Answer, Citation, Outcome, StoppedBy
-from program.loop.decide import weigh_rivals
 from program.loop.decisions import read_chances
-from program.loop.evidence import ALIKE, ask_pieces, measure_dispute, order_conflict, rank_source, speak_of_one_time
-from program.loop.state import DRAFT, STATES, Ask, Flow, Request, State, StepFailed, format_share, list_ids
+from program.loop.quoting import ENDED, Draft, cut_to_best, quote_passages
+from program.loop.state import DRAFT, Ask, Flow, State, StepFailed, format_share, list_ids
 from program.models.language.fence import find_addresses, list_hosts, remove_links
 from program.passage import TITLE_STEP, Passage, document_of
-from program.signatures import CitedClaim, Statement
+from program.signatures import NOTHING, CitedClaim, Statement
 from program.text.facts import holds, holds_phrase, is_echo
 from program.text.pieces import (
     Claim,
     MarkNumbering,
-    Piece,
     drop_unknown_marks,
     quote_shortly,
     split_claims,
-    split_pieces,
     split_sentences,
 )
 
@@ -33,71 +29,24 @@ FOUND_NOTHING = "I could not find {} in the knowledge I have."
 OTHERWISE = "another source says otherwise"
 NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE} \[\d+\])*\)")
 """What stands behind the mark of a source that replaced or overruled another."""
-BEST_PIECES = 3  # of a passage, where a prompt shows its best sentences alone
 LINKS_REMOVED = "links removed: "
 """How the path begins that names the hosts whose addresses an answer does not show."""
 UNSURE = "(not certain)"  # what an answer begins with whose confidence is under the version's bound
-_ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What was drafted: its claims, those that passages support, and the decision on the whole.
-
-    A quotation is `responsive` when a piece of it is past the threshold.
-    """
-
-    stated: tuple[Claim, ...] = ()
-    upheld: tuple[Claim, ...] = ()
-    responsive: Any = None
-    quoted: float | None = None  # how probably a quotation states what is asked; None for a text that was written
-
-    @property
-    def text(self) -> str:
-        """What of it can be said."""
-        return " ".join(claim.text for claim in self.upheld)
-
-    @property
-    def unsupported(self) -> list[str]:
-        """The claims without support, each once."""
-        return list(dict.fromkeys(claim.bare for claim in self.stated if claim not in self.upheld))
-
-
-@dataclass(frozen=True, slots=True)
-class _Quote:
-    """A piece of a passage, and how probably it states what a look-up asks; `stated` is that past the threshold."""
-
-    look_up: int
-    n: int
-    """The passage's number, from 1."""
-    passage: Passage
-    piece: Piece
-    probability: float
-    stated: bool
-
-    @property
-    def lead(self) -> str:
-        """What leads the list of an item: the line before it, else its heading where the item is no sentence."""
-        if self.piece.lead == "" and not _ENDED.search(self.piece.text):
-            heading = self.passage.title.rpartition(TITLE_STEP)[2]
-            return heading and f"{heading}:"
-        return self.piece.lead or ""
-
-    def disputes(self, other: _Quote) -> bool:
-        """Tell whether a source of another rank answers alike in other numbers."""
-        a, b = self.passage, other.passage
-        both = self.stated and other.stated and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
-        return both and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
 
 
 def write_draft(state: State) -> Flow[Draft]:
-    """Return a draft with its claims checked; a probable quotation spares a call."""
-    if state.tuning.quote_above < 1.0 and not state.program.quotes(strict=False):
-        quotation = yield from quote_passages(state, bool(state.tuning.ground))
-        if (quotation.quoted or 0.0) >= state.tuning.quote_above:
+    """Return a draft with its claims checked.
+
+    A language model is asked in doubt: a quotation as probable as `quote_above`, or less so than `ask_above`, spares
+    the call.
+    """
+    tuning = state.tuning
+    if not state.program.quotes(strict=False) and (tuning.quote_above < 1.0 or tuning.ask_above > 0.0):
+        quotation = yield from quote_passages(state, bool(tuning.ground))
+        if not tuning.ask_above <= (quotation.quoted or 0.0) < tuning.quote_above:
             return quotation
     draft = yield from write_once(state, strict=False)
-    if (draft.unsupported or not draft.upheld) and state.tuning.rewrites and not state.program.quotes(strict=False):
+    if draft.quoted is None and (draft.unsupported or not draft.upheld) and tuning.rewrites:
         again = yield from write_once(state, strict=True)
         draft = again if again.upheld else draft
     return draft
@@ -107,7 +56,8 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
     """Return a checked draft; `strict` quotes rather than paraphrases.
 
     The embedded writer quotes, and an empty text gives way to a quotation. Of what a language model writes an echo of
-    its prompt has no claims, and a claim that no passage states has no support.
+    its prompt has no claims, and a claim that no passage states has no support. With `endorsement` the answer is a
+    quotation of the pieces that its text endorses.
     """
     if state.program.quotes(strict):
         return (yield from quote_passages(state, bool(state.tuning.ground)))
@@ -116,11 +66,16 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
     text = drop_unknown_marks(str(reply["answer"]), len(state.kept))
     if not text.strip():  # as that of the embedded writer where it stands in for another
         return (yield from quote_passages(state, checked=state.program.runtime.withholds))
+    empty = text.strip(" .").casefold() == NOTHING
+    if empty and not state.tuning.endorsement:
+        return Draft(quoted=0.0)
     if not state.program.runtime.withholds:
         stated = tuple(split_claims(text))
         return Draft(stated, stated)
     if repeats_prompt(state, DRAFT, text):
         return Draft()
+    if state.tuning.endorsement:
+        return (yield from quote_passages(state, bool(state.tuning.ground), "" if empty else text))
     stated = tuple(trace_claims(text, state.kept, state.tuning.stated_above))
     upheld = tuple(claim for claim in stated if claim.cites)
     if len(upheld) < len(stated):
@@ -166,7 +121,8 @@ def repeats_prompt(state: State, predictor: str, text: str) -> bool:
 
 def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
     """Return a quotation in place of what a language model wrote without any support."""
-    if draft.upheld or not state.program.runtime.withholds or state.program.quotes(strict=False):
+    written = draft.quoted is None and not state.program.quotes(strict=False)
+    if draft.upheld or not written or not state.program.runtime.withholds:
         return draft
     return (yield from quote_passages(state, checked=True))
 
@@ -176,73 +132,10 @@ def _ask_draft(state: State, strict: bool) -> Flow[Ask]:
     layout = state.program.layout_of(DRAFT)
     shown = state.kept[: layout.passages or len(state.kept)]
     if layout.excerpt != "whole":
-        shown = yield from _cut_to_best(state, shown)
+        shown = yield from cut_to_best(state, layout.passages)
     inputs = {"question": state.question, "sub_queries": tuple(state.queries), "passages": shown}
     sentences = state.tuning.sentences * max(len(state.queries), 1)
     return Ask(DRAFT, {**inputs, "sentences": sentences, "strict": strict})
-
-
-def _cut_to_best(state: State, passages: Sequence[Passage]) -> Flow[list[Passage]]:
-    """Return the passages with those of their pieces that state most probably what is asked, in order."""
-    found = yield from _weigh_pieces(state)
-    cut = []
-    for n, passage in enumerate(passages, 1):
-        best = list(dict.fromkeys(quote.piece for quote in found if quote.n == n))[:BEST_PIECES]
-        shown = dict.fromkeys(piece.text for piece in sorted(best, key=lambda piece: piece.start))
-        cut.append(replace(passage, text="\n".join(shown) or passage.text))
-    return cut
-
-
-def quote_passages(state: State, checked: bool) -> Flow[Draft]:
-    """Return what the kept passages state of each look-up, with citations.
-
-    The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
-    said yet, `checked` only those past the threshold. The draft is as probable as a look-up's best piece on
-    average, and responsive if any piece is past the threshold.
-    """
-    found = yield from _weigh_pieces(state)
-    taken: list[_Quote] = []
-    best: list[float] = []
-    for look_up in range(max(len(state.queries), 1)):
-        of_this = [quote for quote in found if quote.look_up == look_up]
-        best.append(max((quote.probability for quote in of_this), default=0.0))
-        allowed = [quote for quote in of_this if quote.stated or not checked]
-        taken += _choose_quotes(state, allowed, taken)
-    claims = tuple(_quote_all(taken))
-    probability = sum(best) / len(best)
-    state.path.append(f"quote {format_share(probability)}")
-    return Draft(claims, claims, any(quote.stated for quote in found), probability)
-
-
-def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote]) -> list[_Quote]:
-    """Return those of a look-up's pieces that say what is not said yet, the most probable first.
-
-    Of two sources that state the like in other numbers the one that ranks higher speaks, and the other is overruled.
-    """
-    chosen: list[_Quote] = []
-    for quote in allowed:
-        at = next((at for at, one in enumerate(chosen) if quote.disputes(one)), None)
-        if at is not None:
-            conflict = order_conflict(quote.passage, chosen[at].passage)
-            state.conflicts += [conflict] if conflict not in state.conflicts else []
-            chosen[at] = quote if conflict.followed is quote.passage else chosen[at]
-            continue
-        texts = [one.piece.text for one in (*said, *chosen)]
-        new = quote.piece.text not in texts and not holds("\n".join(texts), quote.piece.text, state.tuning.stated_above)
-        if new and len(chosen) < state.tuning.sentences:
-            chosen.append(quote)
-    return chosen
-
-
-def _quote_all(quotes: Iterable[_Quote]) -> Iterator[Claim]:
-    """Yield quotations as claims; neighbours of one list are one claim, in the list's order."""
-    for (n, lead), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead)):
-        pieces = [quote.piece for quote in group]
-        if lead:
-            items = [piece.text.removesuffix(".") for piece in sorted(pieces, key=lambda piece: piece.start)]
-            yield Claim.quote(f"{lead} {'; '.join(items)}", n)
-        else:
-            yield from (Claim.quote(piece.shown, n) for piece in pieces)
 
 
 def make_answer(
@@ -327,7 +220,7 @@ def trace_claims(answer: str, passages: Sequence[Passage], least: float) -> list
             traced.append(claim)
             continue
         for said in split_sentences(claim.bare):
-            ended = bool(claim.cites) or _ENDED.search(said) is not None
+            ended = bool(claim.cites) or ENDED.search(said) is not None
             asked = (n for n in [*cited, *range(1, len(texts) + 1)] if ended or holds_phrase(texts[n - 1], said))
             n = next((n for n in asked if holds(texts[n - 1], said, least)), 0)
             traced.append(Claim(f"{said.rstrip(' .;:,')} [{n}]." if n else said, (n,) if n else ()))
@@ -410,38 +303,6 @@ def _replaces_fact(state: State, claim: Claim, passage: Passage) -> bool:
     document = document_of(passage)
     replaced = [_text_of(one) for pool in state.pools.values() for one in pool if one.superseded_by == document]
     return bool(replaced) and not holds("\n".join(replaced), claim.bare)
-
-
-def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
-    """Return every piece of the passages that each look-up found and the last answer did not say, best first."""
-    places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
-    asks, of = list[Request](), list[tuple[int, Passage, Piece]]()
-    for look_up, (query, passages) in enumerate(_list_look_ups(state)):
-        for p in passages:
-            every = ask_pieces(query, p.id, p.source, p.title, p.text, p.as_of, p.authority)
-            pairs = zip(every, split_pieces(p.text), strict=True)
-            new = [(ask, piece) for ask, piece in pairs if piece.shown.rstrip(".") not in state.last_answer]
-            asks += [ask for ask, _ in new]
-            of += [(look_up, p, piece) for _, piece in new]
-    if not asks:
-        return []
-    alone = [reply["states"].probability for reply in (yield asks)]
-    threshold = state.program.threshold(STATES, "states")
-    chances = weigh_rivals(alone, [look_up for look_up, *_ in of], state.tuning.rivalry)
-    found = [
-        _Quote(look_up, places[passage.id], passage, piece, chance, chance >= threshold)
-        for (look_up, passage, piece), chance in zip(of, chances, strict=True)
-    ]
-    return sorted(found, key=lambda quote: -quote.probability)
-
-
-def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:
-    """Return the look-ups with the kept passages that each found; those that none found go to all."""
-    if len(state.queries) < 2:
-        return [(state.question, state.kept)]
-    split = state.split_by_look_up(state.kept)
-    known = {p.id for _, found in split for p in found}
-    return [(query, [p for p in state.kept if p in found or p.id not in known]) for query, found in split]
 
 
 def _text_of(passage: Passage) -> str:

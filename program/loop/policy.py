@@ -98,6 +98,14 @@ class Tuning:
     sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
     rivalry: float = _knob(0.25, 0.0, 1.0, step=0.25, meaning="how far the pieces of a look-up rule each other out")
     quote_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a quotation past which no language model writes")
+    ask_above: float = _knob(0.0, 0.0, 1.0, meaning="probability of a quotation under which no language model writes")
+    endorsement: float = _knob(
+        0.0,
+        0.0,
+        3.0,
+        step=0.5,
+        meaning="log-odds by which a written text moves the pieces to quote; 0: it stands",
+    )
     rerank_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of a reranker's score over fusion's")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
     answer_above: float = _knob(0.0, 0.0, 1.0, meaning="probability of answering under which a draft is withheld")

@@ -26,6 +26,7 @@ from program.text.history import Asked, Turns, answers_back
 
 DEPTH = 30
 DRAFT = "generator.answer"  # the predictor that writes the answer
+SQL = "sql"  # how a passage was found whose SELECT a language model wrote
 STATES = "generator.states"  # the predictor that says which pieces of a passage the embedded writer quotes
 MOST_LOOK_UPS = 4
 MEND = "Ask again, or look at what ragc doctor PROJECT finds amiss."

@@ -13,7 +13,19 @@ from program.answer import FOLLOWS, Answer, Outcome, StoppedBy
 from program.loop import evidence, grounding
 from program.loop.decide import Move, Verdict, decide, rounds_left
 from program.loop.judging import judge_evidence, judge_passages
-from program.loop.state import Ask, Find, Flow, Plan, State, StepFailed, View, format_share, read_look_ups, read_plan
+from program.loop.state import (
+    SQL,
+    Ask,
+    Find,
+    Flow,
+    Plan,
+    State,
+    StepFailed,
+    View,
+    format_share,
+    read_look_ups,
+    read_plan,
+)
 from program.models.embedded.direct import GREETINGS, find_reply
 from program.text.history import Asked
 from program.text.words import find_foreign_language
@@ -21,7 +33,6 @@ from program.text.words import find_foreign_language
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
 CLAIM = "claim"
-SQL = "sql"  # how a passage was found whose SELECT a language model wrote
 MOST_CLAIMS = 2  # looked up again, of those without support
 UNREAD = "I read English only, and this seems to be another language. Please ask in English."
 NO_BASES: Mapping[str, str] = {}

@@ -28,6 +28,7 @@ DOUBT = 0.5  # of a cascade, where no program says otherwise
 _LOCAL = "local/"
 FALLBACK = "fallback"
 QUOTED = "states"
+QUERIED = frozenset({"sub_queries", "query", "standalone", "next_query", "clarifying_question"})
 JUDGED = frozenset({"relevant", "sufficient", "contradict", "supported", "responsive"})
 _RUNS_HERE = ("vllm", "petals", "custom", "custom_openai", "oobabooga")
 """LiteLLM's names that run a model, or code, in this process: `ragc.toml` may not ask for that."""
@@ -44,6 +45,7 @@ class Models:
     embedded: LocalDecider  # the embedded client that decides, whoever else does; it always says what to quote
     names: ModelSettings  # the names under `[models]`
     judge: Any = None  # the client that decides what passages and drafts are worth; None: `decide` does
+    query: dspy.LM | None = None  # writes what is searched or asked back; None: `write` does
     rewrite: dspy.LM | None = None  # writes again when a first draft was not upheld; None: `write` does
     propose: dspy.LM | None = None  # writes instructions at compile time
 
@@ -74,8 +76,10 @@ class Models:
         changed: dict[str, Any] = {role: client, "names": names, **({"rewrite": None} if role == "write" else {})}
         return replace(self, **changed)
 
-    def writer(self, inputs: Mapping[str, Any]) -> dspy.LM:
-        """Return the language model that writes from these inputs."""
+    def writer(self, inputs: Mapping[str, Any], signature: Any = None) -> dspy.LM:
+        """Return the language model that writes the outputs of a signature, or an answer, from these inputs."""
+        if self.query is not None and signature is not None and QUERIED & set(signature.output_fields):
+            return self.query
         return self.rewrite if self.rewrite is not None and inputs.get("strict") else self.write
 
 
@@ -94,6 +98,7 @@ def open_models(names: ModelSettings, provider: ProviderSettings | None = None) 
         reader=opener.reader,
         names=names,
         judge=opener.open_deciders(names.judge, "judge") if names.judge else None,
+        query=opener.open_writer(names.query, "query") if names.query else None,
         rewrite=writers[1] if len(writers) > 1 else None,
         propose=opener.open_writer(names.propose, "propose") if names.propose else None,
     )
@@ -244,7 +249,7 @@ def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, ot
 
     `cap` is the setting or option that could not stop it, `otherwise` what else may be done than to set a price.
     """
-    roles = (names.decide, names.write, names.judge, names.propose)
+    roles = (names.decide, names.write, names.query, names.judge, names.propose)
     fallback = provider.fallback if isinstance(provider.fallback, str) else ""
     named = [name for role in roles for name in list_names(role) if name and not is_local(name)]
     asked = [*named, fallback] if named and fallback and not is_local(fallback) else named

@@ -28,7 +28,7 @@ STATE = "program.json"
 HEADS = "heads.safetensors"
 FRONTIER = "frontier.json"
 DEFAULT_POINT = "balanced"
-ROLES = ("decide", "write", "judge")
+ROLES = ("decide", "write", "query", "judge")
 COMPILE_ANEW = "Compile it again with this code and these settings: ragc compile PROJECT"
 _log = logging.getLogger(__name__)
 

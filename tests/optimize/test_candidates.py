@@ -52,7 +52,7 @@ def writes(proposed):
     return brain
 
 
-def quote_nothing(state, checked):
+def quote_nothing(state, checked, text=None):
     yield []
     return grounding.Draft(quoted=0.0)
 

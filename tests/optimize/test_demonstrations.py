@@ -89,6 +89,14 @@ def test_labelled_look_ups_are_shown_to_whoever_splits_questions(shop):
     assert made["generator.answer"] == []
 
 
+def test_a_labelled_select_is_shown_to_whoever_writes_sql_without_the_schema(shop):
+    written = "SELECT COUNT(*) FROM orders"
+    question = labelled(sql=written)
+    rag = open_program(shop)
+    made = Demonstrator(rag, Replay(rag, Record()), []).make([question])
+    assert [d.fields for d in made if d.predictor == "retriever.sql"] == [{"question": BOTH, "sql": written}]
+
+
 def test_a_labelled_answer_is_shown_to_the_writer_each_sentence_citing_what_bears_it_out(shop):
     answer = "The Merle holds 1.7 litres. It draws 2200 watts!"
     (shown,) = texts_of(shop, labelled(answer=answer))["generator.answer"]

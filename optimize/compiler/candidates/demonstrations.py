@@ -1,7 +1,7 @@
 """Demonstrations for each predictor, from labelled questions and from the program's own good runs.
 
-Labels (route, sources, evidence, facts) say what each decision should have been, `sub_queries` and `answer` what should
-have been written. A demonstration remembers its topic, so that a fold can leave its own topics out.
+Labels (route, sources, evidence, facts) say what each decision should have been, `sub_queries`, `sql` and `answer` what
+should have been written. A demonstration remembers its topic, so that a fold can leave its own topics out.
 """
 
 from __future__ import annotations
@@ -136,6 +136,8 @@ class Demonstrator:
             made.append(("generator.direct", {"question": question.question, "answer": question.answer}))
         if question.route == "direct" or question.outcome == "clarify":
             return made
+        if question.sql:  # the schema stands in the request alone, once for all examples
+            made.append(("retriever.sql", {"question": question.question, "sql": question.sql}))
         found = self._search(question)
         evidence = [self._passages[i] for i in question.evidence if i in self._passages]
         made += [("judge.sufficiency", fields) for fields in _label_sufficiency(question, found, evidence)]

@@ -22,7 +22,8 @@ from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Outcome
 from program.errors import BudgetStop
 from program.loop.evidence import rank_pool
-from program.loop.grounding import Draft, write_once
+from program.loop.grounding import write_once
+from program.loop.quoting import Draft
 from program.loop.state import DRAFT, Find, State
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout, vary_layout
 from program.passage import Passage
@@ -152,15 +153,15 @@ def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: in
 
 def score_cases(replay: Replay, cases: Sequence[Case]) -> list[float]:
     """Return for each question the share of its facts delivered, 0 if wrong."""
-    pairs = zip(cases, write_texts(replay, cases), strict=True)
-    verdicts = [judge_answer(case.question, Outcome.ANSWERED, text) for case, text in pairs]
+    pairs = zip(cases, write_drafts(replay, cases), strict=True)
+    verdicts = [judge_answer(case.question, Outcome.ANSWERED, draft.text) for case, draft in pairs]
     return [0.0 if verdict.wrong else verdict.fact_share for verdict in verdicts]
 
 
-def write_texts(replay: Replay, cases: Sequence[Case]) -> list[str]:
-    """Return what would be delivered to each question."""
+def write_drafts(replay: Replay, cases: Sequence[Case]) -> list[Draft]:
+    """Return what is drafted for each question; its text would be delivered."""
     drafts = replay.finish_flows([write_once(_state_of(replay, case), strict=False) for case in cases])
-    return [(draft or Draft()).text for draft in drafts]
+    return [draft or Draft() for draft in drafts]
 
 
 def _state_of(replay: Replay, case: Case) -> State:

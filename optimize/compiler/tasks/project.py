@@ -61,6 +61,8 @@ from program.text.history import Asked
 PROBED = 12  # questions asked to see how long a compile takes
 AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
 """Knobs at which a program does under a language model what it did without, until calls prove their worth."""
+IN_DOUBT: Mapping[str, float] = {"quote_above": 0.5, "ask_above": 0.1, "endorsement": 1.0, "sql": 1}
+"""Knobs at which a language model is asked where the reader is in doubt, and is one more witness."""
 DEFAULT_TRIALS = 60  # settings that a search proposes by default
 EMBEDDED_TRIALS = 250  # where no language model is asked: half a second each
 
@@ -228,10 +230,13 @@ class ProjectTask(Task):
         session.end_processes()
 
     def starts(self, begun: Setting) -> list[Setting]:
-        """Return the published designs; none for a program that has learned already."""
+        """Return the published designs; for what was compiled without a language model, asking one in doubt."""
+        if self.origin:
+            asks = not self.base.view().quotes(strict=False) and begun["policy.quote_above"] == 0.0
+            return [begun | {f"policy.{name}": value for name, value in IN_DOUBT.items()}] if asks else []
         unset = {f"policy.{name}": knob.default for name, knob in self.base.policy.named_parameters()}
         designs = ({f"policy.{name}": value for name, value in one.items()} for one in PRESETS.values())
-        return [] if self.origin else [{**begun, **unset, **one} for one in designs]
+        return [{**begun, **unset, **one} for one in designs]
 
     def complete(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> AgenticRAG:
         """Return the program with heads for its decisions, and a bound of confidence."""

@@ -46,7 +46,7 @@ class PromptLayout:
     passages: int = 0
     """The passages shown at most; 0: all that were kept."""
     excerpt: str = "whole"
-    """What is shown of a passage: the `whole`, or the `best sentences` in the reader's eyes."""
+    """What is shown: the `whole` of each passage, or the `best sentences` of all in the reader's eyes."""
     demonstrations: int = 4
     """The demonstrations shown at most."""
 

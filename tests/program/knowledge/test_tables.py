@@ -14,7 +14,7 @@ from program.knowledge import tables
 from program.knowledge.index.build import build_index
 from program.knowledge.ingest.folder import read_base
 from program.knowledge.library import Library
-from program.knowledge.sql_gate import check_sql
+from program.knowledge.sql_gate import align_values, check_sql
 from program.knowledge.tables import Database
 from program.passage import Filters
 from program.settings import TablesSettings
@@ -149,6 +149,29 @@ ATTACKS = [
     "SELECT " + "(" * 3000 + "1" + ")" * 3000 + " FROM visits",
     "SELECT doctor FROM visits WHERE " + " OR ".join(["wait_minutes > 1"] * 2000),
 ]
+
+
+VALUES = {
+    "orders": {"country": ["United Kingdom", "Ireland"], "product": ["Bridge Rack", "Fob 20"]},
+    "plans": {"plan": ["Pro"]},
+}
+SPELT = [
+    ("country = 'ireland'", "country = 'Ireland'"),
+    ("'IRELAND' = o.country", "'Ireland' = o.country"),
+    ("product IN ('bridge racks', 'Fob 20')", "product IN ('Bridge Rack', 'Fob 20')"),
+    ("product <> 'Bridge Racks'", "product <> 'Bridge Rack'"),
+    ("country = 'UK'", "country = 'UK'"),
+    ("plan = 'pro'", "plan = 'pro'"),
+    ("quantity = 3", "quantity = 3"),
+    ("note = 'ireland'", "note = 'ireland'"),
+]
+
+
+@pytest.mark.parametrize(("written", "spelt"), SPELT)
+def test_a_text_that_a_column_does_not_hold_is_spelt_as_it_is_there_and_what_is_like_none_stays(written, spelt):
+    query = "SELECT COUNT(*) FROM orders AS o WHERE {}"
+    assert align_values(query.format(written), VALUES, "sqlite") == query.format(spelt)
+    assert align_values("SELECT FROM WHERE", VALUES, "sqlite") == "SELECT FROM WHERE"
 
 
 @pytest.mark.parametrize("sql", ATTACKS)

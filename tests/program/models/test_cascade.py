@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from optimize.evaluation.evaluate import evaluate
 from optimize.labelled.dataset import read_labelled
 from program import open_program
+from program.loop.decisions import client_of, is_decision
 from program.loop.policy import find_dimensions
 from program.models.catalog import is_settled, least_certainty
 from tests.conftest import add_toml
@@ -34,6 +35,23 @@ def doubt(program, value):
 
 def with_one_writer(program):
     program.runtime = replace(program.runtime, models=replace(program.runtime.models, rewrite=None))
+
+
+def test_a_model_for_queries_writes_what_is_searched_or_asked_back_and_never_an_answer(own_shop):
+    add_toml(own_shop, '[models]\nwrite = "openai/x"\nquery = "local/reader"\n')
+    program = open_program(own_shop)
+    models, writes = program.runtime.models, dict(program.named_predictors())
+    found = {name: client_of(models, one, {}) for name, one in writes.items() if not is_decision(one)}
+    by = {name: client.model for name, client in found.items() if client is not None}
+    queries = {name for name, model in by.items() if model == "local/reader"}
+    assert queries == {
+        "conversation.standalone",
+        "decomposer.split",
+        "decomposer.follow",
+        "judge.missing",
+        "generator.clarify",
+    }
+    assert {"generator.answer", "generator.direct", "retriever.sql"} <= by.keys() - queries
 
 
 @given(st.floats(0, 1), st.floats(0, 1))

@@ -1,0 +1,191 @@
+"""What the passages say word for word: their pieces, weighed and quoted.
+
+1. Each piece of each passage is weighed: how probably does it state what a look-up asks?
+2. Pieces of one look-up rule each other out, as far as `rivalry` says.
+3. What a language model says of them counts too: a piece that states it gains, the others lose.
+4. The most probable are quoted, each thing once, the higher source first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from program.loop.decide import endorse_pieces, weigh_rivals
+from program.loop.evidence import ALIKE, ask_pieces, measure_dispute, order_conflict, rank_source, speak_of_one_time
+from program.loop.state import SQL, STATES, Flow, Request, State, format_share
+from program.passage import TITLE_STEP, Passage
+from program.text.facts import holds
+from program.text.pieces import MARK, Claim, Piece, split_pieces, split_sentences
+
+BEST_PIECES = 5  # that a prompt shows, where it shows the best sentences alone
+ENDORSED = 0.5  # share of the words of a language model's sentence that a piece and its title must hold
+ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
+"""How a sentence ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What was drafted: its claims, those that passages support, and the decision on the whole.
+
+    A quotation is `responsive` when a piece of it is past the threshold.
+    """
+
+    stated: tuple[Claim, ...] = ()
+    upheld: tuple[Claim, ...] = ()
+    responsive: Any = None
+    quoted: float | None = None  # how probably a quotation states what is asked; None for a text that was written
+
+    @property
+    def text(self) -> str:
+        """What of it can be said."""
+        return " ".join(claim.text for claim in self.upheld)
+
+    @property
+    def unsupported(self) -> list[str]:
+        """The claims without support, each once."""
+        return list(dict.fromkeys(claim.bare for claim in self.stated if claim not in self.upheld))
+
+
+@dataclass(frozen=True, slots=True)
+class _Quote:
+    """A piece of a passage, and how probably it states what a look-up asks; `stated` is that past the threshold."""
+
+    look_up: int
+    n: int
+    """The passage's number, from 1."""
+    passage: Passage
+    piece: Piece
+    probability: float
+    stated: bool
+
+    @property
+    def lead(self) -> str:
+        """What leads the list of an item: the line before it, else its heading where the item is no sentence."""
+        if self.piece.lead == "" and not ENDED.search(self.piece.text):
+            heading = self.passage.title.rpartition(TITLE_STEP)[2]
+            return heading and f"{heading}:"
+        return self.piece.lead or ""
+
+    def disputes(self, other: _Quote) -> bool:
+        """Tell whether a source of another rank answers alike in other numbers."""
+        a, b = self.passage, other.passage
+        both = self.stated and other.stated and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
+        return both and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
+
+
+def quote_passages(state: State, checked: bool, text: str | None = None) -> Flow[Draft]:
+    """Return what the kept passages state of each look-up, with citations.
+
+    The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
+    said yet, `checked` only those past the threshold. The draft is as probable as a look-up's best piece on
+    average, and responsive if any piece is past the threshold. `text` is what a language model wrote of the passages,
+    empty where that was nothing.
+    """
+    found = yield from _weigh_pieces(state, text)
+    taken: list[_Quote] = []
+    best: list[float] = []
+    for look_up in range(max(len(state.queries), 1)):
+        of_this = [quote for quote in found if quote.look_up == look_up]
+        best.append(max((quote.probability for quote in of_this), default=0.0))
+        allowed = [quote for quote in of_this if quote.stated or not checked]
+        taken += _choose_quotes(state, allowed, taken)
+    claims = tuple(_quote_all(taken))
+    probability = sum(best) / len(best)
+    state.path.append(f"{'quote' if text is None else 'endorse'} {format_share(probability)}")
+    return Draft(claims, claims, any(quote.stated for quote in found), probability)
+
+
+def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote]) -> list[_Quote]:
+    """Return those of a look-up's pieces that say what is not said yet, the most probable first.
+
+    Of two sources that state the like in other numbers the one that ranks higher speaks, and the other is overruled.
+    """
+    chosen: list[_Quote] = []
+    for quote in allowed:
+        at = next((at for at, one in enumerate(chosen) if quote.disputes(one)), None)
+        if at is not None:
+            conflict = order_conflict(quote.passage, chosen[at].passage)
+            state.conflicts += [conflict] if conflict not in state.conflicts else []
+            chosen[at] = quote if conflict.followed is quote.passage else chosen[at]
+            continue
+        texts = [one.piece.text for one in (*said, *chosen)]
+        new = quote.piece.text not in texts and not holds("\n".join(texts), quote.piece.text, state.tuning.stated_above)
+        if new and len(chosen) < state.tuning.sentences:
+            chosen.append(quote)
+    return chosen
+
+
+def _quote_all(quotes: Iterable[_Quote]) -> Iterator[Claim]:
+    """Yield quotations as claims; neighbours of one list are one claim, in the list's order."""
+    for (n, lead), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead)):
+        pieces = [quote.piece for quote in group]
+        if lead:
+            items = [piece.text.removesuffix(".") for piece in sorted(pieces, key=lambda piece: piece.start)]
+            yield Claim.quote(f"{lead} {'; '.join(items)}", n)
+        else:
+            yield from (Claim.quote(piece.shown, n) for piece in pieces)
+
+
+def cut_to_best(state: State, most: int) -> Flow[list[Passage]]:
+    """Return the passages that hold the best pieces, with these alone.
+
+    They are so many at `most` (0: all), the one with the best piece first. The kept passages are put in that order.
+    Without any piece they are as they were.
+    """
+    found = yield from _weigh_pieces(state, None)
+    best = list(dict.fromkeys((quote.n, quote.piece) for quote in found))[:BEST_PIECES]
+    first = [state.kept[n - 1] for n in dict.fromkeys(n for n, _ in best)]
+    pieces = {state.kept[n - 1].id: sorted(piece for m, piece in best if m == n) for n, _ in best}
+    state.kept = [*first, *(passage for passage in state.kept if passage not in first)]
+    shown = [replace(one, text="\n".join(dict.fromkeys(piece.shown for piece in pieces[one.id]))) for one in first]
+    return (shown or state.kept)[: most or None]
+
+
+def _weigh_pieces(state: State, text: str | None) -> Flow[list[_Quote]]:
+    """Return every piece of the passages that each look-up found and the last answer did not say, best first."""
+    places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
+    asks, of = list[Request](), list[tuple[int, Passage, Piece]]()
+    for look_up, (query, passages) in enumerate(_list_look_ups(state)):
+        for p in passages:
+            every = ask_pieces(query, p.id, p.source, p.title, p.text, p.as_of, p.authority)
+            pairs = zip(every, split_pieces(p.text), strict=True)
+            new = [(ask, piece) for ask, piece in pairs if piece.shown.rstrip(".") not in state.last_answer]
+            asks += [ask for ask, _ in new]
+            of += [(look_up, p, piece) for _, piece in new]
+    if not asks:
+        return []
+    alone = [reply["states"].probability for reply in (yield asks)]
+    threshold = state.program.threshold(STATES, "states")
+    chances = weigh_rivals(alone, [look_up for look_up, *_ in of], state.tuning.rivalry)
+    endorsed = [_is_endorsed(text, passage, piece) for _, passage, piece in of]
+    chances = endorse_pieces(chances, endorsed, state.tuning.endorsement)
+    found = [
+        _Quote(look_up, places[passage.id], passage, piece, chance, chance >= threshold)
+        for (look_up, passage, piece), chance in zip(of, chances, strict=True)
+    ]
+    return sorted(found, key=lambda quote: -quote.probability)
+
+
+def _is_endorsed(text: str | None, passage: Passage, piece: Piece) -> bool | None:
+    """Tell whether a language model's text says what a piece does; None where it wrote no text of it.
+
+    The rows that its SELECT found are what it says.
+    """
+    if passage.method == SQL:
+        return True
+    if text is None:
+        return None
+    return any(holds(f"{passage.title}\n{piece.text}", one, ENDORSED) for one in split_sentences(MARK.sub("", text)))
+
+
+def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:
+    """Return the look-ups with the kept passages that each found; those that none found go to all."""
+    if len(state.queries) < 2:
+        return [(state.question, state.kept)]
+    split = state.split_by_look_up(state.kept)
+    known = {p.id for _, found in split for p in found}
+    return [(query, [p for p in state.kept if p in found or p.id not in known]) for query, found in split]
