@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from statistics import fmean
 from typing import Any, Literal
 
@@ -215,24 +216,24 @@ def average_measures(design: Design, merged: MergedLogs) -> dict[str, dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class VoteCount:
-    """How often a challenger's answer was preferred to the control's, by people who saw both, blind."""
+    """How often one arm's answer was preferred to another's, by people who saw both, blind."""
 
     arm: str
+    against: str
     preferred: int
-    control: int  # how often the control's was
+    other: int  # how often the answer of `against` was
     neither: int
     log10_e: float  # the evidence, which holds at every look, that the two are not preferred equally often
 
 
 def count_votes(design: Design, votes: Sequence[Row]) -> list[VoteCount]:
-    """Count the votes on each challenger that has any against the control."""
+    """Count the votes on each pair of arms that has any, a challenger against the control first."""
     found = []
-    for arm in design.challengers:
-        counts = Counter(row["preferred"] for row in votes if {*row["arms"]} == {arm.name, design.control.name})
+    for against, arm in combinations((one.name for one in (design.control, *design.challengers)), 2):
+        counts = Counter(row["preferred"] for row in votes if {*row["arms"]} == {arm, against})
         if counts:
-            log_e = float(log_e_multinomial([counts[arm.name], counts[design.control.name]], (1.0, 1.0)))
-            figures = counts[arm.name], counts[design.control.name], counts[""], log_e / math.log(10)
-            found.append(VoteCount(arm.name, *figures))
+            log_e = float(log_e_multinomial([counts[arm], counts[against]], (1.0, 1.0)))
+            found.append(VoteCount(arm, against, counts[arm], counts[against], counts[""], log_e / math.log(10)))
     return found
 
 

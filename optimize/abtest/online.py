@@ -89,7 +89,7 @@ class OnlineReport:
     warnings: tuple[str, ...]  # what makes the comparison doubtful without halting it
     accounting: arm_statistics.LogAccounting
     files: int
-    votes: tuple[arm_statistics.VoteCount, ...]  # of blind comparisons, a challenger each
+    votes: tuple[arm_statistics.VoteCount, ...]  # of blind comparisons, a pair of arms each
 
     @property
     def units(self) -> int:

@@ -215,8 +215,8 @@ def _print_report(found: OnlineReport) -> None:
     ]
     show.print_table("means over requests", ("measure", *names), means)
     if found.votes:
-        votes = [[v.arm, v.preferred, v.control, v.neither, f"{v.log10_e:.1f}"] for v in found.votes]
-        heads = ("challenger", "preferred", "control preferred", "neither", "log10 e")
+        votes = [[v.arm, v.against, v.preferred, v.other, v.neither, f"{v.log10_e:.1f}"] for v in found.votes]
+        heads = ("arm", "against", "preferred", "other preferred", "neither", "log10 e")
         show.print_table("votes of who saw both, blind", heads, votes)
     counts = asdict(found.accounting)
     rest = [f"{counts[what]} {what}" for what in ("unusable", "crossed", "unmatched") if counts[what]]

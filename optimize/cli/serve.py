@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -12,6 +14,8 @@ from optimize.cli import show
 from program.errors import RagcError
 
 NEEDED = ("starlette", "uvicorn", "sse_starlette", "mcp")
+FILES = 65_536  # open at once, connections among them; shells often start with 1,024
+ARENA_MAX, ARENAS = -8, 2  # of glibc's mallopt: with an arena for each thread, freed memory is scattered and stays
 
 
 def run_serve(
@@ -28,10 +32,24 @@ def run_serve(
         raise RagcError(what, 'Install the extra: python -m pip install "ragc[serve]"')
     from program.server.app import make_server, open_app
 
+    _raise_limits()
     with show.show_progress("indexing") as advance:
         app = open_app(target, host, artifacts, project, point or None, advance)
     typer.echo(f"Serving {app.state.work.programs.default} at http://{host}:{port}", err=True)
     make_server(app, host, port).run()
+
+
+def _raise_limits() -> None:
+    """Let the process hold as many connections as it may, and little freed memory, where the system knows how."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(ARENA_MAX, ARENAS)
 
 
 VERBS = (run_serve,)

@@ -16,6 +16,7 @@ SAMPLES = 12  # values of a column that a description of it shows
 _YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
 _IDENTIFIER = re.compile(r"(?:^|_)(?:id|key|number|ref)$|(?:I[dD]|Key|Number|Ref)$")
+_DIALECTS = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}  # sqlglot's names
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ def read_schema(connection: sa.Connection, rows_of: Callable[[str], sa.FromClaus
         )
         primary = tuple(inspector.get_pk_constraint(name)["constrained_columns"]) if name not in views else ()
         tables.append(TableSchema(name, columns, keys, primary, name in views))
-    dialect = {"postgresql": "postgres", "mssql": "tsql"}.get(connection.dialect.name, connection.dialect.name)
-    return Schema(tuple(_with_implied_keys(table, tables) for table in tables), dialect)
+    name = connection.dialect.name
+    return Schema(tuple(_with_implied_keys(table, tables) for table in tables), _DIALECTS.get(name, name))
 
 
 def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> TableSchema:

@@ -40,20 +40,23 @@ from program.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, Tabl
 from program.passage import Flaw, Passage, ReaderSets, may_read
 from program.settings import KINDS, TablesSettings
 
-SECONDS = 2.0
+SECONDS = 2.0  # of a look-up
+READING_SECONDS = 60.0  # of a statement by which a server's schema and passages are read
 MAX_READERS = 16  # sets of readers whose tables are kept
 SHOWN_ROWS = 40  # of a SELECT
 _ID_AT_END = re.compile(r"_?id$", re.IGNORECASE)
 _OPERATIONS = 5_000  # of SQLite's machine between two looks at the clock
 _URL_MEND = "Write it as SQLAlchemy does, such as sqlite:///orders.db, and install its driver."
 _READ_ONLY = {
-    "sqlite": ("PRAGMA query_only = ON",),
-    "postgresql": (
-        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
-        f"SET statement_timeout = {int(SECONDS * 1000)}",
-    ),
-    "mysql": ("SET SESSION TRANSACTION READ ONLY", f"SET SESSION max_execution_time = {int(SECONDS * 1000)}"),
-    "mariadb": ("SET SESSION TRANSACTION READ ONLY", f"SET SESSION max_statement_time = {SECONDS}"),
+    "sqlite": "PRAGMA query_only = ON",
+    "postgresql": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+    "mysql": "SET SESSION TRANSACTION READ ONLY",
+    "mariadb": "SET SESSION TRANSACTION READ ONLY",
+}
+_TIME_LIMITS = {  # of each statement; {0} in seconds, {1} in milliseconds
+    "postgresql": "SET LOCAL statement_timeout = {1}",
+    "mysql": "SET SESSION max_execution_time = {1}",
+    "mariadb": "SET SESSION max_statement_time = {0}",
 }
 
 
@@ -257,7 +260,7 @@ class Database:
             except SQLAlchemyError as error:
                 if "interrupted" in str(error) or "timeout" in str(error):
                     raise KnowledgeError(
-                        f"A look-up in {self.name} took longer than {SECONDS:g} seconds.",
+                        f"A look-up in {self.name} took longer than {seconds or READING_SECONDS:g} seconds.",
                         "Add an index to the database, or ask for less.",
                     ) from error
                 shown = self._url.render_as_string(hide_password=True) if self._url else self._base.path
@@ -269,8 +272,12 @@ class Database:
 
 @contextmanager
 def _limit_time(connection: Connection, seconds: float | None) -> Iterator[None]:
-    driver = connection.connection.driver_connection
-    if seconds is None or connection.dialect.name != "sqlite" or driver is None:
+    driver, name = connection.connection.driver_connection, connection.dialect.name
+    if name != "sqlite" or seconds is None or driver is None:
+        server = "mariadb" if getattr(connection.dialect, "is_mariadb", False) else name  # its url may say MySQL
+        if limit := _TIME_LIMITS.get(server):
+            most = seconds or READING_SECONDS
+            connection.exec_driver_sql(limit.format(most, int(1000 * most)))
         yield
         return
     stop = time.monotonic() + seconds
@@ -313,11 +320,11 @@ def _open_database(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def set_read_only(driver: Any, _record: Any) -> None:
-        cursor = driver.cursor()
-        for command in _READ_ONLY.get(backend, ()):
+        if command := _READ_ONLY.get(backend):
+            cursor = driver.cursor()
             cursor.execute(command)
-        cursor.close()
-        driver.commit()  # else the settings are rolled back with the first transaction
+            cursor.close()
+            driver.commit()  # else it is rolled back with the first transaction
 
     return engine
 

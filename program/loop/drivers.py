@@ -179,6 +179,9 @@ async def _perform_groups(driver: Driver, groups: Sequence[Sequence[Request]]) -
     if not driver.parallel:
         return [reply for group in groups for reply in await _perform_group(driver, group)]
     seconds = driver.seconds_for([request for group in groups for request in group])
+    if len(groups) == 1:
+        async with asyncio.timeout(seconds):
+            return await _perform_group(driver, groups[0])
     async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
         under_way = [tasks.create_task(_perform_group(driver, group)) for group in groups]
     return [reply for task in under_way for reply in task.result()]

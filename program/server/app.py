@@ -17,9 +17,10 @@ from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from program.errors import RagcError, SettingsError
 from program.server import chat, page
@@ -28,13 +29,14 @@ from program.server.feedback import FeedbackLog
 from program.server.metrics import CONTENT_TYPE
 from program.server.programs import Programs
 from program.server.tools import mount_tools
-from program.server.work import Work, explain_failure, work_of
+from program.server.work import JsonResponse, Work, explain_failure, work_of
 
 if TYPE_CHECKING:
     from program.serve.opening import Advance
 
 MOST_BYTES = 1_000_000  # of a request's body
-SECONDS = 30  # until it has come
+MOST_HEADERS = 100
+SECONDS = 30  # until a request's head, and then its body, has come
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -48,8 +50,8 @@ _HEADERS = {
 }
 
 
-class OriginGuard:
-    """Refuses what another site posts, and puts security headers on every response."""
+class RequestGuard:
+    """Refuses what another site posts and a head of too many lines, and puts security headers on every response."""
 
     def __init__(self, app: Starlette) -> None:
         self._app = app
@@ -64,13 +66,48 @@ class OriginGuard:
 
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif scope["method"] not in ("GET", "HEAD") and not _is_same_origin(Headers(scope=scope)):
-            error = HTTPException(403, "A page of another site may not post here.")
+        elif (error := _find_fault(scope)) is not None:
             status, body = explain_failure(error)
-            await JSONResponse(body, status)(scope, receive, send_guarded)
+            await JsonResponse(body, status)(scope, receive, send_guarded)
         else:
             with suppress(Exception):
                 await self._app(scope, _limit_time(receive), send_guarded)
+
+
+def _find_fault(scope: Scope) -> HTTPException | None:
+    """Return why a request is refused before it is read."""
+    if len(scope["headers"]) > MOST_HEADERS:
+        return HTTPException(431, f"A request may have {MOST_HEADERS} headers.")
+    if scope["method"] not in ("GET", "HEAD") and not _is_same_origin(Headers(scope=scope)):
+        return HTTPException(403, "A page of another site may not post here.")
+    return None
+
+
+class PromptProtocol(H11Protocol):
+    """HTTP/1.1 on connections that are closed after SECONDS without a whole request's head.
+
+    Uvicorn alone waits for one as long as the client likes.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Watch a new connection."""
+        super().connection_made(transport)
+        self._watch(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of a connection."""
+        self._due.cancel()
+        super().connection_lost(exc)
+
+    def _watch(self, last: object) -> None:
+        self._due = self.loop.call_later(SECONDS, self._close_unused, last)
+
+    def _close_unused(self, last: object) -> None:
+        """Close the connection unless a request came since the last look, or is at work."""
+        if self.scope is last and (self.cycle is None or self.cycle.response_complete):
+            self.transport.close()
+        else:
+            self._watch(self.scope)
 
 
 def _limit_time(receive: Receive) -> Receive:
@@ -129,7 +166,7 @@ def make_app(programs: Programs, access: Access) -> Starlette:
 def _explain(request: HTTPConnection, error: Exception) -> Response:
     status, body = explain_failure(error)
     work_of(request).metrics.count_event("error", str(status))
-    return JSONResponse(body, status, headers=getattr(error, "headers", None))
+    return JsonResponse(body, status, headers=getattr(error, "headers", None))
 
 
 async def tell_health(request: Request) -> Response:
@@ -166,7 +203,8 @@ def make_server(app: Starlette, host: str, port: int) -> uvicorn.Server:
     """Return a server that a signal ends once what streams is told."""
     seconds = int(chat.GRACE) + 5
     config = uvicorn.Config(
-        OriginGuard(app),
+        RequestGuard(app),
+        http=PromptProtocol,  # which takes no head of more than 64 kB that comes in parts
         host=host,
         port=port,
         access_log=False,

@@ -17,7 +17,7 @@ import orjson
 from pydantic import BaseModel, Field, field_validator
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from program.answer import Answer, Citation, Outcome
@@ -26,7 +26,7 @@ from program.loop.question_meter import Progress, Token, Withdrawn
 from program.loop.rag import check_question
 from program.passage import Readers
 from program.server.way import put_into_words
-from program.server.work import Work, explain_failure, read_unit, readers_of, work_of
+from program.server.work import JsonResponse, Work, explain_failure, read_unit, readers_of, work_of
 from program.text.pieces import MARK, split_claims, split_pieces
 from program.text.words import split_words
 
@@ -111,7 +111,7 @@ async def answer_chat(request: Request) -> Response:
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
         head = {"id": f"chatcmpl-{answer.trace.id}", "object": "chat.completion", "created": int(time.time())}
         usage = {"usage": _count_tokens(answer)}
-        response = JSONResponse({**head, "model": asked.model, "choices": [choice], **usage, **describe(answer, work)})
+        response = JsonResponse({**head, "model": asked.model, "choices": [choice], **usage, **describe(answer, work)})
     if cookie:
         secure = request.url.scheme == "https"
         response.set_cookie(COOKIE, cookie, max_age=31_536_000, httponly=True, samesite="strict", secure=secure)
@@ -155,7 +155,7 @@ async def list_models(request: Request) -> Response:
     """List the names that `model` may be."""
     models = work_of(request).programs.list_models()
     fixed = {"object": "model", "created": 0, "owned_by": "ragc"}
-    return JSONResponse({"object": "list", "data": [{"id": model, **fixed} for model in models]})
+    return JsonResponse({"object": "list", "data": [{"id": model, **fixed} for model in models]})
 
 
 def describe(answer: Answer, work: Work) -> dict[str, Any]:

@@ -65,14 +65,14 @@ class FeedbackLog:
         entries = [*self._traces.entries()]
         asked = {entry["trace_id"]: entry["question"] for entry in entries}
         rows = [row for row in self._log.entries() if row.get("trace") in asked]
-        said = [row for row in rows if row["kind"] == "verdict"]
-        reviewed = {asked[row["trace"]] for row in said if row["by"] == "reviewer"}
-        last = {asked[row["trace"]]: row for row in said}
+        verdicts = [row for row in rows if row["kind"] == "verdict"]
+        reviewed = {asked[row["trace"]] for row in verdicts if row["by"] == "reviewer"}
+        last = {asked[row["trace"]]: row for row in verdicts}
         down = {question: row["corrected"] for question, row in last.items() if row["verdict"] == "wrong"}
         done = reviewed | self._list_labelled()
         entries = [{**_ASKED, **entry} for entry in entries]
-        shown = [entry for entry in entries if {*entry["readers"]} <= {*readers}]
-        latest = {entry["question"]: entry for entry in shown if entry["question"] not in done}
+        readable = [entry for entry in entries if {*entry["readers"]} <= {*readers}]
+        latest = {entry["question"]: entry for entry in readable if entry["question"] not in done}
         ordered = sorted(latest.values(), key=lambda one: (one["question"] not in down, one["confidence"], -one["at"]))
         return [{**entry, "corrected": down.get(entry["question"], "")} for entry in ordered]
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
@@ -22,7 +22,7 @@ from program.errors import DataError
 from program.loop.rag import check_question
 from program.server.chat import describe, find_quotes
 from program.server.feedback import ReviewedAnswer, Verdict
-from program.server.work import Work, readers_of, work_of
+from program.server.work import JsonResponse, Work, readers_of, work_of
 from program.storage import keep_last
 from program.text.pieces import split_pieces
 
@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 TEMPLATES = Jinja2Templates(HERE / "templates")
 THUMB = "thumb_up"
 """The outcome by which an experiment counts verdicts: 1 for right, 0 for wrong."""
-PAIRS_KEPT = 1000  # comparisons that may still be voted on
+MOST_PAIRS = 1000  # comparisons that may still be voted on
 SHOWN = 12  # passages that a review shows at most
 TraceId = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
@@ -96,8 +96,8 @@ async def compare_blind(request: Request) -> Response:
     programs = [await work.programs.find(version) for version in versions]
     answers = await asyncio.gather(*(work.ask(program, question, readers=readers_of(request)) for program in programs))
     pair = secrets.token_urlsafe(12)
-    keep_last(work.pairs, {pair: (versions, [answer.version for answer in answers])}, PAIRS_KEPT)
-    return JSONResponse({"pair": pair, "answers": [_describe_blind(answer, work) for answer in answers]})
+    keep_last(work.pairs, {pair: (versions, [answer.version for answer in answers])}, MOST_PAIRS)
+    return JsonResponse({"pair": pair, "answers": [_describe_blind(answer, work) for answer in answers]})
 
 
 def _describe_blind(answer: Answer, work: Work) -> dict[str, Any]:
@@ -114,27 +114,27 @@ async def vote_version(request: Request) -> Response:
         raise HTTPException(404, "This comparison is not open any more. Ask again.")
     preferred = "" if vote.preferred is None else versions[vote.preferred]
     await run_in_threadpool(work.record_vote, versions, preferred)
-    shown = [label if name in label else f"{name} ({label})" for name, label in zip(versions, labels, strict=True)]
-    return JSONResponse({"versions": shown})
+    names = [label if name in label else f"{name} ({label})" for name, label in zip(versions, labels, strict=True)]
+    return JsonResponse({"versions": names})
 
 
 async def take_feedback(request: Request) -> Response:
     """Write down what somebody says of an answer."""
     work = work_of(request)
-    said = Feedback.model_validate_json(await request.body())
-    if said.verdict is None and not said.outcome:
+    feedback = Feedback.model_validate_json(await request.body())
+    if feedback.verdict is None and not feedback.outcome:
         raise HTTPException(400, "Give a verdict, right or wrong, or the name of an outcome.")
-    await run_in_threadpool(_write_feedback, work, said)
-    return JSONResponse({"recorded": True})
+    await run_in_threadpool(_write_feedback, work, feedback)
+    return JsonResponse({"recorded": True})
 
 
-def _write_feedback(work: Work, said: Feedback) -> None:
-    if said.verdict is not None:
-        work.feedback.write_verdict(said.trace_id, said.verdict, said.corrected)
-        work.programs.record_outcome(said.trace_id, THUMB, float(said.verdict == "right"))
-        work.metrics.count_event("verdict", said.verdict)
-    if said.outcome:
-        work.programs.record_outcome(said.trace_id, said.outcome, said.value)
+def _write_feedback(work: Work, feedback: Feedback) -> None:
+    if feedback.verdict is not None:
+        work.feedback.write_verdict(feedback.trace_id, feedback.verdict, feedback.corrected)
+        work.programs.record_outcome(feedback.trace_id, THUMB, float(feedback.verdict == "right"))
+        work.metrics.count_event("verdict", feedback.verdict)
+    if feedback.outcome:
+        work.programs.record_outcome(feedback.trace_id, feedback.outcome, feedback.value)
 
 
 def show_review(request: Request) -> Response:
@@ -176,24 +176,24 @@ def _cut_segments(text: str, quotes: Sequence[tuple[int, int]]) -> list[tuple[st
 
 async def take_review(request: Request) -> Response:
     """Write a review, and go on to the next one."""
-    form = await request.form()
-    fields = {key: value for key, value in form.items() if key != "evidence"}
-    said = ReviewForm.model_validate({**fields, "evidence": tuple(form.getlist("evidence"))})
-    return await run_in_threadpool(_write_review, request, said)
+    data = await request.form()
+    fields = {key: value for key, value in data.items() if key != "evidence"}
+    form = ReviewForm.model_validate({**fields, "evidence": tuple(data.getlist("evidence"))})
+    return await run_in_threadpool(_write_review, request, form)
 
 
-def _write_review(request: Request, said: ReviewForm) -> Response:
+def _write_review(request: Request, form: ReviewForm) -> Response:
     work, readers = work_of(request), readers_of(request)
-    entry = next((one for one in work.feedback.list_queue(readers) if one["trace_id"] == said.trace_id), None)
+    entry = next((one for one in work.feedback.list_queue(readers) if one["trace_id"] == form.trace_id), None)
     if entry is not None:  # else another reviewer was first
         review = ReviewedAnswer(
-            said.verdict, (said.fact.strip(),) if said.fact.strip() else (), said.evidence, said.seconds
+            form.verdict, (form.fact.strip(),) if form.fact.strip() else (), form.evidence, form.seconds
         )
         try:
             work.feedback.write_review(entry, review, work.programs.library.readable_by(readers))
         except DataError as error:
-            return _render_review(request, said.trace_id, str(error), said.fact, status=400)
-        work.metrics.count_event("review", said.verdict)
+            return _render_review(request, form.trace_id, str(error), form.fact, status=400)
+        work.metrics.count_event("review", form.verdict)
     return RedirectResponse("/review", 303)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from program.knowledge.library import Library
     from program.serve.opening import Advance
 
-KEPT = 4  # versions besides the one served that are kept open
+MOST_OPEN = 4  # versions besides the one served that are kept open
 
 
 class Programs:
@@ -101,7 +101,7 @@ class Programs:
             if model not in self._others:
                 self._others[model] = await asyncio.to_thread(self._open, model)
             self._others.move_to_end(model)
-            while len(self._others) > KEPT:
+            while len(self._others) > MOST_OPEN:
                 self._others.popitem(last=False)
             return self._others[model]
 

@@ -46,11 +46,15 @@ def changed(compiled, tmp_path):
     return publish
 
 
-def test_importing_load_costs_no_model_no_dspy_and_no_torch():
-    heavy = "dspy torch numpy pydantic onnxruntime".split()
-    code = f"import sys; from program import load; print([m for m in {heavy} if m in sys.modules])"
+HEAVY = "dspy torch numpy pydantic onnxruntime starlette uvicorn mcp sse_starlette jinja2".split()
+HELP = "from optimize.cli.main import app; app(args=['--help'], standalone_mode=False)"
+
+
+@pytest.mark.parametrize("code, heavy", [("from program import load", HEAVY), (HELP, HEAVY[-5:])], ids=["load", "help"])
+def test_neither_importing_load_nor_help_costs_a_model_or_a_server(code, heavy):
+    code = f"import sys; {code}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_loaded_version_answers_under_its_name_the_same_each_time(compiled):

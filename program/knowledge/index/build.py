@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -50,6 +51,7 @@ WAIT = 120.0  # seconds to wait for another process that is indexing
 
 Advance = Callable[[int, int], None]  # called with the texts embedded so far and in all
 _LOG = logging.getLogger(__name__)
+_OPEN: WeakValueDictionary[Hashable, Index] = WeakValueDictionary()  # the indexes that some program holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ def build_index(
 
 
 def open_index(folder: str | Path, embedder: Embedder, settings: Settings | None = None) -> Index:
-    """Return the last complete index in `folder`.
+    """Return the last complete index in `folder`, which programs over the same file share.
 
     Its vectors are put into the embedder's memory. Raises `KnowledgeError` when there is none, when it was made by
     another format or embedding model, when it is damaged, or when the server does not hold it.
@@ -180,8 +182,13 @@ def open_index(folder: str | Path, embedder: Embedder, settings: Settings | None
         name = store.read_current(place).generation
         if not name:
             raise KnowledgeError(f"There is no index in {place}.", MEND)
+        file = place_index(place, name)
         try:
-            index = store.read_index(place_index(place, name), embedder.digest)
+            state = file.stat()
+            key = (file.resolve(), state.st_mtime_ns, state.st_ino, embedder.digest, settings.qdrant, settings.keyword)
+            if (shared := _OPEN.get(key)) is not None:
+                return shared
+            index = store.read_index(file, embedder.digest)
             break
         except FileNotFoundError:
             time.sleep(0.05)
@@ -190,6 +197,7 @@ def open_index(folder: str | Path, embedder: Embedder, settings: Settings | None
     embedder.put([embedding_text(p) for p in index.passages], index.matrix)
     if settings.qdrant.url:
         _search_on_server(index, name, settings)
+    _OPEN[key] = index
     return index
 
 

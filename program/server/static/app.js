@@ -2,6 +2,7 @@
 // The pages ask, compare and review. Whatever a document, a question or an answer says is text: nothing here writes HTML.
 
 const one = (selector, root = document) => root.querySelector(selector);
+const OUTCOMES = { answered: "answered", clarify: "asks back", abstain: "not known", failed: "failed" };
 const clone = (id) => one(`#${id}`).content.firstElementChild.cloneNode(true);
 
 async function post(path, body) {
@@ -121,7 +122,8 @@ async function streamAnswer(turn, messages, model) {
 }
 
 function finishTurn(turn, text, answer) {
-  const words = [answer.outcome, `confidence ${answer.confidence.toFixed(2)}`, answer.version || "uncompiled", ...answer.degraded];
+  const sure = answer.outcome === "answered" ? [`confidence ${answer.confidence.toFixed(2)}`] : [];
+  const words = [OUTCOMES[answer.outcome], ...sure, answer.version || "uncompiled", ...answer.degraded];
   one(".status", turn).textContent = words.join(" · ");
   showAnswer(turn, text, answer.citations);
   one(".way", turn).hidden = false;
@@ -147,25 +149,25 @@ function finishTurn(turn, text, answer) {
 }
 
 function startComparing(form) {
-  const said = one("#said"), sides = one("#sides"), votes = one("#votes");
+  const progress = one("#progress"), sides = one("#sides"), votes = one("#votes");
   let pair = "";
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     sides.hidden = votes.hidden = true;
-    said.textContent = "Both are looking it up …";
+    progress.textContent = "Both are looking it up …";
     const versions = [one("#one").value, one("#other").value];
     try {
       const found = await (await post("/compare", { question: one("#question").value, versions })).json();
       pair = found.pair;
       [...sides.children].forEach((side, n) => {
         showAnswer(side, found.answers[n].text, found.answers[n].citations);
-        one(":scope > .where", side).textContent = found.answers[n].outcome;
+        one(":scope > .where", side).textContent = OUTCOMES[found.answers[n].outcome];
       });
-      said.textContent = "Which answer is better?";
+      progress.textContent = "Which answer is better?";
       sides.hidden = votes.hidden = false;
       one("button", votes).focus();
     } catch (error) {
-      said.textContent = error.message;
+      progress.textContent = error.message;
     }
   });
   votes.addEventListener("click", async (event) => {
@@ -173,8 +175,8 @@ function startComparing(form) {
     if (!button) return;
     votes.hidden = true;
     const preferred = button.value === "" ? null : Number(button.value);
-    const told = await (await post("/compare/vote", { pair, preferred })).json();
-    said.textContent = `Recorded. Answer 1 was ${told.versions[0]}, answer 2 was ${told.versions[1]}.`;
+    const vote = await (await post("/compare/vote", { pair, preferred })).json();
+    progress.textContent = `Recorded. Answer 1 was ${vote.versions[0]}, answer 2 was ${vote.versions[1]}.`;
     one("#question").focus();
   });
   const keys = { 1: "0", 2: "1", 0: "" };
@@ -200,10 +202,10 @@ function startReviewing(form) {
 }
 
 /** Hear single keys, unless somebody writes. */
-function listenForKeys(heard) {
+function listenForKeys(act) {
   document.addEventListener("keydown", (event) => {
     const writes = event.target.matches("textarea, select, input:not([type=checkbox])");
-    if (!writes && !event.ctrlKey && !event.metaKey && !event.altKey) heard(event.key);
+    if (!writes && !event.ctrlKey && !event.metaKey && !event.altKey) act(event.key);
   });
 }
 

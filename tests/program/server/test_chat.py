@@ -2,10 +2,6 @@
 
 import asyncio
 import json
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -106,15 +102,6 @@ def test_every_response_is_guarded_and_tells_no_more_than_the_client_can_mend(
     )
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(address, monkeypatch):
-    monkeypatch.setattr("program.server.app.SECONDS", 0.2)
-    host, _, port = address.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as slow:
-        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        slow.sendall(f"{head}Content-Length: 99\r\n\r\n{{".encode())
-        assert b" 408 " in slow.recv(4096).splitlines()[0]
-
-
 def test_the_metrics_count_answers_errors_and_what_is_at_work(address):
     httpx.post(f"{address}/v1/chat/completions", json=ASKED)
     httpx.post(f"{address}/v1/chat/completions", content=b"{")
@@ -122,16 +109,6 @@ def test_the_metrics_count_answers_errors_and_what_is_at_work(address):
     assert float(lines['ragc_questions_total{version="",outcome="answered"}']) >= 1
     assert lines['ragc_question_seconds_bucket{le="+Inf"}'] == lines["ragc_question_seconds_count"]
     assert float(lines['ragc_events_total{kind="error",value="400"}']) >= 1 and lines["ragc_questions_at_work"] == "0"
-
-
-def test_a_client_that_leaves_midway_leaves_nothing_at_work(address):
-    for _ in range(5):
-        with httpx.stream("POST", f"{address}/v1/chat/completions", json={**ASKED, "stream": True}) as reply:
-            next(reply.iter_lines())
-    ends = time.monotonic() + 10
-    while "ragc_questions_at_work 0" not in httpx.get(f"{address}/metrics").text and time.monotonic() < ends:
-        time.sleep(0.05)
-    assert "ragc_questions_at_work 0" in httpx.get(f"{address}/metrics").text
 
 
 def test_an_mcp_client_lists_the_tools_and_calls_them(address):
@@ -206,7 +183,7 @@ def test_an_experiment_serves_its_arms_and_its_report_shows_thumbs_and_votes(com
     report = report_experiment("served", root)
     assert sum(arm.measured for arm in report.arms) == 8 and set(report.measures["solved"].values()) == {1.0}
     (votes,) = report.votes
-    assert (votes.preferred, votes.control) == ((0, 1) if told["versions"][0][0] == "A" else (1, 0))
+    assert (votes.preferred, votes.other) == ((0, 1) if told["versions"][0][0] == "A" else (1, 0))
     assert report.accounting.unusable == report.accounting.crossed == report.accounting.unmatched == 0
 
 
@@ -223,24 +200,6 @@ def test_a_question_is_read_behind_the_messages_before_it(client):
     ]
     reply = client.chat.completions.create(model="shop", messages=[*said, {"role": "user", "content": "And the Wren?"}])
     assert "0.8 litres" in reply.choices[0].message.content
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="a signal is sent")
-def test_a_signal_ends_the_server_once_its_stream_is_told(shop_folder):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "optimize.cli.main", "serve", str(shop_folder), "--port", str(port)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert f"http://127.0.0.1:{port}" in process.stderr.readline()
-        with httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=60) as asker:
-            asked = {**ASKED, "stream": True}
-            with asker.stream("POST", f"http://127.0.0.1:{port}/v1/chat/completions", json=asked) as reply:
-                lines = reply.iter_lines()
-                first = next(lines)
-                process.send_signal(signal.SIGTERM)
-                rest = list(lines)
-        assert '"role":"assistant"' in first and "1.7 litres" in "".join(rest) and "data: [DONE]" in rest
-        assert process.wait(30) in (0, -signal.SIGTERM) and "Traceback" not in process.stderr.read()
 
 
 def test_without_the_extra_the_verb_says_how_to_install_it(monkeypatch):

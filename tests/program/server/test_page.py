@@ -5,9 +5,11 @@ import shutil
 
 import pytest
 
+from optimize.abtest.online import report_experiment, start_experiment
 from program.knowledge.project import Project
 from program.storage import read_json_rows
 from tests.conftest import write_shop
+from tests.experiments import KEY
 from tests.serving import QUESTION, serving
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -135,10 +137,38 @@ def test_two_versions_are_compared_blind(browser, compiled):
         assert page.get_by_role("article").count() == 2 and "@" not in page.locator("#sides").inner_text()
         page.keyboard.press("2")
         page.get_by_text("Recorded.").wait_for()
-        assert {"shop@v1", "shop@v2"} <= set(page.locator("#said").inner_text().replace(",", " ").rstrip(".").split())
+        assert {"shop@v1", "shop@v2"} <= set(
+            page.locator("#progress").inner_text().replace(",", " ").rstrip(".").split()
+        )
         page.close()
     (vote,) = read_json_rows(compiled / ".ragc" / "feedback.jsonl")
     assert vote["preferred"] == vote["versions"][1] and sorted(vote["versions"]) == ["shop@v1", "shop@v2"]
+
+
+def test_a_project_without_two_versions_says_why_nothing_can_be_compared(page):
+    page.goto("/compare")
+    assert "not two versions" in page.get_by_role("status").inner_text() and page.get_by_role("button").count() == 0
+
+
+def test_any_two_of_three_arms_are_compared_and_the_report_counts_each_pair(browser, compiled, monkeypatch):
+    monkeypatch.setenv("RAGC_UNIT_KEY", KEY)
+    root = compiled / "artifacts"
+    arms = {"A": "shop@v1", "B": "shop@v2", "C": "shop@v1"}
+    start_experiment("three", arms, primary="thumb_up", max_units=1000, artifacts=root)
+    with serving("exp-three", artifacts=root) as address:
+        page = browser.new_page(base_url=address)
+        page.goto("/compare")
+        page.get_by_label("Question").fill(QUESTION)
+        for pair in ("AB", "BC", "BC"):
+            for label, arm in zip(("One version", "The other"), pair, strict=True):
+                page.get_by_label(label).select_option(arm)
+            page.get_by_role("button", name="Ask both").click()
+            page.get_by_role("button", name="Neither").click()
+            page.get_by_text("Recorded.").wait_for()
+            assert all(f"{arm} (shop@v" in page.locator("#progress").inner_text() for arm in pair)
+        page.close()
+    votes = {(one.arm, one.against): one.neither for one in report_experiment("three", root).votes}
+    assert votes == {("B", "A"): 1, ("C", "B"): 2}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
