@@ -46,6 +46,7 @@ class Models:
     judge: Any = None  # the client that decides what passages and drafts are worth; None: `decide` does
     rewrite: dspy.LM | None = None  # writes again when a first draft was not upheld; None: `write` does
     propose: dspy.LM | None = None  # writes instructions at compile time
+    name: dspy.LM | None = None  # the embedded writer, which names what a vague question leaves open, whoever words it
 
     @property
     def weights(self) -> dict[str, str]:
@@ -75,7 +76,9 @@ class Models:
         return replace(self, **changed)
 
     def writer(self, inputs: Mapping[str, Any]) -> dspy.LM:
-        """Return the language model that writes from these inputs."""
+        """Return the language model that writes from these inputs: the embedded one where options have to be read."""
+        if self.name is not None and inputs.get("options") == []:
+            return self.name
         return self.rewrite if self.rewrite is not None and inputs.get("strict") else self.write
 
 
@@ -96,6 +99,7 @@ def open_models(names: ModelSettings, provider: ProviderSettings | None = None) 
         judge=opener.open_deciders(names.judge, "judge") if names.judge else None,
         rewrite=writers[1] if len(writers) > 1 else None,
         propose=opener.open_writer(names.propose, "propose") if names.propose else None,
+        name=opener.open_writer(READER, "write"),
     )
 
 
@@ -165,7 +169,7 @@ class _ClientOpener:
     def open_writer(self, name: str, role: str) -> Any:
         proposes = role == "propose"
         if name == READER and not proposes:
-            return local_writer(self.reader)
+            return local_writer(self.embedded)
         endpoint = open_endpoint(name, self._provider, role, "" if proposes else READER)
         if is_decision_model(name):
             raise ModelError(f"{name!r} decides and writes no text.", "Name it under [models] decide or judge.")

@@ -111,7 +111,7 @@ class Replay:
         self._spending = spending or Spending()
         self._read_as(program.readable_by(readers))
         self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
-        self._tiers: dict[tuple[str, bool], tuple[tuple[Any, ...], tuple[int, ...]]] = {}
+        self._tiers: dict[tuple[str, bool, bool], tuple[tuple[Any, ...], tuple[int, ...]]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
 
     def __call__(self, question: Asked) -> Answer:
@@ -210,7 +210,7 @@ class Replay:
         """Return the models that may be asked, and the calls that each counts for: none for an embedded decision."""
         if isinstance(request, Find):
             return (None,), (0,)
-        key = request.predictor, bool(request.inputs.get("strict"))
+        key = request.predictor, bool(request.inputs.get("strict")), request.inputs.get("options") == []
         if key not in self._tiers:
             predictor, free = self._view.predictors[request.predictor], request.predictor in self._deciders
             models = clients_of(self._view.runtime.models, predictor, request.inputs)
