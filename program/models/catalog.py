@@ -46,7 +46,7 @@ class Models:
     judge: Any = None  # the client that decides what passages and drafts are worth; None: `decide` does
     rewrite: dspy.LM | None = None  # writes again when a first draft was not upheld; None: `write` does
     propose: dspy.LM | None = None  # writes instructions at compile time
-    name: dspy.LM | None = None  # the embedded writer, which names what a vague question leaves open, whoever words it
+    name: dspy.LM | None = None  # the embedded writer, which reads what a vague question leaves open
 
     @property
     def weights(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ class Models:
 
     def writer(self, inputs: Mapping[str, Any]) -> dspy.LM:
         """Return the language model that writes from these inputs: the embedded one where options have to be read."""
-        if self.name is not None and inputs.get("options") == []:
+        if self.name is not None and inputs.get("options") == [] and not is_local(self.write):
             return self.name
         return self.rewrite if self.rewrite is not None and inputs.get("strict") else self.write
 

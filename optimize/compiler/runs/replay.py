@@ -213,8 +213,9 @@ class Replay:
         key = request.predictor, bool(request.inputs.get("strict")), request.inputs.get("options") == []
         if key not in self._tiers:
             predictor, free = self._view.predictors[request.predictor], request.predictor in self._deciders
+            reads = self._view.runtime.models.name
             models = clients_of(self._view.runtime.models, predictor, request.inputs)
-            self._tiers[key] = models, tuple(int(not (free and is_local(model))) for model in models)
+            self._tiers[key] = models, tuple(int(not (free and is_local(one)) and one is not reads) for one in models)
         return self._tiers[key]
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
@@ -358,12 +359,14 @@ class Performer:
         if digest is not None and digest in self._record.refused:
             return StepFailed(ask.predictor, self._record.refused[digest])
         here = is_local(model)
-        counts_itself = hasattr(model, "endpoint")  # as a project's models do: the cap is asked before each request
+        reads = model is self._program.runtime.models.name  # beside a language model, which is no call
+        # As a project's models do: the cap is asked before each request.
+        counts_itself = reads or hasattr(model, "endpoint")
         failure, refusals = "", 0
         for _ in range(ATTEMPTS):
             if not counts_itself:
                 self._spending.before_call(here=here)
-            self._record.calls += 1
+            self._record.calls += not reads
             started, spent, usd = time.perf_counter(), ModelSpending(), 0.0
             try:
                 adapter = use_adapter(model, self._program.layout_of(ask.predictor))
