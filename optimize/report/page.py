@@ -41,7 +41,10 @@ def render_compile_page(report: Compiled) -> bytes:
 
 def render_ab_page(found: OfflineTest) -> str:
     """Return the page of an offline test."""
-    drawn = [{"arm": arm, "plot": charts.draw_whiskers({arm.metric: arm, **arm.others})} for arm in found.arms]
+    drawn = [
+        {"arm": arm, "plot": charts.draw_whiskers({arm.metric: arm, **arm.others}), **_curve_fields(arm.risk_coverage)}
+        for arm in found.arms
+    ]
     return _open_template("offline.html").render(test=found, control=found.control, metric=found.metric, arms=drawn)
 
 
@@ -60,7 +63,7 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
     pairs = list(zip(report.before.grades, report.after.grades, strict=True))
     sides = {"plain RAG": report.plain, "parent": report.before, "this": report.after}
     tested = {name: one for name, one in sides.items() if one is not None}
-    metrics, curves = _list_metrics(list(tested.values())), report.risk_coverage
+    metrics = _list_metrics(list(tested.values()))
     return {
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
@@ -72,8 +75,7 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
         "first": [metrics[name] for name in FIRST if name in metrics],
         "frontier": _draw_frontier(report),
         "stated": report.describe_risk(),
-        "areas": describe_curves(curves) if curves else "",
-        "curves": _draw_curves(curves) if curves else "",
+        **_curve_fields(report.risk_coverage),
         "moved": [
             (_name_parameter(report, name), name, was, report.chosen[name])
             for name, was in sorted(report.started_from.items())
@@ -102,9 +104,13 @@ def _list_metrics(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]
     }
 
 
-def _draw_curves(found: Mapping[str, Any]) -> str:
+def _curve_fields(found: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return risk-coverage curves as a picture, and their areas in words; both "" where a side is silent."""
+    if found is None:
+        return {"areas": "", "curves": ""}
     curves = {name: side["curve"] for name, side in found["sides"].items()}
-    return charts.draw_curves(curves, "coverage: share of the questions answered", "risk: wrong among answered")
+    drawn = charts.draw_curves(curves, "coverage: share of the questions answered", "risk: wrong among answered")
+    return {"areas": describe_curves(found), "curves": drawn}
 
 
 def _draw_frontier(report: Compiled) -> str:

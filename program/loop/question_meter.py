@@ -190,7 +190,8 @@ class Driver:
         """
         tokens = spent.tokens_in, spent.tokens_out
         self.counts.update(counted := account(self.view, call.request, reply, len(call.traits.tiers), asked))
-        if usage is not None and "decisions" not in counted and not call.traits.metered:
+        reads = call.client is self.view.runtime.models.name
+        if usage is not None and "decisions" not in counted and not call.traits.metered and not reads:
             tokens = count_used_tokens(usage)
             self.counts.update({"calls": 1, "tokens_in": tokens[0], "tokens_out": tokens[1]})
         if call.direct and spent.tokens_in and dspy.settings.usage_tracker is not None:  # of texts DSPy keeps it itself

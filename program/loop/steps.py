@@ -182,10 +182,14 @@ def _take_rounds(state: State) -> Flow[Answer]:
 
 
 def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer]:
-    """Ask one question back that names the options found; they count as found, not as cited."""
-    embedded, texts = state.program.runtime.models.embedded, [(one.title, one.text) for one in state.kept]
-    shown = {"passages": state.kept, "options": embedded.name_options(state.question, texts)}
-    (reply,) = yield [Ask("generator.clarify", {"question": state.question, **shown})]
+    """Ask one question back that names the options read in what was found; that counts as found, not as cited.
+
+    The embedded writer reads them. A language model that writes words the question.
+    """
+    inputs = {"question": state.question, "passages": state.kept, "options": []}
+    (reply,) = yield [Ask("generator.clarify", inputs)]
+    if (options := reply.get("options")) and not state.program.quotes(strict=False):
+        (reply,) = yield [Ask("generator.clarify", {**inputs, "options": options})]
     text = reply["clarifying_question"]
     if grounding.repeats_prompt(state, "generator.clarify", text):
         return grounding.make_abstention(state, state.missing, 0.0, stopped_by)

@@ -48,6 +48,7 @@ class Models:
     query: dspy.LM | None = None  # writes what is searched or asked back; None: `write` does
     rewrite: dspy.LM | None = None  # writes again when a first draft was not upheld; None: `write` does
     propose: dspy.LM | None = None  # writes instructions at compile time
+    name: dspy.LM | None = None  # the embedded writer, which reads what a vague question leaves open
 
     @property
     def weights(self) -> dict[str, str]:
@@ -77,7 +78,12 @@ class Models:
         return replace(self, **changed)
 
     def writer(self, inputs: Mapping[str, Any], signature: Any = None) -> dspy.LM:
-        """Return the language model that writes the outputs of a signature, or an answer, from these inputs."""
+        """Return the language model that writes the outputs of a signature, or an answer, from these inputs.
+
+        It is the embedded one where options have to be read.
+        """
+        if self.name is not None and inputs.get("options") == [] and not is_local(self.write):
+            return self.name
         if self.query is not None and signature is not None and QUERIED & set(signature.output_fields):
             return self.query
         return self.rewrite if self.rewrite is not None and inputs.get("strict") else self.write
@@ -101,6 +107,7 @@ def open_models(names: ModelSettings, provider: ProviderSettings | None = None) 
         query=opener.open_writer(names.query, "query") if names.query else None,
         rewrite=writers[1] if len(writers) > 1 else None,
         propose=opener.open_writer(names.propose, "propose") if names.propose else None,
+        name=opener.open_writer(READER, "write"),
     )
 
 
@@ -170,7 +177,7 @@ class _ClientOpener:
     def open_writer(self, name: str, role: str) -> Any:
         proposes = role == "propose"
         if name == READER and not proposes:
-            return local_writer(self.reader)
+            return local_writer(self.embedded)
         endpoint = open_endpoint(name, self._provider, role, "" if proposes else READER)
         if is_decision_model(name):
             raise ModelError(f"{name!r} decides and writes no text.", "Name it under [models] decide or judge.")

@@ -123,9 +123,11 @@ def test_the_page_shows_intervals_and_both_answers_and_runs_nothing_that_a_versi
     evil = rows(GOOD, answer='"><img src=x onerror=alert(2)>')
     for row in evil:
         row["tags"] = ["<b>tag</b>"]
-    publish_rows(tmp_path, evil)
     for row in (plain := rows(BAD)):
         row["tags"], row["question"] = ["<b>tag</b>"], "{{ 7 * 7 }} <i>?"
+    for row in (*evil, *plain):
+        row["confidence"] = 0.9
+    publish_rows(tmp_path, evil)
     publish_rows(tmp_path, plain)
     page = tmp_path / "page.html"
     assert offline(*refs(3, 2, 1), "--html", page).exit_code == 0
@@ -135,7 +137,7 @@ def test_the_page_shows_intervals_and_both_answers_and_runs_nothing_that_a_versi
     assert "&lt;img src=x onerror=alert(2)&gt; 0" in text
     assert not re.search(r"(src|href)\s*=\s*[\"']?http", text)
     pictures = [ElementTree.fromstring(svg) for svg in re.findall("<svg.*?</svg>", text, re.DOTALL)]
-    assert len(pictures) == 2
+    assert len(pictures) == 2 + 1 and text.count("Risk against coverage") == 1, "where both sides have confidences"
     drawn, zero = pictures[0].findall("g"), float(pictures[0].find("line").get("x1"))
     assert len(drawn) == 1 + 4 and drawn[0].get("class") == "better"
     line, dot = drawn[0].find("line"), float(drawn[0].find("circle").get("cx"))

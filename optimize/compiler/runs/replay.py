@@ -111,7 +111,7 @@ class Replay:
         self._spending = spending or Spending()
         self._read_as(program.readable_by(readers))
         self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
-        self._tiers: dict[tuple[str, bool], tuple[tuple[Any, ...], tuple[int, ...]]] = {}
+        self._tiers: dict[tuple[str, bool, bool], tuple[tuple[Any, ...], tuple[int, ...]]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
 
     def __call__(self, question: Asked) -> Answer:
@@ -210,11 +210,12 @@ class Replay:
         """Return the models that may be asked, and the calls that each counts for: none for an embedded decision."""
         if isinstance(request, Find):
             return (None,), (0,)
-        key = request.predictor, bool(request.inputs.get("strict"))
+        key = request.predictor, bool(request.inputs.get("strict")), request.inputs.get("options") == []
         if key not in self._tiers:
             predictor, free = self._view.predictors[request.predictor], request.predictor in self._deciders
+            reads = self._view.runtime.models.name
             models = clients_of(self._view.runtime.models, predictor, request.inputs)
-            self._tiers[key] = models, tuple(int(not (free and is_local(model))) for model in models)
+            self._tiers[key] = models, tuple(int(not (free and is_local(one)) and one is not reads) for one in models)
         return self._tiers[key]
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
@@ -358,12 +359,14 @@ class Performer:
         if digest is not None and digest in self._record.refused:
             return StepFailed(ask.predictor, self._record.refused[digest])
         here = is_local(model)
-        counts_itself = hasattr(model, "endpoint")  # as a project's models do: the cap is asked before each request
+        reads = model is self._program.runtime.models.name  # beside a language model, which is no call
+        # As a project's models do: the cap is asked before each request.
+        counts_itself = reads or hasattr(model, "endpoint")
         failure, refusals = "", 0
         for _ in range(ATTEMPTS):
             if not counts_itself:
                 self._spending.before_call(here=here)
-            self._record.calls += 1
+            self._record.calls += not reads
             started, spent, usd = time.perf_counter(), ModelSpending(), 0.0
             try:
                 adapter = use_adapter(model, self._program.layout_of(ask.predictor))

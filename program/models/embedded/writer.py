@@ -11,6 +11,7 @@ from typing import Any
 import dspy
 
 from program.errors import ModelError
+from program.models.embedded.decider import LocalDecider
 from program.models.embedded.direct import find_reply, solve_arithmetic
 from program.models.embedded.reader import READER, Reader, Reading
 from program.passage import TITLE_STEP
@@ -32,15 +33,15 @@ _CUT = re.compile(
 )
 
 
-def local_writer(reader: Reader) -> dspy.LM:
-    """Return a language model that fills signatures from what the reader finds.
+def local_writer(embedded: LocalDecider) -> dspy.LM:
+    """Return a language model that fills signatures from what the reader of the embedded models finds.
 
     It answers Standalone, Decompose, FollowUp, Missing, Clarify and AnswerDirectly. It joins, splits, selects and
     computes, so the same request always gives the same reply. Its text from passages (Generate) is empty, in place of
     which the loop quotes; so is that to a direct question which is neither a greeting nor a sum. English only. It takes
     a signature's fields and no prompt: its `adapter` has to be in use (`use_adapter`).
     """
-    adapter = QuotingAdapter(reader)
+    adapter = QuotingAdapter(embedded)
     lm = dspy.LM(READER, engine=adapter, cache=False)
     lm.adapter = adapter
     return lm
@@ -49,15 +50,15 @@ def local_writer(reader: Reader) -> dspy.LM:
 class QuotingAdapter(dspy.Adapter):
     """What fills a signature's outputs without a prompt; safe from many threads. Usage is counted in words."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, embedded: LocalDecider) -> None:
         super().__init__()
-        self._reader = reader
+        self._embedded = embedded
 
     def __call__(
         self, lm: Any, lm_kwargs: Mapping[str, Any], signature: Any, demos: Sequence[Any], inputs: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the outputs. Raises `ModelError` for outputs it cannot fill."""
-        outputs = fill_outputs(signature, inputs, self._reader)
+        outputs = fill_outputs(signature, inputs, self._embedded)
         if (tracker := dspy.settings.usage_tracker) is not None:
             tracker.add_usage(lm.model, {"prompt_tokens": _words(inputs), "completion_tokens": _words(outputs)})
         return [outputs]
@@ -76,9 +77,12 @@ class QuotingAdapter(dspy.Adapter):
         )
 
 
-def fill_outputs(signature: Any, inputs: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
-    """Return a signature's outputs by name. Raises `ModelError` for unknown ones."""
-    question = str(inputs.get("question", "")).strip()
+def fill_outputs(signature: Any, inputs: Mapping[str, Any], embedded: LocalDecider) -> dict[str, Any]:
+    """Return a signature's outputs by name, and beside a question back the options that were read for it.
+
+    Raises `ModelError` for unknown ones.
+    """
+    question, reader = str(inputs.get("question", "")).strip(), embedded.reader
     passages = [Excerpt.model_validate(passage) for passage in inputs.get("passages") or ()]
     match wanted := tuple(signature.output_fields):
         case ("sub_queries", "details"):
@@ -91,7 +95,9 @@ def fill_outputs(signature: Any, inputs: Mapping[str, Any], reader: Reader) -> d
             missing, query = _find_missing(reader, question, passages)
             return {"missing": missing, "next_query": query}
         case ("clarifying_question",):
-            return {"clarifying_question": _ask_back(inputs.get("options") or ())}
+            texts = [(one.title, one.text) for one in passages]
+            options = inputs.get("options") or embedded.name_options(question, texts)
+            return {"clarifying_question": _ask_back(options), "options": options}
         case ("answer",):
             direct = "" if "passages" in inputs else find_reply(question) or solve_arithmetic(question)
             return {"answer": direct}

@@ -11,6 +11,7 @@ from dspy.lm15 import response_to_events
 from program.loop.rag import AgenticRAG
 from program.loop.state import Find, Runtime
 from program.models.catalog import Models
+from program.models.embedded.writer import local_writer
 from program.passage import NO_FILTERS, Passage, SourceCard
 from program.serve.trace import SpanLog, TraceLog
 from program.settings import BudgetSettings, ModelSettings
@@ -50,6 +51,7 @@ class ScriptedModels:
     """The models: a decision client and the engine of a language model, which hangs when `held` is wanted of it."""
 
     supports_decision_requests = True
+    reader = None
 
     def __init__(self, name="scripted/model", held="", **replies):
         self.model, self.callbacks, self.cache, self.kwargs = name, [], False, {}
@@ -180,7 +182,8 @@ class Scripted:
         self.models.replies.update({**likely, **(replies or {})})
         self.shelf = Shelf(cards, pool)
         names = ModelSettings(decide="scripted/model", write="scripted/model")
-        clients = Models(self.models, self.models.lm(), None, None, self.models, names, judging)
+        namer = local_writer(self.models)
+        clients = Models(self.models, self.models.lm(), None, None, self.models, names, judging, name=namer)
         spans = SpanLog().emit_spans
         observers = (TraceLog(log).write_answer, spans) if log else (spans,)
         runtime = Runtime(

@@ -54,6 +54,9 @@ def test_a_vague_question_is_asked_back_unless_it_rather_needs_no_look_up(route,
     assert answer.outcome.value == outcome
     if outcome == "clarify":
         assert answer.text == "Do you mean the Merle or the Wren?" and "answer" not in program.asked
+        (shown,) = program.models.inputs("clarifying_question")
+        assert all(id in str(shown["options"]) for id in answer.found[:4])
+        assert [step.name for step in answer.trace.steps][-2:] == ["generator.clarify"] * 2
         assert answer.found and not answer.retrieved
 
 

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from program.errors import ModelError
+from program.models.embedded.decider import LocalDecider
 from program.models.embedded.direct import LONGEST, solve_arithmetic
+from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.reader import Reader, Reading, shared_reader
 from program.models.embedded.writer import local_writer
 from program.models.language.adapter import use_adapter
@@ -45,7 +47,7 @@ PASSAGES = [passage(1, "The payroll service is run by the Harbour team.", "Servi
 
 
 def ask(signature, reader=None, **asked):
-    writer = local_writer(reader or WordReader())
+    writer = local_writer(LocalDecider(shared_embedder(), reader or WordReader()))
     with use_adapter(writer), dspy.context(lm=writer):
         return dspy.Predict(signature)(**asked)
 
@@ -80,7 +82,7 @@ def test_the_packaged_reader_answers_short_and_long_questions_from_many_threads(
 
 
 async def test_it_answers_the_same_in_turn_and_awaited_with_its_usage_in_words():
-    writer = local_writer(WordReader())
+    writer = local_writer(LocalDecider(shared_embedder(), WordReader()))
     split = dspy.Predict(Decompose)
     with use_adapter(writer), dspy.context(lm=writer), dspy.track_usage() as tracker:
         parts = [split(question=COMPOUND).sub_queries, (await split.acall(question=COMPOUND)).sub_queries]
@@ -141,15 +143,17 @@ def test_the_part_that_the_passages_answer_least_is_missing():
     [
         (["Basic", "Pro"], "Which do you mean: Basic or Pro?"),
         (["Basic", "Pro", "C"], "Which do you mean: Basic, Pro or C?"),
-        ([], "Could you say more exactly what you mean?"),
+        ([], "Which do you mean: Services or Prices?"),
     ],
 )
-def test_a_vague_question_is_asked_back_with_the_options(options, asked_back):
+def test_a_vague_question_is_asked_back_with_the_options_or_with_those_that_the_passages_leave_open(
+    options, asked_back
+):
     assert ask(Clarify, question="How much?", passages=PASSAGES, options=options).clarifying_question == asked_back
 
 
 def test_what_it_cannot_fill_and_a_prompt_are_refused_with_the_way_out():
-    writer = local_writer(WordReader())
+    writer = local_writer(LocalDecider(shared_embedder(), WordReader()))
     with pytest.raises(ModelError, match=r"cannot fill poem.*\[models\] write"):
         ask("topic -> poem", topic="rain")
     with pytest.raises(LMUnexpectedError, match="use_adapter"):
