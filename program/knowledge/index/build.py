@@ -51,7 +51,7 @@ WAIT = 120.0  # seconds to wait for another process that is indexing
 
 Advance = Callable[[int, int], None]  # called with the texts embedded so far and in all
 _LOG = logging.getLogger(__name__)
-_OPEN: WeakValueDictionary[Hashable, Index] = WeakValueDictionary()  # the indexes that some program holds
+_OPEN: WeakValueDictionary[Hashable, Index] = WeakValueDictionary()  # those that some program holds, searched in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ def open_index(folder: str | Path, embedder: Embedder, settings: Settings | None
         file = place_index(place, name)
         try:
             state = file.stat()
-            key = (file.resolve(), state.st_mtime_ns, state.st_ino, embedder.digest, settings.qdrant, settings.keyword)
-            if (shared := _OPEN.get(key)) is not None:
+            key = (file.resolve(), state.st_mtime_ns, state.st_ino, embedder.digest)
+            if not settings.qdrant.url and (shared := _OPEN.get(key)) is not None:
                 return shared
             index = store.read_index(file, embedder.digest)
             break
@@ -197,7 +197,8 @@ def open_index(folder: str | Path, embedder: Embedder, settings: Settings | None
     embedder.put([embedding_text(p) for p in index.passages], index.matrix)
     if settings.qdrant.url:
         _search_on_server(index, name, settings)
-    _OPEN[key] = index
+    else:
+        _OPEN[key] = index
     return index
 
 
