@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 from figures import Figure, figure, find_datasets
 
-from optimize.reader.vague import VAGUE, read_vague
+from optimize.reader.vague import VAGUE, list_nearest, read_vague
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import MINILM, Embedder
 from program.models.embedded.reader import TitledText, shared_reader
@@ -55,27 +55,28 @@ def score_asking(vague: np.ndarray, back: np.ndarray) -> float:
 def measure_pairs(folder: Path, quick: bool) -> Iterator[Figure]:
     """Yield how vague questions of held-out organisations and their twins fare, without any label of theirs.
 
-    A question is asked back when it is likelier vague than is assumed of any; once over its own passages, once over
-    those of its pair.
+    A question is asked back when it is likelier vague than is assumed of any: over its own passages, and among the
+    nearest of its organisation.
     """
     examples = read_vague(folder / "vague_dev.jsonl")
     examples = examples[:QUICK] if quick else examples
-    pages: dict[str, dict[TitledText, None]] = {}
-    for one in examples:
-        pages.setdefault(one.pair, {}).update(dict.fromkeys(text[:2] for text in one.texts))
-    vague, n = np.array([one.vague for one in examples]), len(examples)
-    own: list[list[TitledText]] = [[text[:2] for text in one.texts] for one in examples]
-    both = [list(pages[one.pair]) for one in examples]
-    for title, bar, texts in (("their own passages", ">= 0.75", own), ("their pair's passages", "reported", both)):
-        back = decide([show(one.question, some) for one, some in zip(examples, texts, strict=True)]) > VAGUE / (
-            1 + VAGUE
-        )
-        yield figure(f"vague_dev, {title}: F1 of asking back", score_asking(vague, back), bar, n)
-    named = []
-    for one, some in zip(examples, own, strict=True):
-        told = "; ".join(open_decider().name_options(one.question, some)).casefold()
-        named += [np.mean([option.casefold() in told for option in one.options])] if one.vague else []
-    yield figure("vague_dev: share of labelled options named", float(np.mean(named)), ">= 0.60", len(named))
+    views = {
+        "their own passages": (examples, ">= 0.75", ">= 0.60"),
+        "the nearest passages": (list_nearest(examples, open_decider().embedder), "reported", "reported"),
+    }
+    vague = np.array([one.vague for one in examples])
+    for title, (shown, least, named) in views.items():
+        texts: list[list[TitledText]] = [[text[:2] for text in one.texts] for one in shown]
+        chances = decide([show(one.question, some) for one, some in zip(shown, texts, strict=True)])
+        back = chances > VAGUE / (1 + VAGUE)
+        yield figure(f"vague_dev, {title}: F1 of asking back", score_asking(vague, back), least, len(vague))
+        shares = [
+            np.mean([option.casefold() in found for option in one.options])
+            for one, some in zip(shown, texts, strict=True)
+            if one.vague
+            for found in ["; ".join(open_decider().name_options(one.question, some)).casefold()]
+        ]
+        yield figure(f"vague_dev, {title}: labelled options named", float(np.mean(shares)), named, len(shares))
 
 
 def measure_turns(folder: Path, quick: bool) -> Iterator[Figure]:

@@ -1,7 +1,7 @@
 """The prior of a reader for vague questions: which kind of rivals a question leaves open, before any label.
 
 1. Each vague question of a file stands beside its twin, which names one of the rivals. Both are read over the passages
-   of their own, and over those of both.
+   of their own, and among the NEAREST of their group, as a search would find them.
 2. Every kind of rivals is a case. It is right where the question is vague and at least half of its rivals are among
    the labelled options, and half of these among its rivals; where no kind is, each is.
 3. The kinds of a question compete in one softmax with "none of them".
@@ -28,6 +28,7 @@ from program.models.embedded.heads import fit_statement
 from program.models.embedded.reader import Reader
 from program.models.embedded.rivals import Kind, read_rivals
 
+NEAREST = 8  # passages of a group beside which a question is read, its own among them
 VAGUE = 0.1  # share of a user's questions that are taken to be vague, before any label
 
 
@@ -38,9 +39,13 @@ class _Page(BaseModel):
 
 
 class VagueExample(BaseModel):
-    """A question with its passages; `options` are what a vague one leaves open, in their words."""
+    """A question with its passages; `options` are what a vague one leaves open, in their words.
+
+    A `group` holds the questions on the pages of one organisation.
+    """
 
     pair: str
+    group: str = ""
     question: str
     vague: bool
     options: list[str]
@@ -57,18 +62,14 @@ def read_vague(path: Path) -> list[VagueExample]:
     try:
         return [VagueExample.model_validate_json(line) for line in path.read_bytes().splitlines() if line.strip()]
     except (OSError, ValidationError) as error:
-        mend = "Give JSONL with pair, question, vague, options and passages (id, title, context) in each line."
+        mend = "Give JSONL with pair, group, question, vague, options and passages (id, title, context) in each line."
         raise DataError(f"{path} cannot be read: {error}.", mend, path=str(path)) from error
 
 
 def fit_vague(reader: Reader, examples: list[VagueExample], embedder: Embedder) -> dict[str, Any]:
     """Return the arrays of a head as lists, by name."""
-    pairs = defaultdict[str, dict[str, _Page]](dict)
-    for one in examples:
-        pairs[one.pair] |= {page.id: page for page in one.passages}
-    both = [one.model_copy(update={"passages": list(pairs[one.pair].values())}) for one in examples]
     rows, labels, groups = list[dict[str, Any]](), list[int](), list[str]()
-    for n, one in enumerate(examples + [whole for whole, own in zip(both, examples, strict=True) if whole != own]):
+    for n, one in enumerate([*examples, *list_nearest(examples, embedder)]):
         texts = one.texts
         asked, *vectors = embedder.encode([one.question, *(text.embedded for text in texts)])
         kinds, measures = read_rivals(one.question, texts, np.stack(vectors) @ asked, reader)
@@ -80,6 +81,28 @@ def fit_vague(reader: Reader, examples: list[VagueExample], embedder: Embedder) 
     share = sum(one.vague for one in examples) / len(examples)
     shift = np.log(VAGUE / (1 - VAGUE)) - np.log(share / (1 - share))
     return dump_head(replace(found, calibration=np.array([1, shift], np.float32)))
+
+
+def list_nearest(examples: list[VagueExample], embedder: Embedder) -> list[VagueExample]:
+    """Return each question over the nearest passages of its group by cosine.
+
+    Its own are among them.
+    """
+    pages = defaultdict[str, dict[str, _Page]](dict)
+    for one in examples:
+        pages[one.group] |= {page.id: page for page in one.passages}
+    texts = {
+        name: [EvidenceText(p.title, write_rows(p.context)).embedded for p in own.values()]
+        for name, own in pages.items()
+    }
+    vectors = {name: embedder.encode(own) for name, own in texts.items()}
+    found = []
+    for one, asked in zip(examples, embedder.encode([one.question for one in examples]), strict=True):
+        every, own = list(pages[one.group].values()), {page.id for page in one.passages}
+        nearest = [every[at] for at in np.argsort(-(vectors[one.group] @ asked), kind="stable")]
+        first = sorted(nearest, key=lambda page: page.id not in own)[:NEAREST]
+        found.append(one.model_copy(update={"passages": [page for page in nearest if page in first]}))
+    return found
 
 
 def names_options(kind: Kind, options: list[str]) -> bool:

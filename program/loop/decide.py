@@ -125,7 +125,7 @@ def weigh_rivals(chances: Sequence[float], look_ups: Sequence[int], rivalry: flo
 
 
 def endorse_pieces(chances: Sequence[float], endorsed: Sequence[bool | None], weight: float) -> list[float]:
-    """Return how probably each piece is right, now that a language model has had its say.
+    """Return how probably each piece is right after a language model's say.
 
     `weight` is added to the logarithm of the odds of a piece that it `endorsed`, and taken from that of one that it did
     not; None leaves a piece as it is. So two readers that err apart are weighed as independent witnesses are (Bayes'

@@ -78,7 +78,7 @@ class Models:
         return replace(self, **changed)
 
     def writer(self, inputs: Mapping[str, Any], signature: Any = None) -> dspy.LM:
-        """Return the language model that writes the outputs of a signature, or an answer, from these inputs.
+        """Return the language model that writes a signature's outputs, or an answer.
 
         It is the embedded one where options have to be read.
         """

@@ -230,7 +230,7 @@ class ProjectTask(Task):
         session.end_processes()
 
     def starts(self, begun: Setting) -> list[Setting]:
-        """Return the published designs; for what was compiled without a language model, asking one in doubt."""
+        """Return the published designs, or IN_DOUBT after a compile without a model."""
         if self.origin:
             asks = not self.base.view().quotes(strict=False) and begun["policy.quote_above"] == 0.0
             return [begun | {f"policy.{name}": value for name, value in IN_DOUBT.items()}] if asks else []

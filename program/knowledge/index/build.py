@@ -172,7 +172,7 @@ def build_index(
 
 
 def open_index(folder: str | Path, embedder: Embedder, settings: Settings | None = None) -> Index:
-    """Return the last complete index in `folder`, which programs over the same file share.
+    """Return the last complete index in `folder`, shared by all programs over it.
 
     Its vectors are put into the embedder's memory. Raises `KnowledgeError` when there is none, when it was made by
     another format or embedding model, when it is damaged, or when the server does not hold it.

@@ -126,7 +126,9 @@ class DemonstrationSet:
         self.cases = [read_case(given[n], described) for n in order]
         self._written = [written[n] for n in order]
         self._labels = [labels[n] for n in order]
-        self.digest = _digest(VERSION, read_by.encode(), to_json_bytes(described), *self._written).hex()
+        self.digest = _digest(
+            VERSION, bytes((FORMS, MEASURES)), read_by.encode(), to_json_bytes(described), *self._written
+        ).hex()
         self._vague = VAGUE in outputs and (not demos or any(case.evidence for case in self.cases))
         self._keys: dict[bytes, str | None] = {}
         self._blocks: list[dict[str, Vector]] = []

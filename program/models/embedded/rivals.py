@@ -26,7 +26,7 @@ from program.text.words import split_words
 
 FORMS = 4
 COLUMN, ROW, PIECES, TITLES = range(FORMS)
-MEASURES = 25  # of a kind, the last of which is 1
+MEASURES = 27  # of a kind, the last of which is 1
 RIVALS = FORMS * MEASURES  # numbers of a kind: the measures at the place of its form, else 0
 MOST_RIVALS = 4  # pieces or texts in a kind by score, and options in a question back
 LOWEST = FLOOR / 2  # of a score
@@ -146,7 +146,7 @@ def measure_kinds(
     words that name any, then how much of what they have in common is asked, and is of the question; the share of unlike
     values; how surely one of their texts answers, and one of all; the question's words; how surely all of their texts
     answer; their greatest and least similarity, and the lead of the first; the share of the question's words in their
-    texts, and in none. Words weigh as they are rare.
+    texts, and in none; the logarithms of the numbers of texts and of kinds. Words weigh as they are rare.
     """
     asked, bags = _words(question), [_words(f"{text.title} {text.text}") for text in texts]
     rarity, known = WordRarity(bags), frozenset[str]().union(*bags)
@@ -172,6 +172,6 @@ def measure_kinds(
             *(max(sure), max(answers), len(asked), min(sure)),
             *(near.max(), near.min(), near.max() - sims.max()),
             rarity.share_of(asked, frozenset[str]().union(*(bags[at] for at in places))),
-            *(1 - rarity.share_of(asked, known), 1.0),
+            *(1 - rarity.share_of(asked, known), math.log(len(texts)), math.log(len(kinds)), 1.0),
         ]
     return rows.reshape(len(kinds), RIVALS)

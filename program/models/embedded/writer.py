@@ -34,7 +34,7 @@ _CUT = re.compile(
 
 
 def local_writer(embedded: LocalDecider) -> dspy.LM:
-    """Return a language model that fills signatures from what the reader of the embedded models finds.
+    """Return a language model that fills signatures from what the reader finds.
 
     It answers Standalone, Decompose, FollowUp, Missing, Clarify and AnswerDirectly. It joins, splits, selects and
     computes, so the same request always gives the same reply. Its text from passages (Generate) is empty, in place of
@@ -78,7 +78,7 @@ class QuotingAdapter(dspy.Adapter):
 
 
 def fill_outputs(signature: Any, inputs: Mapping[str, Any], embedded: LocalDecider) -> dict[str, Any]:
-    """Return a signature's outputs by name, and beside a question back the options that were read for it.
+    """Return a signature's outputs by name, a question back with its options.
 
     Raises `ModelError` for unknown ones.
     """
