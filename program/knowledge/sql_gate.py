@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 import sqlglot
@@ -38,14 +39,8 @@ def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str, guar
     Raises `KnowledgeError` unless it is exactly one SELECT, without recursion or set operations, that reads only the
     `columns` of these tables and calls only allowed functions.
     """
-    if len(sql) > MOST_CHARACTERS:
-        raise KnowledgeError(f"The SQL is longer than {MOST_CHARACTERS} characters.", _MEND)
-    try:
-        parsed = sqlglot.parse(sql, dialect=dialect)
-        statements = [s for s in parsed if s is not None]
-        if len(statements) != 1 or not isinstance(statements[0], exp.Select):
-            raise KnowledgeError("The SQL is not exactly one SELECT statement.", _MEND)
-        select = statements[0]
+    with _telling_faults():
+        select = _parse_select(sql, dialect)
         for problem in _find_problems(select, columns):
             raise KnowledgeError(f"The SQL is refused: {problem}.", _MEND)
         typed = {table: dict.fromkeys(names, "TEXT") for table, names in columns.items()}
@@ -53,6 +48,13 @@ def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str, guar
         for table in [one for one in select.find_all(exp.Table) if one.name.lower() in guards]:
             table.replace(_select_readable(table, columns, *guards[table.name.lower()]))
         return str(_limit_rows(select).sql(dialect=dialect, comments=False))
+
+
+@contextmanager
+def _telling_faults() -> Iterator[None]:
+    """Raise `KnowledgeError` for what sqlglot cannot read or write."""
+    try:
+        yield
     except SqlglotError as error:
         first = str(error).splitlines()[0].rstrip(".")
         raise KnowledgeError(f"The SQL cannot be understood: {first}.", _MEND) from error
@@ -60,31 +62,38 @@ def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str, guar
         raise KnowledgeError("The SQL is nested too deeply.", _MEND) from error
 
 
+def _parse_select(sql: str, dialect: str) -> exp.Select:
+    if len(sql) > MOST_CHARACTERS:
+        raise KnowledgeError(f"The SQL is longer than {MOST_CHARACTERS} characters.", _MEND)
+    statements = [one for one in sqlglot.parse(sql, dialect=dialect) if one is not None]
+    if len(statements) != 1 or not isinstance(statements[0], exp.Select):
+        raise KnowledgeError("The SQL is not exactly one SELECT statement.", _MEND)
+    return statements[0]
+
+
 def align_values(sql: str, values: Mapping[str, Mapping[str, Sequence[str]]], dialect: str) -> str:
     """Return the statement with values spelt as in the data.
 
     `values` are those of each column of each table. A text that is compared with a column gives way to the value that
-    differs in case alone, or else to the one most like it. What cannot be parsed, and a text like none, stays.
+    differs in case alone, or else to the one most like it. A text like none stays. Raises `KnowledgeError` for what is
+    not exactly one SELECT.
     """
-    try:
-        select = sqlglot.parse_one(sql, dialect=dialect)
-    except SqlglotError:
-        return sql
-    read = {table.name.lower() for table in select.find_all(exp.Table)}
-    known: dict[str, dict[str, str]] = {}
-    for table, columns in values.items():
-        for column, held in columns.items() if table.lower() in read else ():
-            known.setdefault(column.lower(), {}).update({value.casefold(): value for value in held})
-    for compared in [*select.find_all(exp.EQ, exp.NEQ, exp.In)]:
-        sides = (
-            [compared.this, *compared.expressions] if isinstance(compared, exp.In) else [*compared.iter_expressions()]
-        )
-        spelt = known.get(next((side.name.lower() for side in sides if isinstance(side, exp.Column)), ""), {})
-        for literal in [side for side in sides if spelt and isinstance(side, exp.Literal) and side.is_string]:
-            near = get_close_matches(literal.name.casefold(), spelt, 1, ALIKE)
-            if near and literal.name not in spelt.values():
-                literal.replace(exp.Literal.string(spelt[near[0]]))
-    return str(select.sql(dialect=dialect))
+    with _telling_faults():
+        select = _parse_select(sql, dialect)
+        read = {table.name.lower() for table in select.find_all(exp.Table)}
+        known: dict[str, dict[str, str]] = {}
+        for table, columns in values.items():
+            for column, held in columns.items() if table.lower() in read else ():
+                known.setdefault(column.lower(), {}).update({value.casefold(): value for value in held})
+        for compared in [*select.find_all(exp.EQ, exp.NEQ, exp.In)]:
+            listed = compared.expressions if isinstance(compared, exp.In) else [compared.expression]
+            sides = [compared.this, *listed]
+            spelt = known.get(next((side.name.lower() for side in sides if isinstance(side, exp.Column)), ""), {})
+            for literal in [side for side in sides if spelt and isinstance(side, exp.Literal) and side.is_string]:
+                near = get_close_matches(literal.name.casefold(), spelt, 1, ALIKE)
+                if near and literal.name not in spelt.values():
+                    literal.replace(exp.Literal.string(spelt[near[0]]))
+        return str(select.sql(dialect=dialect))
 
 
 def _select_readable(

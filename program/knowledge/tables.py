@@ -151,8 +151,8 @@ class Database:
         None is there where the SELECT is refused, fails or finds no row. A text in it is spelt as its column spells it.
         """
         held = {table.name: {column.name: column.values for column in table.columns} for table in self.schema.tables}
-        sql = align_values(sql, held, self.schema.dialect)
         try:
+            sql = align_values(sql, held, self.schema.dialect)
             names, rows = self.rows(sql)
         except KnowledgeError:
             return []

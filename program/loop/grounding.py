@@ -66,7 +66,7 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
     text = drop_unknown_marks(str(reply["answer"]), len(state.kept))
     if not text.strip():  # as that of the embedded writer where it stands in for another
         return (yield from quote_passages(state, checked=state.program.runtime.withholds))
-    empty = text.strip(" .").casefold() == NOTHING
+    empty = text.strip(" .\"'").casefold() == NOTHING
     if empty and not state.tuning.endorsement:
         return Draft(quoted=0.0)
     if not state.program.runtime.withholds:
@@ -130,8 +130,9 @@ def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
 def _ask_draft(state: State, strict: bool) -> Flow[Ask]:
     """Return the request for a text from the kept passages, as many and as much of each as the prompt shows."""
     layout = state.program.layout_of(DRAFT)
-    shown = state.kept[: layout.passages or len(state.kept)]
-    if layout.excerpt != "whole":
+    if layout.excerpt == "whole":
+        shown = state.kept[: layout.passages or None]
+    else:
         shown = yield from cut_to_best(state, layout.passages)
     inputs = {"question": state.question, "sub_queries": tuple(state.queries), "passages": shown}
     sentences = state.tuning.sentences * max(len(state.queries), 1)

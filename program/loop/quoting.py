@@ -139,9 +139,10 @@ def cut_to_best(state: State, most: int) -> Flow[list[Passage]]:
     found = yield from _weigh_pieces(state, None)
     best = list(dict.fromkeys((quote.n, quote.piece) for quote in found))[:BEST_PIECES]
     first = [state.kept[n - 1] for n in dict.fromkeys(n for n, _ in best)]
-    pieces = {state.kept[n - 1].id: sorted(piece for m, piece in best if m == n) for n, _ in best}
+    pieces = [[piece for m, piece in best if m == n] for n in dict.fromkeys(n for n, _ in best)]
+    texts = [dict.fromkeys(piece.shown for piece in sorted(own, key=lambda piece: piece.start)) for own in pieces]
     state.kept = [*first, *(passage for passage in state.kept if passage not in first)]
-    shown = [replace(one, text="\n".join(dict.fromkeys(piece.shown for piece in pieces[one.id]))) for one in first]
+    shown = [replace(passage, text="\n".join(own)) for passage, own in zip(first, texts, strict=True)]
     return (shown or state.kept)[: most or None]
 
 
@@ -161,7 +162,8 @@ def _weigh_pieces(state: State, text: str | None) -> Flow[list[_Quote]]:
     alone = [reply["states"].probability for reply in (yield asks)]
     threshold = state.program.threshold(STATES, "states")
     chances = weigh_rivals(alone, [look_up for look_up, *_ in of], state.tuning.rivalry)
-    endorsed = [_is_endorsed(text, passage, piece) for _, passage, piece in of]
+    sentences = None if text is None else split_sentences(MARK.sub("", text))
+    endorsed = [_is_endorsed(sentences, passage, piece) for _, passage, piece in of]
     chances = endorse_pieces(chances, endorsed, state.tuning.endorsement)
     found = [
         _Quote(look_up, places[passage.id], passage, piece, chance, chance >= threshold)
@@ -170,16 +172,16 @@ def _weigh_pieces(state: State, text: str | None) -> Flow[list[_Quote]]:
     return sorted(found, key=lambda quote: -quote.probability)
 
 
-def _is_endorsed(text: str | None, passage: Passage, piece: Piece) -> bool | None:
-    """Tell whether a language model's text says what a piece does; None where it wrote no text of it.
+def _is_endorsed(sentences: Sequence[str] | None, passage: Passage, piece: Piece) -> bool | None:
+    """Tell whether one of a language model's sentences says what a piece does; None where it was not asked.
 
     The rows that its SELECT found are what it says.
     """
     if passage.method == SQL:
         return True
-    if text is None:
+    if sentences is None:
         return None
-    return any(holds(f"{passage.title}\n{piece.text}", one, ENDORSED) for one in split_sentences(MARK.sub("", text)))
+    return any(holds(f"{passage.title}\n{piece.text}", one, ENDORSED) for one in sentences)
 
 
 def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:

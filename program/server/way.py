@@ -13,6 +13,7 @@ _WORDS = (
     (r"judge ([.\d]+)", r"What was found suffices with a chance of \1."),
     (r'judge ([.\d]+) missing "(.*)"', r"What was found suffices with a chance of \1; missing: \2."),
     (r"quote ([.\d]+)", r"The best words to quote answer it with a chance of \1."),
+    (r"endorse ([.\d]+)", r"With a language model beside, the best words to quote answer it with a chance of \1."),
     (r"(?:stated|ground) (\d+)/(\d+)", r"\1 of \2 statements stand in what they cite."),
     (r"responsive ([.\d]+)", r"The answer is about the question with a chance of \1."),
     (r"switch->(\w+)", r"Searched in another way: \1."),

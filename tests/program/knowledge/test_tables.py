@@ -171,7 +171,18 @@ SPELT = [
 def test_a_text_that_a_column_does_not_hold_is_spelt_as_it_is_there_and_what_is_like_none_stays(written, spelt):
     query = "SELECT COUNT(*) FROM orders AS o WHERE {}"
     assert align_values(query.format(written), VALUES, "sqlite") == query.format(spelt)
-    assert align_values("SELECT FROM WHERE", VALUES, "sqlite") == "SELECT FROM WHERE"
+
+
+DEEP = f"SELECT {'(' * 3000}1{')' * 3000} FROM orders"
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT FROM WHERE", "SELECT 1 FROM orders; DROP TABLE orders", "DROP TABLE orders", DEEP]
+)
+def test_what_is_not_one_select_is_refused_before_a_text_in_it_is_spelt(clinic, sql):
+    with pytest.raises(KnowledgeError):
+        align_values(sql, VALUES, "sqlite")
+    assert clinic.select_passages(sql) == []
 
 
 @pytest.mark.parametrize("sql", ATTACKS)
