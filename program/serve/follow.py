@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
 import logging
 import math
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,12 +96,20 @@ class Followed(Proxy):
         try:
             self._current = self._load_version()
             self._retry_at = math.inf
+            _free_memory()
         except Exception as error:  # whatever is wrong with the new version, the old one can answer
             self._retry_at = time.monotonic() + RETRY_SECONDS
             if named != self._seen:
                 warning = "%s moved, but what it names does not load; %s goes on. %s"
                 _log.warning(warning, self._reference, self._current.runtime.version, error)
         self._seen = named
+
+
+def _free_memory() -> None:
+    """Free what the old version held: it lies in cycles with its own caches, and glibc keeps what is freed."""
+    gc.collect()
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _fingerprint_alias(reference: Reference, root: Path) -> object:

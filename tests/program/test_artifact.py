@@ -1,6 +1,7 @@
 """A compiled program on disk and back: what loads or is refused, and a service that follows an alias."""
 
 import asyncio
+import gc
 import json
 import logging
 import shutil
@@ -14,7 +15,9 @@ from optimize.registry import versions as registry
 from optimize.registry.aliases import promote_version, roll_back
 from program import Answer, Outcome, load
 from program.errors import IntegrityError, ModelError, SettingsError, VersionError
+from program.knowledge.library import Library
 from program.loop.policy import read_setting
+from program.models.embedded.features import WordRarity
 from program.serve import follow
 from program.serve.artifact import describe_structure
 from program.serve.opening import open_latest
@@ -198,6 +201,20 @@ def test_the_next_question_after_a_move_is_answered_by_the_new_version(rag, root
     assert rag(QUESTION).version == "shop@v1"
     (root / "shop/aliases/production.json").unlink()
     assert rag(QUESTION).version == "shop@v1", "an alias that is lost leaves the old version at work"
+
+
+def test_a_version_that_was_replaced_leaves_its_library_and_its_features_to_be_freed(compiled, root):
+    def count_kept():
+        gc.collect()
+        kinds = (Library, WordRarity)
+        return [sum(isinstance(found, kind) for found in gc.get_objects()) for kind in kinds]
+
+    def ask_and_replace(times):
+        for _ in range(times):
+            load("shop@v2", artifacts=root, project=compiled)(QUESTION)
+        return count_kept()
+
+    assert ask_and_replace(4) == ask_and_replace(4) == count_kept()
 
 
 def test_a_version_that_does_not_load_is_told_once_and_taken_up_when_it_is_mended(rag, root, caplog, monkeypatch):

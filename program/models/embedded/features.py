@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -185,6 +185,11 @@ class FeatureSpace:
         words = WordRarity(map(word_set, dict.fromkeys(t.embedded for t in shown) or asked))
         return cls(words, WordRarity(map(list_grams, asked)), tuple(sorted({t.base for t in shown} - {""})))
 
+    @cached_property
+    def hash_grams(self) -> Callable[[str], Vector]:
+        """`gram_vector` with these rarities; the last texts' vectors are dropped with the space that they belong to."""
+        return lru_cache(maxsize=TEXTS_KEPT)(partial(gram_vector, rarity=self.grams))
+
     def compute_blocks(self, cases: Sequence[Case], embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
         """Return each case's blocks, all but `options`.
 
@@ -208,7 +213,7 @@ class FeatureSpace:
         texts = (case.asked,) if case.quoted else case.texts or ("",)
         blocks: dict[str, Any] = {
             "meaning": np.mean([vectors[text] for text in texts], axis=0),
-            "grams": gram_vector(case.asked, self.grams),
+            "grams": self.hash_grams(case.asked),
             "shape": question_shape(case.asked),
             "reading": self._judge_evidence(case, read[:count], sims) if count else [0.0] * READING,
             "statement": self._judge_statement(case, *case.quoted, read, sims) if case.quoted else [0.0] * STATEMENT,
@@ -326,7 +331,6 @@ def list_grams(text: str) -> list[str]:
     return words + [f"{a} {b}" for a, b in pairwise(words)]
 
 
-@lru_cache(maxsize=TEXTS_KEPT)
 def gram_vector(text: str, rarity: WordRarity) -> Vector:
     """Return the words and pairs of a text as one vector of length 1.
 
