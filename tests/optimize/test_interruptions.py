@@ -111,6 +111,19 @@ def undisturbed(tmp_path_factory):
         return digests(folder)[-1], len(model.calls)
 
 
+def test_a_worker_helps_with_a_compile_under_a_stated_risk(own_shop):
+    workers = []
+
+    def watch(live):
+        if live.study and not workers:
+            workers.append(started(join_in, own_shop, ""))
+
+    done = compile_project(Project.open(own_shop), trials=TRIALS, risk=0.3, watch=watch)
+    (worker,) = workers
+    worker.join()
+    assert worker.exitcode == 0 and done.risks["balanced"].level == 0.3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", ["a journal file", "a database"])
 def test_killed_at_random_moments_and_resumed_it_ends_in_the_same_program_for_the_same_calls(
