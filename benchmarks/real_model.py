@@ -23,6 +23,7 @@ from pathlib import Path
 import dspy
 import numpy as np
 from figures import ROOT, Figure, figure, find_datasets, show
+from small_projects import read_rows, write_beir
 
 from optimize.compiler.candidates.layouts import gather_cases
 from optimize.compiler.record import Record
@@ -82,7 +83,7 @@ class Row:
 
 def main() -> None:
     parser = make_parser(__doc__, n=100)
-    parser.add_argument("--version", default="", help="the compiled version; without it that arm is left out")
+    parser.add_argument("--version", default="", help="the compiled version; else the uncompiled program")
     parser.add_argument("--parent", default="", help="the version without the model; else the uncompiled program")
     parser.add_argument("--split", default="test", choices=("train", "dev", "test"))
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} questions, and no choice among six prompts")
@@ -135,23 +136,19 @@ def measure_set(
         served = Project.open(folder)
         rag = open_program(served)
         rows.append(ask_all("plain, our prompt", rag.plain(), questions, record, served))
-        rows.append(ask_all("plain, by hand", take_over(hand, rag.plain()), questions, record, served))
-        if options.version:
-            program = take_over(load_version(options.version), rag)
-            rows.append(ask_all("ragc, compiled", program, questions, record, served))
+        rows.append(by_hand := ask_all("plain, by hand", take_over(hand, rag.plain()), questions, record, served))
+        arm = "ragc, compiled" if options.version else "ragc, uncompiled"
+        program = take_over(load_version(options.version), rag) if options.version else rag
+        rows.append(compiled := ask_all(arm, program, questions, record, served))
     project = Project.open(folder)
     alone = open_program(project)
     alone = take_over(load_version(options.parent), alone) if options.parent else alone
-    rows.append(ask_all("ragc, embedded alone", alone, questions, record, project))
+    rows.append(parent := ask_all("ragc, embedded alone", alone, questions, record, project))
     for row in rows:
         yield from show_row(row, name)
-    by_name = {row.name: row for row in rows}
-    compiled = by_name.get("ragc, compiled")
-    if compiled is None or len(compiled.recalls()) < 2:
-        return
-    for other in ("plain, by hand", "ragc, embedded alone"):
-        gain = paired_test(by_name[other].recalls(), compiled.recalls(), compiled.topics())
-        over = f"{name}: {compiled.name}: fact recall over {other}"
+    for other in (by_hand, parent) if options.version and len(compiled.recalls()) > 1 else ():
+        gain = paired_test(other.recalls(), compiled.recalls(), compiled.topics())
+        over = f"{name}: {compiled.name}: fact recall over {other.name}"
         yield figure(over, gain.difference, "reported", gain.n)
         yield figure(f"{over}, low end", gain.ci[0], "> 0", gain.n)
         yield figure(f"{over}, high end", gain.ci[1], "reported", gain.n)
@@ -173,22 +170,11 @@ def take_over(given: AgenticRAG, rag: AgenticRAG) -> AgenticRAG:
 
 
 def write_organisation(source: Path, folder: Path) -> Path:
-    """Write one organisation's pages and questions in BEIR's layout."""
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    read = [json.loads(line) for line in (source / "invented_pages.jsonl").read_text(encoding="utf-8").splitlines()]
-    pages = {page["context"]: page for page in read if page["group"] == ORGANISATION}
-    corpus = [{"_id": page["id"], "title": page["title"], "text": text} for text, page in pages.items()]
-    queries, qrels = [], ["query-id\tcorpus-id\tscore"]
-    for n, line in enumerate((source / "invented_dev.jsonl").read_text(encoding="utf-8").splitlines()):
-        row = json.loads(line)
-        if row["group"] == ORGANISATION and row["answerable"]:
-            answers = list(dict.fromkeys(answer["text"] for answer in row["answers"]))
-            queries.append({"_id": f"q{n}", "text": row["question"], "metadata": {"answers": answers}})
-            qrels.append(f"q{n}\t{pages[row['context']]['id']}\t1")
-    for name, rows in (("corpus", corpus), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    (folder / "qrels" / "test.tsv").write_text("\n".join(qrels) + "\n")
-    return folder
+    """Write one organisation's pages, and the questions that they answer, in BEIR's layout."""
+    pages = [page for page in read_rows(source / "invented_pages.jsonl") if page["group"] == ORGANISATION]
+    asked = enumerate(read_rows(source / "invented_dev.jsonl"))
+    answerable = {n: row for n, row in asked if row["group"] == ORGANISATION and row["answerable"]}
+    return write_beir(answerable, folder, pages)
 
 
 @contextmanager

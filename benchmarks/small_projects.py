@@ -14,7 +14,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,18 +95,25 @@ def open_example(folder: Path) -> Project:
 
 def open_set(source: Path, folder: Path) -> Project:
     """Return a public set as a project."""
-    import_set(folder, source if source.is_dir() else write_beir(source, folder.with_name(f"{folder.name}-beir")))
+    if source.is_file():
+        every = read_rows(source)
+        drawn = sorted(np.random.default_rng(0).permutation(len(every))[:QUESTIONS])
+        source = write_beir({n: every[n] for n in drawn}, folder.with_name(f"{folder.name}-beir"))
+    import_set(folder, source)
     return Project.open(folder)
 
 
-def write_beir(source: Path, folder: Path) -> Path:
-    """Write QUESTIONS questions of a file, and the passages that they were written on, in BEIR's layout."""
-    (folder / "qrels").mkdir(parents=True)
-    every = [json.loads(line) for line in source.read_text(encoding="utf-8").splitlines()]
-    passages: dict[tuple[str, str], str] = {}
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file of `reading`."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def write_beir(rows: Mapping[int, dict[str, Any]], folder: Path, pages: Sequence[dict[str, Any]] = ()) -> Path:
+    """Write questions, by number, the passages that they were written on and further `pages` in BEIR's layout."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    passages = {(page["title"], page["context"]): f"p{n}" for n, page in enumerate(pages)}
     queries, qrels = [], ["query-id\tcorpus-id\tscore"]
-    for n in sorted(np.random.default_rng(0).permutation(len(every))[:QUESTIONS]):
-        row = every[n]
+    for n, row in rows.items():
         passage = passages.setdefault((row["title"], row["context"]), f"p{len(passages)}")
         answers = list(dict.fromkeys(answer["text"] for answer in row["answers"]))
         known = {"answers": answers, "answerable": row["answerable"]}
