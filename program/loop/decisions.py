@@ -138,7 +138,7 @@ def _read_prediction(prediction: dspy.Prediction) -> Evidence:
     }
 
 
-@lru_cache(maxsize=64)  # of three programs; one that is gone lives on here
+@lru_cache(maxsize=64)  # about three programs' signatures: those of a program that is gone are kept here
 def _only_decisions(signature: type[dspy.Signature]) -> bool:
     return all(decision_type(field) is not None for field in signature.output_fields.values())
 

@@ -27,7 +27,13 @@ from program.storage import keep_last
 from program.text.pieces import split_pieces
 
 HERE = Path(__file__).parent
+OUTCOMES = {
+    **{Outcome.ANSWERED: "answered", Outcome.CLARIFY: "asks back"},
+    **{Outcome.ABSTAIN: "not known", Outcome.FAILED: "failed"},
+}
+"""What every page calls an outcome."""
 TEMPLATES = Jinja2Templates(HERE / "templates")
+TEMPLATES.env.globals["outcomes"] = OUTCOMES
 THUMB = "thumb_up"
 """The outcome by which an experiment counts verdicts: 1 for right, 0 for wrong."""
 MOST_PAIRS = 1000  # comparisons that may still be voted on

@@ -207,7 +207,7 @@ def test_a_version_that_was_replaced_leaves_its_library_and_its_features_to_be_f
     def count_kept():
         gc.collect()
         kinds = (Library, WordRarity)
-        return [sum(isinstance(found, kind) for found in gc.get_objects()) for kind in kinds]
+        return [sum(type(found) is kind for found in gc.get_objects()) for kind in kinds]
 
     def ask_and_replace(times):
         for _ in range(times):

@@ -2,7 +2,7 @@
 // The pages ask, compare and review. Whatever a document, a question or an answer says is text: nothing here writes HTML.
 
 const one = (selector, root = document) => root.querySelector(selector);
-const OUTCOMES = { answered: "answered", clarify: "asks back", abstain: "not known", failed: "failed" };
+const OUTCOMES = JSON.parse(document.body.dataset.outcomes);
 const clone = (id) => one(`#${id}`).content.firstElementChild.cloneNode(true);
 
 async function post(path, body) {
