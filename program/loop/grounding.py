@@ -182,7 +182,7 @@ def make_abstention(state: State, missing: str, confidence: float, stopped_by: S
     text = FOUND_NOTHING.format("this" if part in ("", quote_shortly(state.question)) else part)
     nearest = (state.kept or state.found)[:1]
     if page := nearest and quote_shortly(nearest[0].title.partition(TITLE_STEP)[0]):
-        text += f" Did you mean {page}? [1]"
+        text += f" The nearest page is {page} [1]."
     return make_answer(state, text, Outcome.ABSTAIN, confidence, nearest, stopped_by)
 
 

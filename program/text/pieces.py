@@ -14,6 +14,8 @@ from program.text.words import WORD
 SENTENCE_ENDS = ".!?…"
 BULLET = re.compile(r"\s*[-*•]\s+")
 """The mark before an item of a list."""
+_NUMBER = re.compile(r"\s*\d{1,3}[.)]\s+")
+"""The mark before an item of a numbered list, where a line beside it has one too."""
 _HEADING = re.compile(r"#{4,6} ")
 _FENCE = re.compile(r"`{3,}")
 _CELL = re.compile(r"; (?=[^;:]{1,80}: )")
@@ -39,8 +41,9 @@ PIECES_KEPT = 20_000  # of the passages read last
 class Piece(NamedTuple):
     """A part of a text that can be quoted, and its first and last character there, the last left out.
 
-    It stands there word for word. A cell of a row stands behind the row's key cell, `key; cell`; the place of the first
-    such piece is that of both cells, so that an answer in the key cell is an answer in one piece.
+    It stands there word for word. A cell of a row stands behind the row's key, `key; cell`: the row's first cells, as
+    few as tell the rows of its table apart. The place of the first such piece is that of the key too, so that an answer
+    in the key is an answer in one piece.
     """
 
     text: str
@@ -48,6 +51,8 @@ class Piece(NamedTuple):
     end: int
     row: str = ""
     """What an answer shows of a cell: `Home Plus, Yearly: GBP 45`."""
+    value: int = 0
+    """Where the value of a cell begins in the text, behind the key and the cell's header."""
     lead: str | None = None
     """Of the beginning of a list item the sentence with a colon that leads the list, or an empty string."""
 
@@ -155,7 +160,8 @@ class MarkNumbering:
 def _walk_lines(text: str) -> Iterator[Piece]:
     at, fence, lead = 0, "", ""
     lines = text.splitlines(keepends=True)
-    headers = [line.partition(": ")[0] for line in lines]
+    rows, numbers = [split_cells(line.rstrip()) for line in lines], [_NUMBER.match(line) for line in lines]
+    headers = [row[0].partition(": ")[0] for row in rows]
     for n, whole in enumerate(lines):
         start, at = at, at + len(whole)
         line = whole.rstrip()
@@ -171,15 +177,17 @@ def _walk_lines(text: str) -> Iterator[Piece]:
         if _HEADING.match(line):
             lead = ""
             continue
-        bullet = BULLET.match(line)
+        beside = slice(max(n - 1, 0), n), slice(n + 1, n + 2)
+        bullet = BULLET.match(line) or (numbers[n] if any(any(numbers[one]) for one in beside) else None)
         first = start + (bullet.end() if bullet else 0)
-        shown = text[first : start + len(line)]
+        shown = line[bullet.end() :] if bullet else line
         cells = split_cells(shown)
         # Prose may look like a row; it ends as a sentence, or has no neighbour that begins with the same header.
-        alone = len(lines) == 1 and shown[-1:] not in SENTENCE_ENDS
-        in_table = not bullet and (alone or headers[n] in headers[max(n - 1, 0) : n] + headers[n + 1 : n + 2])
+        ends = [cell[-1:] in SENTENCE_ENDS for cell in cells]
+        alone = len(lines) == 1 and (not ends[-1] or any(ends[:-1]))
+        in_table = not bullet and (alone or any(headers[n] in headers[one] for one in beside))
         if len(cells) > 2 or (len(cells) == 2 and in_table and ": " in cells[0]):
-            yield from _quote_cells(cells, first, in_table)
+            yield from _quote_cells(cells, _count_keys(rows, n) if in_table else 1, first, in_table)
         else:
             for one, end in (places := _sentence_places(shown)):
                 begins = bullet is not None and one == places[0][0]
@@ -189,15 +197,30 @@ def _walk_lines(text: str) -> Iterator[Piece]:
             lead = last if last.endswith(":") and not _PROMPT_MARK.search(last) else ""
 
 
-def _quote_cells(cells: Sequence[str], start: int, in_table: bool) -> Iterator[Piece]:
-    """Yield each cell of a row behind its key cell, which is shown without its header in a table."""
-    key, *rest = cells
-    header, parted, value = key.partition(": ")
-    subject = header if not parted else value if in_table else ""
+def _count_keys(rows: Sequence[Sequence[str]], n: int) -> int:
+    """Return how many first cells tell the rows of a table apart, row `n` among them; 1 where none do."""
+    header = rows[n][0].partition(": ")[0]
+    table = [row for row in rows if len(row) > 1 and row[0].partition(": ")[0] == header]
+    counts = range(1, min(map(len, table)))
+    return next((count for count in counts if len({tuple(row[:count]) for row in table}) == len(table)), 1)
+
+
+def _quote_cells(cells: Sequence[str], keys: int, start: int, in_table: bool) -> Iterator[Piece]:
+    """Yield each cell of a row behind its key, whose first cell is shown without its header in a table.
+
+    So is a sentence behind a key that is one.
+    """
+    key = "; ".join(cells[:keys])
+    header, parted, value = cells[0].partition(": ")
+    subject = ", ".join([header if not parted else value if in_table else "", *cells[1:keys]])
     at = start + len(key) + 2
-    for cell in rest:
+    for cell in cells[keys:]:
         end = at + len(cell)
-        yield Piece(f"{key}; {cell}", start, end, f"{subject}, {cell}" if subject else "")
+        value = cell.partition(": ")[2] or cell
+        said = value if cell[-1:] in SENTENCE_ENDS else cell
+        shown = f"{subject} {said}" if subject[-1:] in SENTENCE_ENDS else f"{subject}, {cell}"
+        text = f"{key}; {cell}"
+        yield Piece(text, start, end, shown if subject else "", len(text) - len(value))
         start = at = end + 2
 
 

@@ -25,7 +25,7 @@ from program.text.pieces import split_pieces, split_sentences
 Vector = NDArray[np.float32]
 BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options", "rivals")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
-SHAPE, READING, STATEMENT, CHAIN = 13, 24, 10, 7  # numbers in each, the last among those of reading
+SHAPE, READING, STATEMENT, CHAIN = 13, 24, 13, 7  # numbers in each, the last among those of reading
 GRAM_BUCKETS = 1024
 TEXTS_KEPT, SHAPES_KEPT = 1024, 20_000  # of the last texts
 MOST_CHAINED = 8  # texts: pairs grow with the square
@@ -269,29 +269,32 @@ class FeatureSpace:
         return best
 
     def _judge_statement(self, case: Case, n: int, at: int, read: Sequence[Reading], sims: Vector) -> list[float]:
-        """Return how well the quoted piece answers, in ten numbers.
+        """Return how well the quoted piece answers, in thirteen numbers.
 
-        They are the score of the best answer in it; its lead over the text's best; one over its rank in the text;
-        whether the text answers; its similarity to the question; the share of the question's words in the piece, and in
-        title and piece; whether it is a cell. In a table the reader takes rows and columns for one another, so a cell
-        is read behind its key by itself, as a text among the table's cells. Its last two numbers are the score of the
-        best answer in the whole text, and whether that answers; they are 0 of other pieces.
+        They are the score of the best answer in it; its lead over the best of the text's others; one over its rank in
+        the text; whether the text answers; its similarity to the question; the share of the question's words in the
+        piece, and in title and piece; whether it is a cell. In a table the reader takes rows and columns for one
+        another, so a cell is read behind its key by itself, as a text among the table's cells, and scored by its value.
+        The last numbers are the score of the best answer in the whole text, whether that answers, the cell's own score
+        and lead, and the score of the best answer before its value; they are 0 of other pieces.
         """
         title, text, _ = case.evidence[n]
         piece, asked = split_pieces(text)[at], word_set(case.asked)
-        whole = score_pieces(read[n], text)
-        lead, answers = whole[at] - read[n].margin, read[n].answers
-        scores, own, beside = whole, whole[at], (0.0, 0.0, 0.0)
+        scores, answers = score_pieces(read[n], text), read[n].answers
+        beside = (0.0,) * 6
         if case.cells:
-            cells = read[len(case.evidence) :]
-            alone = cells[sum(bool(other.row) for other in split_pieces(text)[:at])]
-            scores, own = tuple(cell.margin for cell in cells), alone.margin
-            beside = 1.0, _clip(read[n].margin), _clip(answers)
-            lead, answers = own - max(scores), alone.answers
+            cells = tuple(read[len(case.evidence) :])
+            at = sum(bool(other.row) for other in split_pieces(text)[:at])
+            scores, answers = score_cells(cells, text), cells[at].answers
+        own = _clip(scores[at])
+        lead = _clip(scores[at] - max((*scores[:at], *scores[at + 1 :]), default=-SUREST))
+        if case.cells:
+            key = cells[at].best_within(0, piece.value)[0]
+            beside = 1.0, _clip(read[n].margin), _clip(read[n].answers), own, lead, _clip(key)
         return [
-            _clip(own),
-            _clip(lead),
-            1 / (1 + sum(one > own for one in scores)),
+            own,
+            lead,
+            1 / (1 + sum(one > scores[at] for one in scores)),
             _clip(answers),
             float(sims[n]),
             self.words.share_of(asked, word_set(piece.text)),
@@ -318,6 +321,13 @@ def _clip(logit: float) -> float:
 def score_pieces(reading: Reading, text: str) -> tuple[float, ...]:
     """Return the score of the best answer in each piece of the text that was read."""
     return tuple(reading.best_within(piece.start, piece.end)[0] for piece in split_pieces(text))
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def score_cells(readings: tuple[Reading, ...], text: str) -> tuple[float, ...]:
+    """Return the score of the best answer in the value of each cell of the text's tables, read one by one."""
+    cells = [piece for piece in split_pieces(text) if piece.row]
+    return tuple(one.best_within(cell.value, None)[0] for one, cell in zip(readings, cells, strict=True))
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

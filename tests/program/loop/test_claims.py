@@ -108,7 +108,7 @@ def test_where_nothing_can_be_quoted_it_abstains_and_a_second_text_that_is_state
     answer = writing(text, sentences=1, rewrites=0)
     answer.models.replies["states"] = 0.1
     found = answer(QUESTION)
-    refusal = "I could not find this in the knowledge I have. Did you mean “Kettles”? [1]"
+    refusal = "I could not find this in the knowledge I have. The nearest page is “Kettles” [1]."
     assert (found.outcome, found.text) == (Outcome.ABSTAIN, refusal)
     assert not text or writing(turns(text, GOOD))(QUESTION).text == GOOD
 

@@ -61,7 +61,7 @@ def test_asked_awaited_or_streamed_the_answer_and_its_path_are_the_same():
 
 
 REST = "Text 1. [2]"
-NOT_FOUND = "I could not find this in the knowledge I have. Did you mean “billing/a.md#0”? [1]"
+NOT_FOUND = "I could not find this in the knowledge I have. The nearest page is “billing/a.md#0” [1]."
 MADE_UP = "Nobody could possibly tell."
 
 

@@ -78,7 +78,7 @@ def test_a_question_back_and_an_abstention_say_what_stopped_the_search_and_a_spe
 ):
     answer = scripted({"max_rounds": 2, **knobs}, sufficient=0.2)()
     assert (answer.outcome, answer.stopped_by) == (outcome, StoppedBy.ROUNDS)
-    refusal = "I could not find “the price” in the knowledge I have. Did you mean “billing/a.md#0”? [1]"
+    refusal = "I could not find “the price” in the knowledge I have. The nearest page is “billing/a.md#0” [1]."
     assert outcome is Outcome.CLARIFY or answer.text == refusal
     answer = scripted({"generate_above": 0.5}, budget=BudgetSettings(max_tokens=1), sufficient=0.2)()
     assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.TOKENS)

@@ -19,6 +19,8 @@ Centre: Osaka; Working days: 7; Charge out of guarantee: JPY 6100"""
 PLANS = """Plan: Home Free; Monthly: GBP 0; Yearly: GBP 0
 Plan: Home Plus; Monthly: GBP 4.50; Yearly: GBP 45
 Plan: Pro; Monthly: GBP 12; Yearly: GBP 120"""
+BEAMS = """Item: Green oak beam 200 x 200 mm; Unit: per metre; Price (GBP): 54.00
+Item: Larch cladding 20 x 150 mm; Unit: per metre; Price (GBP): 3.40"""
 HOURS = "The library has 40 desks. It opens at 9:30 on weekdays. Dogs are not admitted. A locker costs 2 euros a day."
 
 
@@ -34,6 +36,8 @@ def decider():
         ("Repair centres", CENTRES, "How many working days does Osaka take?", "7"),
         ("Plans and prices", PLANS, "How much does Home Plus cost a year?", "GBP 45"),
         ("Plans and prices", PLANS, "What is the price of Pro per month?", "GBP 12"),
+        ("Prices", BEAMS, "What does a green oak beam cost per metre?", "54.00"),
+        ("Prices", BEAMS, "How much is larch cladding per metre?", "3.40"),
         ("Library", HOURS, "When does the library open?", "9:30"),
         ("Library", HOURS, "How much is a locker?", "2 euros"),
     ],
