@@ -1,23 +1,30 @@
-"""One language model in each role: as writer, judge, splitter of questions, writer of SQL, asker back.
+"""One language model in each role: writer, splitter, writer of SQL, asker, rewriter of follow-ups, judge, claim check.
 
     python benchmarks/roles.py --base-url http://127.0.0.1:8081/v1 --model qwen
 
-On labelled questions of the example's train and dev, uncompiled. The writer sees four passages with the evidence, whole
-and as the five sentences of them that the reader ranks first. The judge sees four passages, of every other question
-without the evidence; beside it the embedded reader judges the same. Replies are kept under `--keep` and asked for once.
+On labelled questions of the example's train and dev, uncompiled; SELECTs also on five invented tables from
+RAGC_DATASETS. The writer sees four passages with the evidence, whole and as the five sentences of them that the reader
+ranks first. The judge sees four passages, of every other question without the evidence, and the claim check a labelled
+answer with the evidence or with a passage beside it; the embedded reader judges the same. Replies are kept under
+`--keep` and asked for once.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
-from figures import Figure, figure, show
+from conversations import pair_example
+from figures import Figure, figure, find_datasets, show
 from real_model import EXAMPLE, make_parser, sample, written_by
 from sklearn.metrics import roc_auc_score
+from small_projects import read_rows
 
 from optimize.compiler.candidates.layouts import Case, gather_cases, write_drafts
 from optimize.compiler.record import Record
@@ -33,8 +40,11 @@ from program.models.language.layout import LAYOUT, NUMBERED, PromptLayout
 from program.models.language.provider import key_variable
 from program.passage import embedding_text
 from program.serve.opening import open_program
+from program.signatures import CitedClaim, Statement
 from program.text.facts import is_echo, states
+from program.text.history import Turn, join_questions
 
+TABLES = 5  # that are invented and asked about
 FOUND = 8
 """Passages of each search that are looked at for the evidence."""
 Judged = list[tuple[float, bool]]
@@ -56,11 +66,17 @@ def measure(options: argparse.Namespace) -> Iterator[Figure]:
         rag = open_program(Project.open(EXAMPLE))
         yield from measure_writer(rag.deepcopy(), record, asked, options.n)
         yield from measure_splitter(rag, record, asked, options.n)
-        yield from measure_sql(rag, record, asked, options.n)
+        yield from measure_sql(rag, record, [q for q in asked if q.sql], options.n)
+        for source in find_datasets("reading"):
+            folder = options.keep / "tables"
+            tables = write_tables(source, folder)
+            yield from measure_sql(open_program(Project.open(folder)), record, tables, options.n, "invented ")
         yield from measure_asker(rag, record, asked, options.n)
+        yield from measure_rewriter(rag, record, asked, options.n)
     with written_by(options.base_url, name, judge=True):
         judged = open_program(Project.open(EXAMPLE))
         yield from measure_judge(judged, rag, record, asked, options.n)
+        yield from measure_claims(judged, rag, record, asked, options.n)
 
 
 def measure_writer(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int) -> Iterator[Figure]:
@@ -114,6 +130,31 @@ def measure_judge(
     yield from show_judged("the embedded reader: a passage is relevant", own)
 
 
+def measure_claims(
+    rag: AgenticRAG, embedded: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int
+) -> Iterator[Figure]:
+    """Measure the check of claims: labelled answers under the evidence, and every other under a passage beside it."""
+    replay, here, checked, own = Replay(rag, record), Replay(embedded, record), Judged(), Judged()
+    cases = [case for case in gather_cases(replay, asked, n) if case.question.answer]
+    whole, single = [], []
+    for at, case in enumerate(cases):
+        evidence = [one for one in case.passages if one.id in case.question.evidence]
+        shown = without_evidence(case).passages[:1] if at % 2 else evidence
+        claim = CitedClaim(n=1, text=case.question.answer, cites=tuple(range(1, len(shown) + 1)))
+        stated = (Statement(title=shown[0].title, text=claim.text),)
+        inputs = {"question": case.question.question, "claims": [claim], "passages": shown, "answer": stated}
+        whole.append(Ask("grounder.claims", inputs))
+        single.append(Ask("grounder.support", {"claim": claim.text, "passages": shown}))
+    for at, (reply, by_reader) in enumerate(zip(replay.reply_all(whole), here.reply_all(single), strict=True)):
+        supported = read_chances(reply["supported"], 1, 0.5) if reply else []
+        checked += [(one.probability, not at % 2) for one in supported if not is_undecided(one)]
+        own.append((by_reader["supported"].probability, not at % 2))
+    read = len(checked) / len(cases)
+    yield figure("claim check: replies that tell of the claim", read, "reported", len(cases))
+    yield from show_judged("claim check: a claim is supported", checked)
+    yield from show_judged("the embedded reader: a claim is supported", own)
+
+
 def ask_of(case: Case) -> Ask:
     """Return the request to judge a case's passages in one call."""
     question = case.question.question
@@ -163,11 +204,13 @@ def find_share(replay: Replay, question: LabelledQuestion, queries: Sequence[str
     return len(found & set(question.evidence)) / len(question.evidence)
 
 
-def measure_sql(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int) -> Iterator[Figure]:
+def measure_sql(
+    rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int, of: str = ""
+) -> Iterator[Figure]:
     """Measure SELECTs: those that run, and those whose rows state every labelled fact."""
     replay, ran, right = Replay(rag, record), 0, 0
     ((name, schema),) = rag.view().tables.items()
-    chosen = sample([q for q in asked if q.sql], n)
+    chosen = sample(asked, n)
     replies = replay.reply_all([Ask("retriever.sql", {"question": q.question, "tables": schema}) for q in chosen])
     for question, reply in zip(chosen, replies, strict=True):
         sql = str(reply["sql"]).strip() if reply else ""
@@ -175,8 +218,33 @@ def measure_sql(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestio
         text = " ".join(one.text for one in rows if one.method == SQL)
         ran += bool(text)
         right += bool(text) and all(states(text, forms) for forms in question.alternatives)
-    yield figure("SQL: SELECTs that run and find rows", ran / len(chosen), "reported", len(chosen))
-    yield figure("SQL: rows that state every fact", right / len(chosen), "reported", len(chosen))
+    yield figure(f"{of}SQL: SELECTs that run and find rows", ran / len(chosen), "reported", len(chosen))
+    yield figure(f"{of}SQL: rows that state every fact", right / len(chosen), "reported", len(chosen))
+
+
+def write_tables(source: Path, folder: Path) -> list[LabelledQuestion]:
+    """Write the invented tables most asked about as a project, and return the questions that their rows answer."""
+    asked: dict[str, list[LabelledQuestion]] = {}
+    rows_of: dict[str, list[list[str]]] = {}
+    for n, row in enumerate(read_rows(source / "invented_dev.jsonl")):
+        lines = [line for line in row["context"].splitlines() if line.startswith("|")]
+        answer = row["answers"][0]["text"] if row["answerable"] else ""
+        if len(lines) > 2 and answer and any(answer in line for line in lines[2:]):
+            fact = answer.rpartition("|")[2].strip()
+            one = LabelledQuestion(id=str(n), question=row["question"], outcome="answered", facts=((fact,),))
+            asked.setdefault(row["title"], []).append(one)
+            cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (lines[0], *lines[2:])]
+            rows_of[row["title"]] = [[cell or "item" for cell in cells[0]], *cells[1:]]
+    chosen = sorted(asked, key=lambda title: -len(asked[title]))[:TABLES]
+    (folder / "tables").mkdir(parents=True, exist_ok=True)
+    (folder / "ragc.toml").write_text(
+        'name = "invented"\n[knowledge.tables]\nkind = "tables"\npath = "tables"\nabout = "tables to look up in"\n'
+    )
+    for title in chosen:
+        name = re.sub(r"\W+", "_", title.lower())
+        with (folder / "tables" / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows_of[title])
+    return [question for title in chosen for question in asked[title]]
 
 
 def measure_asker(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int) -> Iterator[Figure]:
@@ -196,6 +264,29 @@ def measure_asker(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuest
     good = [ask and not echo for ask, echo in zip(asks, echoes, strict=True)]
     yield figure("asker: one question, not an echo", float(np.mean(good)), "reported", len(chosen))
     yield figure("asker: echoes, or nothing", float(np.mean(echoes)), "reported", len(chosen))
+
+
+def measure_rewriter(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQuestion], n: int) -> Iterator[Figure]:
+    """Measure the evidence that an option, chosen after a question back, finds once it is rewritten to stand alone."""
+    replay = Replay(rag, record)
+    chosen = [one for one in pair_example(asked) if one[-1].evidence][:n]
+    turns = [(Turn(role="user", content=vague), Turn(role="assistant", content=back)) for vague, back, *_ in chosen]
+    asks = [
+        Ask("conversation.standalone", {"history": history, "question": option})
+        for history, (_, _, option, _) in zip(turns, chosen, strict=True)
+    ]
+    written = [str(reply["standalone"]).strip() if reply else "" for reply in replay.reply_all(asks)]
+    for name, queries in (
+        ("the option alone", [option for *_, option, _ in chosen]),
+        (
+            "the words of all turns",
+            [join_questions(history, one[2]) for history, one in zip(turns, chosen, strict=True)],
+        ),
+        ("what it writes", [text or one[2] for text, one in zip(written, chosen, strict=True)]),
+        ("the question as labelled", [twin.question for *_, twin in chosen]),
+    ):
+        found = [find_share(replay, twin, [query]) for query, (*_, twin) in zip(queries, chosen, strict=True)]
+        yield figure(f"rewriter: evidence found by {name}", float(np.mean(found)), "reported", len(chosen))
 
 
 if __name__ == "__main__":
