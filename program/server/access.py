@@ -88,7 +88,8 @@ class Access(AuthenticationBackend):
             if conn.scope["method"] == "POST" and not key.take_post():
                 raise AccessError(429, f"A key may post {POSTS} times a minute.", {"Retry-After": "5"})
             groups += key.groups
-        if path.startswith("/review") and REVIEWERS not in groups and (self._keys or self._header):
+        conn.state.may_review = REVIEWERS in groups or not (self._keys or self._header)
+        if path.startswith("/review") and not conn.state.may_review:
             raise AccessError(403, f"Reviews are for the group {REVIEWERS}.")
         return AuthCredentials(groups), SimpleUser("")
 

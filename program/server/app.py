@@ -164,9 +164,14 @@ def make_app(programs: Programs, access: Access) -> Starlette:
 
 
 def _explain(request: HTTPConnection, error: Exception) -> Response:
+    """Return the response to an error: a page for a browser, else JSON in OpenAI's shape."""
     status, body = explain_failure(error)
     work_of(request).metrics.count_event("error", str(status))
-    return JsonResponse(body, status, headers=getattr(error, "headers", None))
+    headers = getattr(error, "headers", None)
+    if "text/html" in request.headers.get("accept", ""):
+        context = {"message": body["error"]["message"]}
+        return page.TEMPLATES.TemplateResponse(Request(request.scope), "error.html", context, status, headers)
+    return JsonResponse(body, status, headers=headers)
 
 
 async def tell_health(request: Request) -> Response:

@@ -59,8 +59,8 @@ class FeedbackLog:
     def list_queue(self, readers: Readers = ()) -> list[dict[str, Any]]:
         """Return the traces to review: those thumbed down first, then the least sure.
 
-        It is the last trace of each question that nobody labelled or reviewed, and whose asker was in no other group
-        than the reviewer is.
+        Of each question that nobody labelled or reviewed it is the trace marked wrong, else the last one. Its asker was
+        in no other group than the reviewer is.
         """
         entries = [*self._traces.entries()]
         asked = {entry["trace_id"]: entry["question"] for entry in entries}
@@ -68,13 +68,23 @@ class FeedbackLog:
         verdicts = [row for row in rows if row["kind"] == "verdict"]
         reviewed = {asked[row["trace"]] for row in verdicts if row["by"] == "reviewer"}
         last = {asked[row["trace"]]: row for row in verdicts}
-        down = {question: row["corrected"] for question, row in last.items() if row["verdict"] == "wrong"}
+        marked = {row["trace"]: row["corrected"] for row in last.values() if row["verdict"] == "wrong"}
         done = reviewed | self._list_labelled()
         entries = [{**_ASKED, **entry} for entry in entries]
         readable = [entry for entry in entries if {*entry["readers"]} <= {*readers}]
+        readable.sort(key=lambda entry: entry["trace_id"] in marked)  # the last of a question stays
         latest = {entry["question"]: entry for entry in readable if entry["question"] not in done}
-        ordered = sorted(latest.values(), key=lambda one: (one["question"] not in down, one["confidence"], -one["at"]))
-        return [{**entry, "corrected": down.get(entry["question"], "")} for entry in ordered]
+        ordered = sorted(
+            latest.values(), key=lambda one: (one["trace_id"] not in marked, one["confidence"], -one["at"])
+        )
+        return [{**entry, "corrected": marked.get(entry["trace_id"], "")} for entry in ordered]
+
+    def find_review(self, trace: str, readers: Readers = ()) -> tuple[str, str] | None:
+        """Return the last verdict of a trace's reviews, and its question; else None."""
+        rows = [row for row in self._log.entries() if row.get("trace") == trace and row["by"] == "reviewer"]
+        entries = [one for one in self._traces.entries() if one["trace_id"] == trace]
+        readable = [one for one in entries if {*one.get("readers", ())} <= {*readers}]
+        return (rows[-1]["verdict"], readable[-1]["question"]) if rows and readable else None
 
     def _list_labelled(self) -> set[str]:
         files = filter(Path.is_file, (self._project.labelled, self._project.reviewed))

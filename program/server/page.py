@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -33,7 +34,15 @@ OUTCOMES = {
 }
 """What every page calls an outcome."""
 TEMPLATES = Jinja2Templates(HERE / "templates")
-TEMPLATES.env.globals["outcomes"] = OUTCOMES
+VERDICTS = {
+    **{"right": ("Right", "r"), "wrong": ("Wrong", "w"), "should_clarify": ("Should have asked", "a")},
+    **{"should_abstain": ("Should have said nothing", "n"), "skip": ("Skip", "s")},
+}
+"""What the review page calls a verdict, and its key."""
+NOT_WAITING = (
+    "That answer does not wait for a review: it was reviewed already, or it is not known. Nothing was recorded."
+)
+TEMPLATES.env.globals |= {"outcomes": OUTCOMES, "verdicts": VERDICTS}
 THUMB = "thumb_up"
 """The outcome by which an experiment counts verdicts: 1 for right, 0 for wrong."""
 MOST_PAIRS = 1000  # comparisons that may still be voted on
@@ -79,15 +88,13 @@ def show_ask(request: Request) -> Response:
     """Show the page on which one asks."""
     programs = work_of(request).programs
     cards = programs.library.readable_by(readers_of(request)).describe()
-    context = {"models": programs.list_models(), "cards": cards, "name": programs.project.name}
-    return TEMPLATES.TemplateResponse(request, "ask.html", context)
+    return TEMPLATES.TemplateResponse(request, "ask.html", {"models": programs.list_models(), "cards": cards})
 
 
 def show_compare(request: Request) -> Response:
     """Show the page on which two versions answer, their names hidden."""
-    programs = work_of(request).programs
-    context = {"versions": programs.list_versions(), "name": programs.project.name}
-    return TEMPLATES.TemplateResponse(request, "compare.html", context)
+    versions = work_of(request).programs.list_versions()
+    return TEMPLATES.TemplateResponse(request, "compare.html", {"versions": versions})
 
 
 async def compare_blind(request: Request) -> Response:
@@ -144,16 +151,25 @@ def _write_feedback(work: Work, feedback: Feedback) -> None:
 
 
 def show_review(request: Request) -> Response:
-    """Show the first answer of the queue, or that of `?trace=`."""
-    return _render_review(request, request.query_params.get("trace", ""))
+    """Show the first answer of the queue, or that of `?trace=`.
+
+    `?after=` names the trace whose review was recorded.
+    """
+    after = work_of(request).feedback.find_review(request.query_params.get("after", ""), readers_of(request))
+    notice = f"Recorded: {VERDICTS[after[0]][0]} for “{shorten(after[1], 200, placeholder=' …')}”." if after else ""
+    return _render_review(request, request.query_params.get("trace", ""), notice)
 
 
-def _render_review(request: Request, trace: str = "", problem: str = "", fact: str = "", status: int = 200) -> Response:
+def _render_review(
+    request: Request, trace: str = "", notice: str = "", problem: str = "", form: ReviewForm | None = None
+) -> Response:
+    """Return the page of one answer; after a `problem` with what the `form` held."""
     work, readers = work_of(request), readers_of(request)
     queue, library = work.feedback.list_queue(readers), work.programs.library.readable_by(readers)
-    entry = next((one for one in queue if trace in ("", one["trace_id"])), None)
-    name = work.programs.project.name
-    context: dict[str, Any] = {"left": len(queue), "entry": entry, "problem": problem, "name": name}
+    entry = next((one for one in queue if one["trace_id"] == trace), None)
+    status = 400 if problem else 404 if trace and entry is None else 200
+    notice, entry = NOT_WAITING if status == 404 else notice, entry or next(iter(queue), None)
+    context: dict[str, Any] = {"left": len(queue), "entry": entry, "problem": problem, "notice": notice}
     if entry is not None:
         answered = entry["outcome"] == Outcome.ANSWERED
         numbers = {one["id"]: one["n"] for one in entry["citations"] if answered}
@@ -163,8 +179,8 @@ def _render_review(request: Request, trace: str = "", problem: str = "", fact: s
         first = next(((p, places[0]) for p in found if (places := quotes.get(p.id))), None)
         quoted = first[0].text[first[1][0] : first[1][1]] if first else ""
         segments = {p.id: _cut_segments(p.text, quotes.get(p.id, [])) for p in found}
-        context |= {"passages": found, "numbers": numbers, "segments": segments}
-        context |= {"fact": fact or entry["corrected"] or quoted}
+        fact, ticked = (form.fact, form.evidence) if form else (entry["corrected"] or quoted, numbers)
+        context |= {"passages": found, "numbers": numbers, "segments": segments, "fact": fact, "ticked": ticked}
     return TEMPLATES.TemplateResponse(request, "review.html", context, status_code=status)
 
 
@@ -191,16 +207,16 @@ async def take_review(request: Request) -> Response:
 def _write_review(request: Request, form: ReviewForm) -> Response:
     work, readers = work_of(request), readers_of(request)
     entry = next((one for one in work.feedback.list_queue(readers) if one["trace_id"] == form.trace_id), None)
-    if entry is not None:  # else another reviewer was first
-        review = ReviewedAnswer(
-            form.verdict, (form.fact.strip(),) if form.fact.strip() else (), form.evidence, form.seconds
-        )
-        try:
-            work.feedback.write_review(entry, review, work.programs.library.readable_by(readers))
-        except DataError as error:
-            return _render_review(request, form.trace_id, str(error), form.fact, status=400)
-        work.metrics.count_event("review", form.verdict)
-    return RedirectResponse("/review", 303)
+    if entry is None:  # another reviewer was first
+        return _render_review(request, form.trace_id)
+    facts = (form.fact.strip(),) if form.fact.strip() else ()
+    review = ReviewedAnswer(form.verdict, facts, form.evidence, form.seconds)
+    try:
+        work.feedback.write_review(entry, review, work.programs.library.readable_by(readers))
+    except DataError as error:
+        return _render_review(request, form.trace_id, problem=str(error), form=form)
+    work.metrics.count_event("review", form.verdict)
+    return RedirectResponse(f"/review?after={form.trace_id}", 303)
 
 
 ROUTES = [

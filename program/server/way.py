@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import re
 
+_CHANCE = r"(?P<share>[.\d]+)"
 _WORDS = (
-    (r"follows on: (.*)", r"It follows on from what was said before, and was read as: \1"),
+    (r"follows on: (.*)", "It follows on from what was said before, and was read as: {0}"),
+    (r"language (.*)", "It seems not to be in English ({0})."),
+    (r"greeting", "It is a greeting."),
     (r"classify->direct\[.*\]", "It may need no looking up."),
-    (r"classify->(\w+)\[(.*)\]", r"It is a \1 question, for: \2."),
-    (r"search.*\((\d+)\)", r"Searches made: \1."),
-    (r"follow\((\d+)\)", r"Looked up \1 more that hang on what was found."),
-    (r"judge ([.\d]+)", r"What was found suffices with a chance of \1."),
-    (r'judge ([.\d]+) missing "(.*)"', r"What was found suffices with a chance of \1; missing: \2."),
-    (r"quote ([.\d]+)", r"The best words to quote answer it with a chance of \1."),
-    (r"endorse ([.\d]+)", r"With a language model beside, the best words to quote answer it with a chance of \1."),
-    (r"(?:stated|ground) (\d+)/(\d+)", r"\1 of \2 statements stand in what they cite."),
-    (r"responsive ([.\d]+)", r"The answer is about the question with a chance of \1."),
-    (r"switch->(\w+)", r"Searched in another way: \1."),
-    (r"conflict (.*)", r"Sources disagree: \1."),
+    (r"classify->(\w+)\[\]", "It is a {0} question."),
+    (r"classify->(\w+)\[(?P<bases>.*)\]", "It is a {0} question, for: {bases}."),
+    (r"search.*\((\d+)\)", "Searches made: {0}."),
+    (r"not searched: (\S+) .*", "Not searched, since it could not be reached or read: {0}."),
+    (r"follow\((\d+)\)", "Looked up {0} more that hang on what was found."),
+    (r"sql\((\d+)\)", "Queries of tables written: {0}."),
+    (r"sql refused or empty: (.*)", "A query was refused or found no row: {0}."),
+    (rf"judge {_CHANCE}", "What was found suffices with a chance of {share}."),
+    (rf'judge {_CHANCE} missing "(.*)"', "What was found suffices with a chance of {share}; missing: {1}."),
+    (rf"quote {_CHANCE}", "The best words to quote answer it with a chance of {share}."),
+    (rf"endorse {_CHANCE}", "With a language model beside, the best words answer it with a chance of {share}."),
+    (r"(?:stated|ground) (\d+)/(\d+)", "{0} of {1} statements stand in what they cite."),
+    (rf"responsive {_CHANCE}", "The answer is about the question with a chance of {share}."),
+    (r"switch->(\w+)", "Searched in another way: {0}."),
+    (r"conflict (.*)", "Sources disagree: {0}."),
     (r"generate strictly", "Written anew, from the passages alone."),
     (r"generate", "Written from the passages."),
+    (r"(?:echo|no text) of .*", "What a language model wrote says nothing, and was dropped."),
+    (r"links removed: (.*)", "Links removed: {0}."),
     (r"fallback", "The passages that were found were quoted."),
     (r"no direct answer", "It could not be answered without looking up."),
     (r"unretrieved", "Answered without looking up."),
     (r"unsure", "The first answer was not sure enough."),
-    (r"clarify.*", "Asked back."),
+    (rf"clarify \({_CHANCE}\)", "Asked back: the question is vague with a chance of {share}."),
+    (r"clarify", "Asked back."),
     (r"abstain", "Said that it is not known."),
+    (r"(?:failed|no sql|history left out): .*", "A step failed."),
+    (r"no readable reply from .*", "The reply of a model could not be read."),
+    (r".*: \S+ (?:was asked|decided|wrote)", "A model failed, and another took its place."),
 )
 
 
@@ -33,5 +46,7 @@ def put_into_words(note: str) -> str:
     """Return a note of the path in words; one that is so already as it is."""
     for pattern, words in _WORDS:
         if found := re.fullmatch(pattern, note, re.DOTALL):
-            return found.expand(words)
+            named = found.groupdict()
+            share = f"{100 * float(named.get('share') or 0):.0f} %"
+            return words.format(*found.groups(), share=share, bases=", ".join((named.get("bases") or "").split(",")))
     return note

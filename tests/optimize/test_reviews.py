@@ -12,6 +12,7 @@ from program.errors import DataError
 from program.knowledge.library import Library
 from program.knowledge.project import Project
 from program.serve.opening import open_library
+from program.serve.trace import TraceLog
 from program.server.feedback import FeedbackLog, ReviewedAnswer
 from program.storage import append_row
 from tests.conftest import add_toml
@@ -79,6 +80,16 @@ def test_a_fact_that_no_chosen_passage_states_is_refused(project, library, facts
     with pytest.raises(DataError):
         FeedbackLog(project).write_review(ENTRY, ReviewedAnswer("right", facts, evidence), library)
     assert not project.reviewed.exists()
+
+
+def test_the_queue_has_the_answer_marked_wrong_and_nobody_sees_a_correction_of_other_groups(project):
+    log = FeedbackLog(project)
+    for n, readers in enumerate(([], ["finance"], [])):
+        row = {"trace_id": f"{n:016x}", "question": "Is it red?", "confidence": 0.5, "at": n, "readers": readers}
+        TraceLog(project.private).traces.append(row)
+    log.write_verdict(f"{1:016x}", "wrong", "It is blue.")
+    for readers, shown in ((["finance"], (f"{1:016x}", "It is blue.")), ([], (f"{2:016x}", ""))):
+        assert [(entry["trace_id"], entry["corrected"]) for entry in log.list_queue(readers)] == [shown]
 
 
 def test_reviews_join_what_is_learned_from_and_never_touch_the_test(project):

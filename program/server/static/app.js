@@ -3,12 +3,14 @@
 
 const one = (selector, root = document) => root.querySelector(selector);
 const OUTCOMES = JSON.parse(document.body.dataset.outcomes);
+const UNREACHABLE = "The server cannot be reached. Ask again in a moment.";
+const FAILED = "Something that the answer needs failed. Ask again in a moment, or tell whoever runs this server.";
 const clone = (id) => one(`#${id}`).content.firstElementChild.cloneNode(true);
 
 async function post(path, body) {
   const response = await fetch(path, {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
-  });
+  }).catch(() => { throw new Error(UNREACHABLE); });
   if (!response.ok) {
     const failed = await response.json().catch(() => ({}));
     throw new Error(failed.error?.message ?? `The server answered with status ${response.status}.`);
@@ -33,11 +35,11 @@ function writeText(target, text, citations) {
 }
 
 /** Show an answer with its citations, the pieces quoted marked in each passage. */
-function showAnswer(root, text, citations) {
+function showAnswer(root, { text, citations, outcome }) {
   const byNumber = new Map(citations.map((citation) => {
     const details = clone("citation");
     one("summary", details).textContent = `[${citation.n}] ${citation.title}`;
-    one(".where", details).textContent = [citation.id, citation.reason, ...(citation.copies ?? [])].filter(Boolean).join(" · ");
+    one(".where", details).textContent = [citation.id, ...(citation.copies ?? [])].join(" · ");
     const letters = Array.from(citation.text ?? "");  // places count characters, JavaScript's strings UTF-16 units
     let end = 0;
     for (const [first, last] of citation.quotes ?? []) {
@@ -50,14 +52,15 @@ function showAnswer(root, text, citations) {
     one(".passage", details).append(letters.slice(end).join(""));
     return [citation.n, details];
   }));
-  writeText(one(".text", root), text, byNumber);
+  writeText(one(".text", root), outcome === "failed" ? FAILED : text, byNumber);
   one(".citations", root).replaceChildren(...byNumber.values());
 }
 
-/** Yield the chunks of a stream of server-sent events. */
+/** Yield the chunks of a stream of server-sent events, until it ends or breaks off. */
 async function* readChunks(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for await (const text of response.body.pipeThrough(new TextDecoderStream())) {
+  for (let text; (text = (await reader.read().catch(() => ({}))).value) !== undefined;) {
     const events = (rest + text).split("\n\n");
     rest = events.pop();
     for (const event of events) {
@@ -68,38 +71,61 @@ async function* readChunks(response) {
   }
 }
 
-function startAsking(form) {
-  const question = one("#question");
-  const messages = [];
+/** Say in a line how it goes, or what went wrong. */
+function say(line, text, isProblem = false) {
+  line.textContent = text;
+  line.classList.toggle("problem", isProblem);
+}
+
+/** Send the question of a form, by Enter too, unless it is empty or another is under way; one that fails is kept. */
+function listenForQuestion(form, send) {
+  const question = one("#question"), submit = one("button.main", form);
   question.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-      event.preventDefault();
-      form.requestSubmit();
-    }
-  });
-  one("#anew").addEventListener("click", () => {
-    messages.length = 0;
-    one("#log").replaceChildren();
-    question.focus();
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    form.requestSubmit();
   });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const turn = clone("turn");
-    one("h2", turn).textContent = question.value;
-    one("#log").append(turn);
-    turn.scrollIntoView({ block: "nearest" });
-    messages.push({ role: "user", content: question.value });
-    question.value = "";
-    const submit = one("button.main", form);
+    const asked = question.value.trim();
+    if (submit.disabled) return;
+    question.value = asked && question.value;
+    if (!question.reportValidity()) return;
     submit.disabled = true;
     try {
-      messages.push({ role: "assistant", content: await streamAnswer(turn, messages, one("#model").value) });
-    } catch (error) {
-      messages.pop();
-      one(".status", turn).textContent = error.message;
+      await send(asked, question);
     } finally {
       submit.disabled = false;
-      question.focus();
+    }
+  });
+}
+
+function startAsking(form) {
+  let messages = [];
+  one("#anew").addEventListener("click", () => {
+    messages = [];
+    one("#log").replaceChildren();
+    one("#question").focus();
+  });
+  listenForQuestion(form, async (content, question) => {
+    const turn = clone("turn"), turns = messages;  // a reply that comes after "New conversation" is of the old one
+    one("h2", turn).textContent = content;
+    one("#log").append(turn);
+    turn.scrollIntoView({ block: "nearest" });
+    const asked = { role: "user", content };
+    question.value = "";
+    question.focus();
+    try {
+      const answer = await streamAnswer(turn, [...turns, asked], one("#model").value);
+      finishTurn(turn, answer);
+      if (answer.outcome !== "failed") turns.push(asked, { role: "assistant", content: answer.text });
+    } catch (error) {
+      say(one(".status", turn), error.message, true);
+      one(".text", turn).textContent = "";  // a draft that nobody checked
+      if (turns === messages) question.value ||= content;
+    } finally {
+      turn.ariaBusy = "false";
+      turn.scrollIntoView({ block: "start" });
     }
   });
 }
@@ -107,67 +133,68 @@ function startAsking(form) {
 async function streamAnswer(turn, messages, model) {
   const options = { stream: true, stream_options: { include_drafts: true } };
   const status = one(".status", turn);
-  status.textContent = "Looking it up …";
-  let text = "";
+  say(status, "Looking it up …");
+  let text = "", answer;
   for await (const chunk of readChunks(await post("/v1/chat/completions", { model, messages, ...options }))) {
     if (chunk.error) throw new Error(chunk.error.message);
     const delta = chunk.choices[0].delta;
-    if (delta.reasoning_content) status.textContent = delta.reasoning_content;
+    if (delta.reasoning_content) say(status, delta.reasoning_content);
     if (chunk.withdrawn) text = "";
     text += delta.content ?? "";
     one(".text", turn).textContent = text;
-    if (chunk.trace_id) finishTurn(turn, text, chunk);
+    if (chunk.trace_id) answer = chunk;
   }
-  return text;
+  if (!answer) throw new Error(UNREACHABLE);
+  return { ...answer, text };
 }
 
-function finishTurn(turn, text, answer) {
-  const sure = answer.outcome === "answered" ? [`confidence ${answer.confidence.toFixed(2)}`] : [];
-  const words = [OUTCOMES[answer.outcome], ...sure, answer.version || "uncompiled", ...answer.degraded];
-  one(".status", turn).textContent = words.join(" · ");
-  showAnswer(turn, text, answer.citations);
+function finishTurn(turn, answer) {
+  const sure = answer.outcome === "answered" ? [`${Math.round(100 * answer.confidence)} % sure`] : [];
+  const lacking = answer.degraded.length && answer.outcome !== "failed" ? ["something did not work"] : [];
+  say(one(".status", turn), [OUTCOMES[answer.outcome], ...sure, ...lacking].join(" · "), answer.outcome === "failed");
+  showAnswer(turn, answer);
   one(".way", turn).hidden = false;
   one(".way ol", turn).replaceChildren(...answer.way.map((note) => Object.assign(document.createElement("li"), { textContent: note })));
-  one(".way .where", turn).textContent = `trace ${answer.trace_id}`;
-  const thumbs = one(".thumbs", turn), correct = one(".correct", turn);
+  one(".way .where", turn).textContent = `version ${answer.version || "uncompiled"} · trace ${answer.trace_id}`;
+  const thumbs = one(".thumbs", turn), correct = one(".correct", turn), said = one(".said", turn);
   thumbs.hidden = false;
-  const send = async (verdict, corrected) => {
-    await post("/v1/feedback", { trace_id: answer.trace_id, verdict, corrected });
+  const send = async (verdict, corrected, thanks) => {
+    try {
+      await post("/v1/feedback", { trace_id: answer.trace_id, verdict, corrected });
+    } catch (error) {
+      return say(said, error.message, true);
+    }
+    say(said, thanks);
     for (const thumb of thumbs.children) thumb.setAttribute("aria-pressed", String(thumb.value === verdict));
+    correct.hidden = verdict !== "wrong" || thanks !== "";
+    (correct.hidden ? thumbs.querySelector("[aria-pressed=true]") : one("textarea", correct)).focus();
   };
-  thumbs.addEventListener("click", async ({ target }) => {
-    if (!target.value) return;
-    await send(target.value, "");
-    correct.hidden = target.value !== "wrong";
-    if (!correct.hidden) one("textarea", correct).focus();
-  });
-  correct.addEventListener("submit", async (event) => {
+  thumbs.addEventListener("click", ({ target }) => target.value && send(target.value, "", ""));
+  correct.addEventListener("submit", (event) => {
     event.preventDefault();
-    await send("wrong", one("textarea", correct).value);
-    correct.replaceChildren("Thank you.");
+    send("wrong", one("textarea", correct).value, "Thank you.");
   });
 }
 
 function startComparing(form) {
   const progress = one("#progress"), sides = one("#sides"), votes = one("#votes");
   let pair = "";
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
+  listenForQuestion(form, async (question) => {
     sides.hidden = votes.hidden = true;
-    progress.textContent = "Both are looking it up …";
+    say(progress, "Both are looking it up …");
     const versions = [one("#one").value, one("#other").value];
     try {
-      const found = await (await post("/compare", { question: one("#question").value, versions })).json();
+      const found = await (await post("/compare", { question, versions })).json();
       pair = found.pair;
       [...sides.children].forEach((side, n) => {
-        showAnswer(side, found.answers[n].text, found.answers[n].citations);
+        showAnswer(side, found.answers[n]);
         one(":scope > .where", side).textContent = OUTCOMES[found.answers[n].outcome];
       });
-      progress.textContent = "Which answer is better?";
+      say(progress, "Which answer is better?");
       sides.hidden = votes.hidden = false;
       one("button", votes).focus();
     } catch (error) {
-      progress.textContent = error.message;
+      say(progress, error.message, true);
     }
   });
   votes.addEventListener("click", async (event) => {
@@ -175,37 +202,41 @@ function startComparing(form) {
     if (!button) return;
     votes.hidden = true;
     const preferred = button.value === "" ? null : Number(button.value);
-    const vote = await (await post("/compare/vote", { pair, preferred })).json();
-    progress.textContent = `Recorded. Answer 1 was ${vote.versions[0]}, answer 2 was ${vote.versions[1]}.`;
-    one("#question").focus();
+    try {
+      const { versions } = await (await post("/compare/vote", { pair, preferred })).json();
+      say(progress, `Recorded. Answer 1 was ${versions[0]}, answer 2 was ${versions[1]}.`);
+      one("#question").focus();
+    } catch (error) {
+      say(progress, error.message, true);
+      votes.hidden = false;
+      button.focus();
+    }
   });
-  const keys = { 1: "0", 2: "1", 0: "" };
-  listenForKeys((key) => {
-    if (!votes.hidden && key in keys) [...votes.children].find((button) => button.value === keys[key]).click();
-  });
+  listenForKeys(votes);
 }
 
 function startReviewing(form) {
   const began = Date.now();
   form.addEventListener("submit", () => { form.seconds.value = ((Date.now() - began) / 1000).toFixed(1); });
-  form.addEventListener("click", ({ target }) => {
-    if (!target.classList.contains("piece")) return;
+  const choose = (event) => {
+    const { target, key } = event;
+    if (!target.classList.contains("piece") || ![undefined, "Enter", " "].includes(key)) return;
+    event.preventDefault();
     form.fact.value = target.textContent.trim();
     for (const box of form.querySelectorAll("[name=evidence]")) box.checked = box.closest(".evidence").contains(target);
-    for (const piece of form.querySelectorAll(".piece")) piece.classList.toggle("chosen", piece === target);
-    form.fact.focus();
-  });
-  const keys = { r: "right", w: "wrong", a: "should_clarify", n: "should_abstain", s: "skip" };
-  listenForKeys((key) => {
-    if (key in keys) form.requestSubmit(one(`[value=${keys[key]}]`, form));
-  });
+    for (const piece of form.querySelectorAll(".piece")) piece.setAttribute("aria-pressed", String(piece === target));
+  };
+  form.addEventListener("click", choose);
+  form.addEventListener("keydown", choose);
+  listenForKeys(form);
 }
 
-/** Hear single keys, unless somebody writes. */
-function listenForKeys(act) {
+/** Press the button whose <kbd> has the key's name, unless somebody writes or holds the key down. */
+function listenForKeys(root) {
   document.addEventListener("keydown", (event) => {
     const writes = event.target.matches("textarea, select, input:not([type=checkbox])");
-    if (!writes && !event.ctrlKey && !event.metaKey && !event.altKey) act(event.key);
+    if (root.hidden || writes || event.repeat || event.ctrlKey || event.metaKey || event.altKey) return;
+    [...root.querySelectorAll("kbd")].find((kbd) => kbd.textContent === event.key)?.parentElement.click();
   });
 }
 

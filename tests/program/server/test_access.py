@@ -44,6 +44,24 @@ def test_a_key_opens_all_but_the_reviews(locked, path, auth, status):
     assert reply.status_code == status and PLAIN not in reply.text
 
 
+def test_a_browser_is_shown_a_page_that_says_why_and_no_link_that_it_may_not_follow(locked):
+    html = {"Accept": "text/html,*/*;q=0.8"}
+    for key, path, status, says in (
+        ("wrong", "/", 401, "Give a key"),
+        (PLAIN, "/review", 403, "Reviews are for the group"),
+        (PLAIN, "/nowhere", 404, "Not Found"),
+        (PLAIN, "/", 200, "Question"),
+        (REVIEWER, "/nowhere", 404, "Not Found"),
+    ):
+        reply = httpx.get(locked + path, headers=html, auth=("", key))
+        assert reply.status_code == status and says in reply.text and reply.text.startswith("<!doctype html>")
+        assert ('href="/review"' in reply.text) == (key == REVIEWER) and ("www-authenticate" in reply.headers) == (
+            status == 401
+        )
+    reply = httpx.post(f"{locked}/review", data={"trace_id": "1"}, headers=html, auth=("", REVIEWER))
+    assert reply.status_code == 400 and "Traceback" not in reply.text and "This did not work" in reply.text
+
+
 def test_a_key_may_post_so_many_times_a_minute():
     key = access.Key(b"", [])
     assert [key.take_post() for _ in range(access.POSTS + 1)] == [True] * access.POSTS + [False]

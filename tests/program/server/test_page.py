@@ -1,8 +1,10 @@
 """The pages as a person meets them: in a real browser, by mouse or keyboard, wide or narrow."""
 
+import json
 import os
 import shutil
 
+import httpx
 import pytest
 
 from optimize.abtest.online import report_experiment, start_experiment
@@ -74,7 +76,9 @@ def ask(page, question=QUESTION):
 
 def test_one_asks_and_sees_the_piece_that_is_cited(page, project):
     turn = ask(page)
-    assert "1.7 litres" in turn.locator(".text").inner_text() and "answered" in turn.get_by_role("status").inner_text()
+    assert "1.7 litres" in turn.locator(".text").inner_text() and "answered" in turn.locator(".status").inner_text()
+    assert "% sure" in turn.locator(".status").inner_text() and turn.get_attribute("aria-busy") == "false"
+    assert turn.get_by_role("group", name="Is this answer right?").get_by_role("button").count() == 2
     turn.get_by_role("button", name="Citation 1").click()
     assert "1.7 litres" in turn.locator("mark").inner_text()
     turn.get_by_text("How it came about").click()
@@ -83,8 +87,88 @@ def test_one_asks_and_sees_the_piece_that_is_cited(page, project):
     turn.get_by_label("What would be right?").fill("two litres")
     turn.get_by_role("button", name="Send").click()
     turn.get_by_text("Thank you.").wait_for()
+    assert page.evaluate("document.activeElement.textContent") == "Wrong"
     said = list(read_json_rows(project.private / "feedback.jsonl"))
     assert [(row["verdict"], row["corrected"]) for row in said] == [("wrong", ""), ("wrong", "two litres")]
+
+
+def test_one_question_is_asked_at_a_time_and_a_late_reply_stays_in_its_conversation(page):
+    held = []
+    page.route("**/v1/chat/completions", lambda route: held.append(route))
+    page.goto("/")
+    box, articles = page.get_by_label("Question"), page.get_by_role("article")
+
+    def send(question):
+        before = len(held)
+        box.fill(question)
+        page.keyboard.press("Enter")
+        while len(held) == before:
+            page.wait_for_timeout(10)
+        return [one["content"] for one in held[-1].request.post_data_json["messages"]]
+
+    def reply():
+        held[-1].continue_()
+        page.locator("button.main:enabled").wait_for()
+
+    assert send(QUESTION) == [QUESTION]
+    box.fill("And the Wren?")
+    page.keyboard.press("Enter")
+    assert articles.count() == len(held) == 1 and box.input_value() == "And the Wren?"
+    page.get_by_role("button", name="New conversation").click()
+    reply()
+    assert articles.count() == 0 and send("What does the Wren draw?") == ["What does the Wren draw?"]
+    reply()
+    assert len(send(QUESTION)) == 3
+    reply()
+    box.fill("   ")
+    page.keyboard.press("Enter")
+    assert articles.count() == 2
+
+
+BROKEN = {"id": "1", "choices": [{"index": 0, "delta": {"content": "An unchecked draft of generator.answer"}}]}
+UNABLE = {
+    **{"outcome": "failed", "confidence": 0.0, "version": "", "trace_id": "0" * 16, "citations": []},
+    **{"degraded": ["failed: generator.answer: no reply"], "way": ["A step failed."]},
+    "choices": [{"index": 0, "delta": {"content": "I could not answer this. Raise max_seconds in ragc.toml."}}],
+}
+
+
+@pytest.mark.parametrize("chunk", [None, BROKEN, UNABLE], ids=["no server", "a stream that ends early", "a failure"])
+def test_an_answer_that_fails_says_what_to_do_and_leaves_no_turn(browser, address, chunk):
+    page = browser.new_page(base_url=address)
+    page.set_default_timeout(8000)
+    stream = {"content_type": "text/event-stream", "body": f"data: {json.dumps(chunk)}\n\n"}
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(**stream) if chunk else route.abort())
+    page.goto("/")
+    box = page.get_by_label("Question")
+    box.fill(QUESTION)
+    page.keyboard.press("Enter")
+    page.locator("article .problem").filter(
+        has_text="" if chunk is UNABLE else "The server cannot be reached."
+    ).wait_for()
+    told = page.get_by_role("article").inner_text()
+    assert "Ask again in a moment" in told and "ragc.toml" not in told and "generator" not in told
+    assert box.input_value() == ("" if chunk is UNABLE else QUESTION)
+    page.unroute("**/v1/chat/completions")
+    box.fill(QUESTION)
+    with page.expect_request("**/v1/chat/completions") as sent:
+        page.keyboard.press("Enter")
+    assert len(sent.value.post_data_json["messages"]) == 1
+    page.route("**/v1/feedback", lambda route: route.abort())
+    turn = page.get_by_role("article").last
+    turn.get_by_role("button", name="Right").click()
+    turn.get_by_text("The server cannot be reached.").wait_for()
+    assert turn.get_by_role("button", name="Right").get_attribute("aria-pressed") == "false"
+    page.close()
+
+
+def test_a_question_that_is_too_long_is_kept_whole_and_refused(page):
+    page.goto("/")
+    page.get_by_label("Question").fill("word " * 2_001)
+    page.keyboard.press("Enter")
+    page.get_by_text("at most 10,000 are read").wait_for()
+    assert len(page.get_by_label("Question").input_value()) > 10_000
+    assert page.get_by_role("article").get_by_role("heading").bounding_box()["height"] < 400
 
 
 def test_a_script_in_a_document_or_a_question_never_runs(page):
@@ -127,6 +211,60 @@ def test_reviews_by_keyboard_alone_label_questions(page, project):
     assert corrected["reviewed"]["seconds"] > 0 and "Nothing is left" in page.get_by_role("main").inner_text()
 
 
+def send_question(address, question):
+    """Ask without a browser; return the trace's id."""
+    model = httpx.get(f"{address}/v1/models").json()["data"][0]["id"]
+    asked = {"model": model, "messages": [{"role": "user", "content": question}]}
+    return httpx.post(f"{address}/v1/chat/completions", json=asked, timeout=60).json()["trace_id"]
+
+
+def list_reviewed(project, trace):
+    """The verdicts of reviewers on a trace."""
+    rows = read_json_rows(project.private / "feedback.jsonl") if (project.private / "feedback.jsonl").is_file() else ()
+    return [row["verdict"] for row in rows if row.get("trace") == trace and row["by"] == "reviewer"]
+
+
+def test_a_review_says_what_it_recorded_and_takes_no_verdict_from_enter_or_a_held_key(page, address, project):
+    trace = send_question(address, "How much water does the Wren hold?")
+    page.goto(f"/review?trace={trace}")
+    fact = page.get_by_label("What a right answer states")
+    fact.focus()
+    page.keyboard.press("Enter")
+    piece = page.locator(".piece:not(.quoted)").first
+    piece.click()
+    assert fact.input_value() == piece.inner_text().strip() and not fact.evaluate("e => e === document.activeElement")
+    assert piece.get_attribute("aria-pressed") == "true" and page.locator(".piece[aria-pressed=true]").count() == 1
+    shown = [page.locator(f".piece{one}").first for one in (".quoted[aria-pressed=false]", "[aria-pressed=true]")]
+    colours = {one.evaluate("e => getComputedStyle(e).backgroundColor") for one in shown if one.count()}
+    assert len(colours) == 2 and piece.evaluate("e => getComputedStyle(e).display") == "inline"
+    page.evaluate("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'w', repeat: true, bubbles: true}))")
+    assert list_reviewed(project, trace) == []
+    press(page, "w")
+    assert "Recorded: Wrong for “How much water does the Wren hold?”" in page.get_by_role("main").inner_text()
+    assert list_reviewed(project, trace) == ["wrong"]
+    reply = httpx.post(f"{address}/review", data={"trace_id": trace, "verdict": "right"})
+    assert reply.status_code == 404 and "was reviewed already" in reply.text and "Recorded:" not in reply.text
+    assert "it is not known" in httpx.get(f"{address}/review?trace=0123456789abcdef").text
+
+
+def test_a_review_shows_the_trace_marked_wrong_and_keeps_what_was_ticked_when_it_is_refused(page, address):
+    marked, later = (send_question(address, "How often should the Wren be descaled?") for _ in range(2))
+    httpx.post(f"{address}/v1/feedback", json={"trace_id": marked, "verdict": "wrong"})
+    page.goto("/review")
+    assert page.locator("[name=trace_id]").input_value() == marked != later
+    boxes = page.get_by_role("checkbox")
+    for n in range(boxes.count()):
+        boxes.nth(n).set_checked(n == 1)
+    page.get_by_label("What a right answer states").fill("eleven years")
+    page.get_by_role("button", name="Wrong").click()
+    page.get_by_role("alert").wait_for()
+    assert [boxes.nth(n).is_checked() for n in range(boxes.count())] == [n == 1 for n in range(boxes.count())]
+    field = page.get_by_label("What a right answer states")
+    assert field.get_attribute("aria-describedby") == page.get_by_role("alert").get_attribute("id")
+    with page.expect_navigation():
+        page.get_by_role("button", name="Skip").click()
+
+
 def test_two_versions_are_compared_blind(browser, compiled):
     file = compiled / ".ragc" / "feedback.jsonl"
     before = len(list(read_json_rows(file))) if file.is_file() else 0  # the votes of other tests on this project
@@ -134,9 +272,14 @@ def test_two_versions_are_compared_blind(browser, compiled):
         page = browser.new_page(base_url=address)
         page.goto("/compare")
         page.get_by_label("Question").fill(QUESTION)
-        page.get_by_role("button", name="Ask both").click()
+        page.keyboard.press("Enter")
+        assert page.get_by_role("button", name="Ask both").is_disabled()
         page.get_by_role("button", name="Answer 1 is better").wait_for()
         assert page.get_by_role("article").count() == 2 and "@" not in page.locator("#sides").inner_text()
+        page.route("**/compare/vote", lambda route: route.abort())
+        page.keyboard.press("2")
+        page.get_by_text("The server cannot be reached.").wait_for()
+        page.unroute("**/compare/vote")
         page.keyboard.press("2")
         page.get_by_text("Recorded.").wait_for()
         assert {"shop@v1", "shop@v2"} <= set(
@@ -180,10 +323,20 @@ def test_every_page_fits_its_width_and_names_every_control(browser, address, wid
     page = context.new_page()
     for path in ("/", "/compare", "/review"):
         if path == "/":
-            ask(page).get_by_role("button", name="Citation 1").click()
+            page.goto(path)
+            assert page.get_by_label("Question").bounding_box()["y"] < 250
+            turn = ask(page)
+            assert -1 <= turn.evaluate("e => e.getBoundingClientRect().top") < 350
+            field, label = (
+                page.get_by_label("Question").bounding_box(),
+                page.locator("label[for=question]").bounding_box(),
+            )
+            assert label["y"] + label["height"] + 5 <= field["y"]  # as wide as the ring of the focus
+            turn.get_by_role("button", name="Citation 1").click()
         else:
             page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert ("needs JavaScript" in page.content()) == (path == "/")  # the form of reviews works without
         unnamed = "e => !(e.labels?.length || e.textContent.trim() || e.ariaLabel || e.type === 'hidden')"
         fields = page.locator("button, input, select, textarea")
         assert [n for n in range(fields.count()) if fields.nth(n).evaluate(unnamed)] == []
