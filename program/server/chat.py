@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 import anyio
 import orjson
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, field_validator
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import Response
@@ -64,7 +64,7 @@ class ChatRequest(BaseModel):
     """The body of a request; keys of OpenAI's that change nothing here are passed over."""
 
     model: str
-    messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+    messages: tuple[Message, ...]
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     user: str = ""
@@ -78,7 +78,7 @@ class ChatRequest(BaseModel):
     @property
     def question(self) -> str:
         """The last message, which the user's must be."""
-        return str(self.messages[-1].content) if self.messages[-1].role == "user" else ""
+        return str(self.messages[-1].content) if self.messages and self.messages[-1].role == "user" else ""
 
     @property
     def history(self) -> list[dict[str, str]]:

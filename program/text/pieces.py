@@ -42,8 +42,8 @@ class Piece(NamedTuple):
     """A part of a text that can be quoted, and its first and last character there, the last left out.
 
     It stands there word for word. A cell of a row stands behind the row's key, `key; cell`: the row's first cells, as
-    few as tell the rows of its table apart. The place of the first such piece is that of the key too, so that an answer
-    in the key is an answer in one piece.
+    few as tell it from the others of its table. The place of the first such piece is that of the key too, so that an
+    answer in the key is an answer in one piece.
     """
 
     text: str
@@ -198,11 +198,11 @@ def _walk_lines(text: str) -> Iterator[Piece]:
 
 
 def _count_keys(rows: Sequence[Sequence[str]], n: int) -> int:
-    """Return how many first cells tell the rows of a table apart, row `n` among them; 1 where none do."""
+    """Return how many first cells tell row `n` of a table from the others; 1 where none do."""
     header = rows[n][0].partition(": ")[0]
-    table = [row for row in rows if len(row) > 1 and row[0].partition(": ")[0] == header]
-    counts = range(1, min(map(len, table)))
-    return next((count for count in counts if len({tuple(row[:count]) for row in table}) == len(table)), 1)
+    table = [row for row in rows if row[0].partition(": ")[0] == header]
+    counts = range(1, len(rows[n]))
+    return next((count for count in counts if [row[:count] for row in table].count(rows[n][:count]) == 1), 1)
 
 
 def _quote_cells(cells: Sequence[str], keys: int, start: int, in_table: bool) -> Iterator[Piece]:

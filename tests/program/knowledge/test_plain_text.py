@@ -299,7 +299,7 @@ QUOTED = [
     ("Monday: 8 to 18; Friday: 8 to 13; Sunday: shut.", ["Monday: 8 to 18; Friday: 8 to 13", "Monday: 8 to 18; Sunday: shut."]),
     ("- Monday: 8 to 18; Friday: 8 to 13", ["Monday: 8 to 18; Friday: 8 to 13"]),
     ("Wood: Oak; Board: 27 mm; Days: 24\nWood: Oak; Board: 54 mm; Days: 52\nWood: Ash; Board: 27 mm; Days: 20",
-     ["Oak, Board: 27 mm, Days: 24", "Oak, Board: 54 mm, Days: 52", "Ash, Board: 27 mm, Days: 20"]),
+     ["Oak, Board: 27 mm, Days: 24", "Oak, Board: 54 mm, Days: 52", "Ash, Board: 27 mm", "Ash, Days: 20"]),
     ("Day: Monday; Shop: Leith; From: 8\nDay: Monday; Shop: Leith; From: 8",  # no cells tell the rows apart
      ["Monday, Shop: Leith", "Monday, From: 8", "Monday, Shop: Leith", "Monday, From: 8"]),
     ("Question: May I pay by card?; Answer: No, in cash.", ["May I pay by card? No, in cash."]),
