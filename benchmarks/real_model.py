@@ -114,26 +114,26 @@ def measure(options: argparse.Namespace) -> Iterator[Figure]:
         served = Project.open(EXAMPLE)
         name, hand = choose_prompt(open_program(served), train, record, served, options.quick)
     print(f"by hand: {name}", file=sys.stderr)
-    yield from measure_set("example", EXAMPLE, parts[options.split], hand, record, options)
+    n = QUICK if options.quick else options.n
+    yield from measure_set("example", EXAMPLE, sample(parts[options.split], n), hand, record, options)
     for source in find_datasets("reading"):
         folder = options.keep / ORGANISATION
         if not (folder / "ragc.toml").is_file():
             import_set(folder, write_organisation(source, options.keep / "beir"))
         asked = [one for one in read_labelled(Project.open(folder).labelled, folder) if one.facts]
-        n = round(options.n * INVENTED)
-        yield from measure_set("invented", folder, sample(asked, n), hand, record, options)
+        asked = sample(asked, max(QUICK, round(n * INVENTED)))
+        yield from measure_set("invented", folder, asked, hand, record, options)
 
 
 def measure_set(
     name: str,
     folder: Path,
-    asked: Sequence[LabelledQuestion],
+    questions: Sequence[LabelledQuestion],
     hand: AgenticRAG,
     record: Record,
     options: argparse.Namespace,
 ) -> Iterator[Figure]:
     """Measure every arm on questions of one project; `hand` has the best of the six prompts."""
-    questions = sample(asked, QUICK if options.quick else options.n)
     rows = []
     with written_by(options.base_url, f"openai/{options.model}"):
         served = Project.open(folder)

@@ -7,7 +7,7 @@ shares a passage or its words with a test question.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,8 +70,7 @@ class FeedbackLog:
         last = {asked[row["trace"]]: row for row in verdicts}
         marked = {row["trace"]: row["corrected"] for row in last.values() if row["verdict"] == "wrong"}
         done = reviewed | self._list_labelled()
-        entries = [{**_ASKED, **entry} for entry in entries]
-        readable = [entry for entry in entries if {*entry["readers"]} <= {*readers}]
+        readable = _list_readable(entries, readers)
         readable.sort(key=lambda entry: entry["trace_id"] in marked)  # the last of a question stays
         latest = {entry["question"]: entry for entry in readable if entry["question"] not in done}
         ordered = sorted(
@@ -82,9 +81,9 @@ class FeedbackLog:
     def find_review(self, trace: str, readers: Readers = ()) -> tuple[str, str] | None:
         """Return the last verdict of a trace's reviews, and its question; else None."""
         rows = [row for row in self._log.entries() if row.get("trace") == trace and row["by"] == "reviewer"]
-        entries = [one for one in self._traces.entries() if one["trace_id"] == trace]
-        readable = [one for one in entries if {*one.get("readers", ())} <= {*readers}]
-        return (rows[-1]["verdict"], readable[-1]["question"]) if rows and readable else None
+        readable = _list_readable(self._traces.entries(), readers) if rows else []
+        asked = [entry["question"] for entry in readable if entry["trace_id"] == trace]
+        return (rows[-1]["verdict"], asked[-1]) if asked else None
 
     def _list_labelled(self) -> set[str]:
         files = filter(Path.is_file, (self._project.labelled, self._project.reviewed))
@@ -101,6 +100,12 @@ class FeedbackLog:
             append_row(self._project.reviewed, row)
         self.write_verdict(entry["trace_id"], review.verdict, "; ".join(review.facts), by="reviewer")
         return row
+
+
+def _list_readable(entries: Iterable[Mapping[str, Any]], readers: Readers) -> list[dict[str, Any]]:
+    """Return the traces whose asker was in no other group than the reviewer is."""
+    whole = ({**_ASKED, **entry} for entry in entries)
+    return [entry for entry in whole if {*entry["readers"]} <= {*readers}]
 
 
 def _label_review(entry: Mapping[str, Any], review: ReviewedAnswer, library: Library) -> dict[str, Any]:

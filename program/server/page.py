@@ -35,8 +35,11 @@ OUTCOMES = {
 """What every page calls an outcome."""
 TEMPLATES = Jinja2Templates(HERE / "templates")
 VERDICTS = {
-    **{"right": ("Right", "r"), "wrong": ("Wrong", "w"), "should_clarify": ("Should have asked", "a")},
-    **{"should_abstain": ("Should have said nothing", "n"), "skip": ("Skip", "s")},
+    "right": ("Right", "r"),
+    "wrong": ("Wrong", "w"),
+    "should_clarify": ("Should have asked", "a"),
+    "should_abstain": ("Should have said nothing", "n"),
+    "skip": ("Skip", "s"),
 }
 """What the review page calls a verdict, and its key."""
 NOT_WAITING = (
@@ -155,7 +158,8 @@ def show_review(request: Request) -> Response:
 
     `?after=` names the trace whose review was recorded.
     """
-    after = work_of(request).feedback.find_review(request.query_params.get("after", ""), readers_of(request))
+    reviewed = request.query_params.get("after", "")
+    after = work_of(request).feedback.find_review(reviewed, readers_of(request)) if reviewed else None
     notice = f"Recorded: {VERDICTS[after[0]][0]} for “{shorten(after[1], 200, placeholder=' …')}”." if after else ""
     return _render_review(request, request.query_params.get("trace", ""), notice)
 

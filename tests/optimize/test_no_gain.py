@@ -35,8 +35,8 @@ def few(shop):
 
 
 def noise(shop):
-    """Questions that are answered or not by the toss of a coin."""
-    rng, asked = random.Random(2), "Which {} has the kettle?"
+    """Questions that are answered or not by the toss of a coin, and take no call, which a price could save."""
+    rng, asked = random.Random(2), "What does the {} of the kettle cost?"
     outcomes = [(part, rng.choice(["answered", "abstain"])) for part in PARTS]
     label(shop, [{"id": p, "question": asked.format(p), "topic": p, "outcome": outcome} for p, outcome in outcomes])
 
@@ -48,11 +48,7 @@ def test_without_a_gain_that_survives_the_folds_the_version_is_the_uncompiled_pr
     done = compile_(own_shop)
     second = manifest_of(own_shop, done.reference)
     assert "heads.safetensors" not in second.files, "no decider was given demonstrations"
-    points, as_it_was = second.section("points"), pytest.approx(read_setting(uncompiled))
-    assert points["balanced"] == points["quality"] == as_it_was and len(points) == 3
-    # Labels that tell nothing leave one gain at the price of `economy`: plain RAG, which spares the calls.
-    spared = points["economy"]["policy.route"] == points["economy"]["policy.judge"] == 0
-    assert points["economy"] == as_it_was or (labels is noise and spared)
+    assert [*second.section("points").values()] == [pytest.approx(read_setting(uncompiled))] * 3
     assert not done.better and second.section("gain")["better"] is False
     assert [one.answer for one in done.after.grades] == [one.answer for one in done.before.grades]
     assert open_latest(own_shop).runtime.version == load(own_shop)(ASKED).version == ""

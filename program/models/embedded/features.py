@@ -279,16 +279,15 @@ class FeatureSpace:
         and lead, and the score of the best answer before its value; they are 0 of other pieces.
         """
         title, text, _ = case.evidence[n]
-        piece, asked = split_pieces(text)[at], word_set(case.asked)
-        scores, answers = score_pieces(read[n], text), read[n].answers
-        beside = (0.0,) * 6
-        if case.cells:
-            cells = tuple(read[len(case.evidence) :])
-            at = sum(bool(other.row) for other in split_pieces(text)[:at])
+        pieces, asked, cells = split_pieces(text), word_set(case.asked), tuple(read[len(case.evidence) :])
+        piece, scores, answers = pieces[at], score_pieces(read[n], text), read[n].answers
+        if cells:
+            at = sum(bool(other.row) for other in pieces[:at])
             scores, answers = score_cells(cells, text), cells[at].answers
         own = _clip(scores[at])
         lead = _clip(scores[at] - max((*scores[:at], *scores[at + 1 :]), default=-SUREST))
-        if case.cells:
+        beside = (0.0,) * 6
+        if cells:
             key = cells[at].best_within(0, piece.value)[0]
             beside = 1.0, _clip(read[n].margin), _clip(read[n].answers), own, lead, _clip(key)
         return [
