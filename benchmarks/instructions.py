@@ -105,7 +105,7 @@ def reflect(lm: dspy.LM, rag: AgenticRAG, record: Record, shown: Sequence[Case])
             {"answer": draft.text},
             f"A right answer is: {case.question.answer}",
         )
-        for case, draft in zip(shown, write_drafts(Replay(rag, record), shown), strict=True)
+        for case, (draft, _) in zip(shown, write_drafts(Replay(rag, record), shown), strict=True)
         if not judge_answer(case.question, Outcome.ANSWERED, draft.text).correct
     ]
     return next(iter(propose_instructions(lm, rag, DRAFT, failures)), "")
@@ -132,7 +132,7 @@ def score(rag: AgenticRAG, text: str, record: Record, cases: Sequence[Case]) -> 
     predictor = rag.predictor(DRAFT)
     before, predictor.signature = predictor.signature, predictor.signature.with_instructions(text)
     try:
-        return score_cases(Replay(rag, record), cases)
+        return [share for share, _ in score_cases(Replay(rag, record), cases)]
     finally:
         predictor.signature = before
 

@@ -68,9 +68,9 @@ def questions_of(folder):
     return read_labelled(folder / "labelled.jsonl", folder)
 
 
-def race(worth):
-    perform = lambda layout, places: [worth(layout, place) for place in places]  # noqa: E731
-    return race_layouts(AS_IT_IS, CHOICES, perform, 8, seed=1)
+def race(worth, tokens=lambda layout: 1, share=1.0):
+    perform = lambda layout, places: [(worth(layout, place), tokens(layout)) for place in places]  # noqa: E731
+    return race_layouts(AS_IT_IS, CHOICES, perform, 8, seed=1, share=share)
 
 
 def screen(folder, made=(), record=None, calls=None):
@@ -103,6 +103,22 @@ def test_a_tie_falls_to_the_layout_that_the_program_has_a_cap_ends_the_race_and_
     assert race(stopping) == []
     worth = lambda layout, place: hash((layout.marks, layout.order, place)) % 7  # noqa: E731
     assert race(worth) == race(worth)
+
+
+def test_of_layouts_that_state_as_much_the_one_of_fewer_tokens_wins():
+    tokens = lambda layout: 100 * layout.demonstrations + 900 * (layout.excerpt == "whole")  # noqa: E731
+    ranked = race(lambda layout, place: 1.0, tokens)
+    assert tokens(ranked[0]) == min(map(tokens, ranked)) < tokens(AS_IT_IS)
+    assert race(lambda layout, place: float(layout == AS_IT_IS), tokens)[0] == AS_IT_IS
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8, 1.0])
+def test_a_race_of_fewer_calls_goes_through_all_its_rounds(share):
+    asked = []
+    worth = lambda layout, place: asked.append((layout, place)) or float(layout.marks == "numbered")  # noqa: E731
+    best = race(worth, share=share)[0].marks
+    assert best == ("numbered" if any(layout.marks == "numbered" for layout, _ in asked) else "fenced")
+    assert len(asked) <= max(share * count_calls(8), 3 * 8) and {place for _, place in asked} == set(range(8))
 
 
 def test_the_evidence_of_a_case_is_among_its_passages(shop):

@@ -1,7 +1,8 @@
 """Layouts of the writer's prompt, screened with the right passages in hand before anything else is searched.
 
 A few dozen calls drop the hopeless: does what would be delivered of the text state the facts? Layouts are halved round
-by round (successive halving; Jamieson and Talwalkar, 2016), and the neighbours of the best join the last round.
+by round (successive halving; Jamieson and Talwalkar, 2016), and the neighbours of the best join the last round. Of two
+that do as well the one that takes fewer tokens goes on. A cap on calls makes the race smaller, not shorter.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ NEIGHBOURS = 8  # layouts that differ in one part from the best, which join the 
 LET_IN = 3  # layouts that go into the study, beside the one that the program has
 SHOWN = 4  # passages shown with a question, its evidence among them
 
-Score = Callable[[PromptLayout, Sequence[int]], Sequence[float]]
-"""The share of the facts that a layout brings out of the questions at those places."""
+Score = Callable[[PromptLayout, Sequence[int]], Sequence[tuple[float, int]]]
+"""The share of the facts that a layout brings out of each question at those places, and the tokens that it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,13 @@ def screen_layouts(
     demonstrations: Sequence[Demonstration],
     seed: int,
     progress: Callable[[int, int], None],
+    calls: int | None = None,
 ) -> list[PromptLayout]:
     """Return the layouts of the writer's prompt that do better than its own.
 
-    The best come first. There is none for the embedded writer. A writer without demonstrations is shown some of other
-    topics. A cap ends the race where it is.
+    One that does as well for fewer tokens is better; the best come first. There is none for the embedded writer. A
+    writer without demonstrations is shown some of other topics. The race is planned for so many `calls`; a cap ends it
+    where it is.
     """
     program = replay.program
     if program.view().quotes(strict=False):
@@ -66,40 +69,46 @@ def screen_layouts(
     predictor = program.predictor(DRAFT)
     predictor.demos = predictor.demos or [to_json(one).fields for one in thin_out(others, AS_IT_IS.demonstrations)]
     parameter: Layout = dict(program.named_parameters())[DRAFT + LAYOUT]
-    now, tried = parameter.value, 0
+    now, tried, planned = parameter.value, 0, count_calls(len(cases))
+    share = 1.0 if calls is None else min(1.0, calls / max(planned, 1))
 
-    def score(layout: PromptLayout, places: Sequence[int]) -> list[float]:
+    def score(layout: PromptLayout, places: Sequence[int]) -> list[tuple[float, int]]:
         nonlocal tried
-        progress(tried, count_calls(len(cases)))
+        progress(tried, int(planned * share))
         parameter.value = layout
         found = score_cases(replay, [cases[place] for place in places])
         tried += len(places)
         return found
 
     try:
-        ranked = race_layouts(now, parameter.choices, score, len(cases), seed) if len(cases) > 1 else [now]
+        ranked = race_layouts(now, parameter.choices, score, len(cases), seed, share) if len(cases) > 1 else [now]
         return ranked[: ranked.index(now)][:LET_IN] if now in ranked else []
     finally:
         parameter.value = now
 
 
 def race_layouts(
-    now: PromptLayout, choices: Mapping[str, Sequence[Any]], score: Score, count: int, seed: int
+    now: PromptLayout, choices: Mapping[str, Sequence[Any]], score: Score, count: int, seed: int, share: float = 1.0
 ) -> list[PromptLayout]:
     """Return the layouts left of a race over `count` questions, the best first.
 
-    The layout `now` is in it to the end.
+    The layout `now` is in it to the end. `share`, 0 to 1, is that of the usual calls that the race may take.
     """
+    rounds = [(max(2, int(most * share)), upto) for most, upto in ROUNDS]
     draw = random.Random(seed)
     drawn = (
         PromptLayout(**{name: draw.choice(list(values)) for name, values in choices.items()})
         for _ in range(4 * ROUNDS[0][0])
     )
     racing = list(dict.fromkeys([now, *drawn]))
-    found: dict[PromptLayout, list[float]] = {}
+    found: dict[PromptLayout, list[tuple[float, int]]] = {}
+
+    def worth(layout: PromptLayout) -> tuple[float, float]:
+        stated, tokens = np.transpose(found.get(layout) or [(-1.0, 0)])
+        return -float(np.mean(stated)), float(np.mean(tokens))
 
     def rank(layouts: Sequence[PromptLayout]) -> list[PromptLayout]:
-        return sorted(layouts, key=lambda one: -float(np.mean(found[one])) if found.get(one) else 1.0)
+        return sorted(layouts, key=worth)
 
     def ask(layouts: Sequence[PromptLayout], upto: int) -> None:
         for layout in layouts:
@@ -107,12 +116,12 @@ def race_layouts(
             had += score(layout, range(len(had), min(upto, count)))
 
     with suppress(BudgetStop):
-        for place, (most, upto) in enumerate(ROUNDS):
-            racing = [now, *(one for one in racing if one != now)][:most]
-            if place == len(ROUNDS) - 1:
-                near = [one for one in vary_layout(racing[0], choices) if one not in found]
-                joined = draw.sample(near, min(NEIGHBOURS, len(near)))
-                ask(joined, ROUNDS[place - 1][1])
+        for place, (most, upto) in enumerate(rounds):
+            best, racing = racing[0], [now, *(one for one in racing if one != now)][:most]
+            if place == len(rounds) - 1:
+                near = [one for one in vary_layout(best, choices) if one not in found]
+                joined = draw.sample(near, min(int(NEIGHBOURS * share), len(near)))
+                ask(joined, rounds[place - 1][1])
                 racing = [now, *(one for one in rank([*racing, *joined]) if one != now)][:most]
             ask(racing, upto)
             racing = rank(racing)
@@ -151,17 +160,19 @@ def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: in
     return cases
 
 
-def score_cases(replay: Replay, cases: Sequence[Case]) -> list[float]:
-    """Return for each question the share of its facts delivered, 0 if wrong."""
-    pairs = zip(cases, write_drafts(replay, cases), strict=True)
-    verdicts = [judge_answer(case.question, Outcome.ANSWERED, draft.text) for case, draft in pairs]
-    return [0.0 if verdict.wrong else verdict.fact_share for verdict in verdicts]
+def score_cases(replay: Replay, cases: Sequence[Case]) -> list[tuple[float, int]]:
+    """Return the share of facts delivered, 0 if wrong, and the tokens taken."""
+    scored = []
+    for case, (draft, tokens) in zip(cases, write_drafts(replay, cases), strict=True):
+        verdict = judge_answer(case.question, Outcome.ANSWERED, draft.text)
+        scored.append((0.0 if verdict.wrong else verdict.fact_share, tokens))
+    return scored
 
 
-def write_drafts(replay: Replay, cases: Sequence[Case]) -> list[Draft]:
-    """Return what is drafted for each question; its text would be delivered."""
-    drafts = replay.finish_flows([write_once(_state_of(replay, case), strict=False) for case in cases])
-    return [draft or Draft() for draft in drafts]
+def write_drafts(replay: Replay, cases: Sequence[Case]) -> list[tuple[Draft, int]]:
+    """Return what would be delivered for each question, and the tokens taken."""
+    drafts = replay.weigh_flows([write_once(_state_of(replay, case), strict=False) for case in cases])
+    return [(draft or Draft(), tokens) for draft, tokens in drafts]
 
 
 def _state_of(replay: Replay, case: Case) -> State:

@@ -165,6 +165,11 @@ class Replay:
         """Return what flows come to that are run together, None for a failed one."""
         return [run.result for run in self._run_all(flows)]
 
+    def weigh_flows(self, flows: Sequence[Flow[Result]]) -> list[tuple[Result | None, int]]:
+        """Return what flows come to, and the tokens of each."""
+        runs = self._run_all(flows)
+        return [(run.result, sum(one.tokens_in + one.tokens_out for one in run.entries)) for run in runs]
+
     def _run_all(self, flows: Sequence[Flow[Any]]) -> list[_Run]:
         reading = self.program.readable_by(self._readers)
         if reading.sources != self.program.sources:  # its router is a copy of the program's as it is now

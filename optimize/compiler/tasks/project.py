@@ -194,7 +194,8 @@ class ProjectTask(Task):
         session.begin_stage("screening layouts of prompts")
         session.limit(Share.LAYOUTS)
         replay = self.runner(session, self.base.deepcopy())
-        layouts = tuple(screen_layouts(replay, self.parts["train"], self.demonstrations, self.seed, session.advance))
+        train, calls = self.parts["train"], session.caps.reduce_to(Share.LAYOUTS).calls
+        layouts = tuple(screen_layouts(replay, train, self.demonstrations, self.seed, session.advance, calls))
         session.begin_stage("choosing candidates")
         session.limit(Share.CANDIDATES)
         model = self.base.runtime.models.propose
