@@ -105,10 +105,12 @@ def test_a_tie_falls_to_the_layout_that_the_program_has_a_cap_ends_the_race_and_
     assert race(worth) == race(worth)
 
 
-def test_of_layouts_that_state_as_much_the_one_of_fewer_tokens_wins():
+def test_of_layouts_that_so_few_questions_cannot_tell_apart_the_one_of_fewer_tokens_wins():
     tokens = lambda layout: 100 * layout.demonstrations + 900 * (layout.excerpt == "whole")  # noqa: E731
     ranked = race(lambda layout, place: 1.0, tokens)
     assert tokens(ranked[0]) == min(map(tokens, ranked)) < tokens(AS_IT_IS)
+    noisy = lambda layout, place: float(place > 1 and (layout == AS_IT_IS or place != 7))  # noqa: E731
+    assert tokens(race(noisy, tokens)[0]) < tokens(AS_IT_IS)
     assert race(lambda layout, place: float(layout == AS_IT_IS), tokens)[0] == AS_IT_IS
 
 

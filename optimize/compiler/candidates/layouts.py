@@ -1,12 +1,14 @@
 """Layouts of the writer's prompt, screened with the right passages in hand before anything else is searched.
 
 A few dozen calls drop the hopeless: does what would be delivered of the text state the facts? Layouts are halved round
-by round (successive halving; Jamieson and Talwalkar, 2016), and the neighbours of the best join the last round. Of two
-that do as well the one that takes fewer tokens goes on. A cap on calls makes the race smaller, not shorter.
+by round (successive halving; Jamieson and Talwalkar, 2016), and the neighbours of the best join the last round. Within
+a standard error of the best the one of fewest tokens leads (Breiman et al., 1984): so few questions cannot tell such
+layouts apart, and each later call is paid for by its prompt. A cap on calls makes the race smaller, not shorter.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -56,9 +58,9 @@ def screen_layouts(
 ) -> list[PromptLayout]:
     """Return the layouts of the writer's prompt that do better than its own.
 
-    One that does as well for fewer tokens is better; the best come first. There is none for the embedded writer. A
-    writer without demonstrations is shown some of other topics. The race is planned for so many `calls`; a cap ends it
-    where it is.
+    One that does about as well for fewer tokens is better; the best come first. There is none for the embedded writer.
+    A writer without demonstrations is shown some of other topics. The race is planned for so many `calls`; a cap ends
+    it where it is.
     """
     program = replay.program
     if program.view().quotes(strict=False):
@@ -103,12 +105,18 @@ def race_layouts(
     racing = list(dict.fromkeys([now, *drawn]))
     found: dict[PromptLayout, list[tuple[float, int]]] = {}
 
-    def worth(layout: PromptLayout) -> tuple[float, float]:
-        stated, tokens = np.transpose(found.get(layout) or [(-1.0, 0)])
-        return -float(np.mean(stated)), float(np.mean(tokens))
-
     def rank(layouts: Sequence[PromptLayout]) -> list[PromptLayout]:
-        return sorted(layouts, key=worth)
+        tried = [one for one in layouts if found.get(one)]
+        if not tried:
+            return list(layouts)
+        stated = {one: float(np.mean([share for share, _ in found[one]])) for one in tried}
+        tokens = {one: float(np.mean([spent for _, spent in found[one]])) for one in tried}
+        spread = float(np.std([share for one in tried for share, _ in found[one]]))
+        least = max(stated.values()) - spread / math.sqrt(min(len(found[one]) for one in tried))
+        near = [one for one in tried if stated[one] >= least]
+        rest = [one for one in tried if stated[one] < least]
+        untried = [one for one in layouts if not found.get(one)]
+        return [*sorted(near, key=tokens.__getitem__), *sorted(rest, key=lambda one: -stated[one]), *untried]
 
     def ask(layouts: Sequence[PromptLayout], upto: int) -> None:
         for layout in layouts:
