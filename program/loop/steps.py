@@ -184,13 +184,16 @@ def _take_rounds(state: State) -> Flow[Answer]:
 def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer]:
     """Ask one question back that names the options read in what was found; that counts as found, not as cited.
 
-    The embedded writer reads them. A language model that writes words the question.
+    The embedded writer reads them. A language model that writes words the question; an echo gives way to the embedded
+    writer's own.
     """
     inputs = {"question": state.question, "passages": state.kept, "options": []}
     (reply,) = yield [Ask("generator.clarify", inputs)]
+    text = reply["clarifying_question"]
     if (options := reply.get("options")) and not state.program.quotes(strict=False):
         (reply,) = yield [Ask("generator.clarify", {**inputs, "options": options})]
-    text = reply["clarifying_question"]
+        if not grounding.repeats_prompt(state, "generator.clarify", reply["clarifying_question"]):
+            text = reply["clarifying_question"]
     if grounding.repeats_prompt(state, "generator.clarify", text):
         return grounding.make_abstention(state, state.missing, 0.0, stopped_by)
     state.kept = []

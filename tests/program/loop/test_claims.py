@@ -131,13 +131,17 @@ def test_a_few_words_without_a_full_stop_are_an_answer_where_a_passage_says_just
     assert bool(trace_claims(text, POOL, 0.5)[0].cites) is (text in ("1.7 litres", "10 days"))
 
 
-def test_a_text_of_the_fallback_and_a_question_back_are_held_to_it_too():
+def test_a_text_of_the_fallback_is_held_to_it_too():
     program = writing(BAD["echo of the prompt"])
     program.models.replies["route"] = RuntimeError("gone")
     assert program(QUESTION).text == QUOTED
-    echo = "Ask the one question back whose answer would settle what is meant."
-    back = Scripted(pool=POOL, replies={"vague": 0.9, "clarifying_question": echo})(QUESTION)
-    assert back.outcome is Outcome.ABSTAIN and echo not in back.text
+
+
+@pytest.mark.parametrize("text", ["", "Ask the one question back whose answer would settle what is meant.", QUESTION])
+def test_a_question_back_that_is_an_echo_gives_way_to_the_options_that_were_read(text):
+    back = Scripted(pool=POOL, replies={"vague": 0.9, "clarifying_question": text})(QUESTION)
+    assert back.outcome is Outcome.CLARIFY and all(one.title in back.text for one in POOL)
+    assert f"{'echo' if text else 'no text'} of generator.clarify" in back.trace.path
 
 
 def test_plain_rag_is_the_control_and_says_whatever_was_written_and_what_is_doubtful_says_so_in_its_text():
