@@ -32,6 +32,8 @@ from program.text.words import find_foreign_language
 
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
+KNOWN_ABOVE = 0.5
+"""How surely no look-up is needed for a language model to answer of itself, after the knowledge had no answer."""
 CLAIM = "claim"
 MOST_CLAIMS = 2  # looked up again, of those without support
 UNREAD = "I read English only, and this seems to be another language. Please ask in English."
@@ -79,20 +81,38 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
         state.path.append(f"clarify ({format_share(plan.vagueness)})")
         state.kept = state.found = evidence.preview_pool(evidence.drop_superseded(state.pool or (), state.years))
         return (yield from _ask_back(state))
-    if tuning.route and plan.route == "direct":
-        (reply,) = yield [Ask("generator.direct", {"question": question})]
-        text = reply["answer"].strip()
-        if text and not grounding.repeats_prompt(state, "generator.direct", text):
-            state.path.append("unretrieved")
-            return grounding.make_answer(state, text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
+    direct = bool(tuning.route) and plan.route == "direct"
+    invents = not state.program.quotes(strict=False)
+    if direct and (not invents or is_greeting(state.program, question)):
+        answer = yield from _answer_directly(state, DIRECT_CONFIDENCE)
+        if answer is not None or not tuning.look_up_unknown:
+            return answer or grounding.make_abstention(state, "", 0.5)
+    answer = yield from _look_up(state)
+    if direct and invents and answer.outcome is Outcome.ABSTAIN and plan.confidence > KNOWN_ABOVE:
+        return (yield from _answer_directly(state, plan.confidence, answer.stopped_by)) or answer
+    return answer
+
+
+def _answer_directly(state: State, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer | None]:
+    """Return what the writer knows by itself, or None."""
+    (reply,) = yield [Ask("generator.direct", {"question": state.question})]
+    text = reply["answer"].strip()
+    if not text or grounding.repeats_prompt(state, "generator.direct", text):
         state.path.append("no direct answer")
-        if not tuning.look_up_unknown:
-            return grounding.make_abstention(state, "", 0.5)
+        return None
+    state.path.append("unretrieved")
+    state.kept = []
+    return grounding.make_answer(state, text, Outcome.ANSWERED, confidence, stopped_by=stopped_by)
+
+
+def _look_up(state: State) -> Flow[Answer]:
+    """Search as planned, and answer from what is found or abstain."""
+    tuning, plan = state.tuning, state.plan
     if tuning.one_strategy:
         state.order = state.promising
         state.strategy = state.order[0]
     if tuning.decompose and plan.route == "complex":
-        (reply,) = yield [Ask("decomposer.split", {"question": question})]
+        (reply,) = yield [Ask("decomposer.split", {"question": state.question})]
         state.look_ups = read_look_ups(reply)
     yield from _search_plan(state)
     if tuning.judge and plan.route == "simple" and plan.confidence > tuning.fast_above:

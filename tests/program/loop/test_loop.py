@@ -34,13 +34,24 @@ def test_a_simple_question_is_classified_judged_written_and_grounded():
     assert answer.confidence == pytest.approx(0.8)
 
 
-def test_a_direct_question_is_answered_without_passages_and_marked_or_looked_up_after_all():
-    answer = scripted(route="direct")("12 times 12?")
+def test_a_language_model_answers_of_itself_only_where_the_knowledge_has_no_answer_and_none_is_likely_needed():
+    program = scripted(route="direct", pool=[])
+    answer = program("12 times 12?")
     assert (answer.text, answer.citations, answer.retrieved, answer.strategy) == ("144.", (), (), "direct")
-    assert "unretrieved" in answer.trace.path
-    looked_up = scripted(route="direct", direct=" ")("capital of France?")
-    assert looked_up.citations and "no direct answer" in looked_up.trace.path
-    assert scripted({"look_up_unknown": 0}, route="direct", direct="")("What is RAM?").outcome is Outcome.ABSTAIN
+    assert "unretrieved" in answer.trace.path and answer.confidence == 0.8 and program.queries
+    program = scripted(route="direct")
+    assert program("What does a harness cost?").citations and "direct" not in program.asked
+    for unsure in (scripted(route="direct", pool=[], sure=0.45), scripted(route="direct", pool=[], direct=" ")):
+        assert unsure("What does a harness cost?").outcome is Outcome.ABSTAIN
+
+
+def test_a_greeting_is_answered_without_a_search(monkeypatch):
+    monkeypatch.setattr("program.loop.steps.is_greeting", lambda view, message: message == "hello")
+    program = scripted(direct="Hello!")
+    assert program("hello").text == "Hello!" and not program.queries
+    for look_up_unknown in (0, 1):
+        answer = scripted({"look_up_unknown": look_up_unknown}, direct=" ")("hello")
+        assert answer.outcome is Outcome.ABSTAIN and "no direct answer" in answer.trace.path
 
 
 @pytest.mark.parametrize(
