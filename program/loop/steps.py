@@ -82,13 +82,15 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
         state.kept = state.found = evidence.preview_pool(evidence.drop_superseded(state.pool or (), state.years))
         return (yield from _ask_back(state))
     direct = bool(tuning.route) and plan.route == "direct"
-    invents = not state.program.quotes(strict=False)
-    if direct and (not invents or is_greeting(state.program, question)):
+    # The embedded writer greets and computes; a language model may invent, so the knowledge is asked before it.
+    at_once = direct and (state.program.quotes(strict=False) or is_greeting(state.program, question))
+    if at_once:
         answer = yield from _answer_directly(state, DIRECT_CONFIDENCE)
         if answer is not None or not tuning.look_up_unknown:
             return answer or grounding.make_abstention(state, "", 0.5)
     answer = yield from _look_up(state)
-    if direct and invents and answer.outcome is Outcome.ABSTAIN and plan.confidence > KNOWN_ABOVE:
+    may_know = direct and not at_once and plan.confidence > KNOWN_ABOVE and state.tripped() is None
+    if may_know and answer.outcome is Outcome.ABSTAIN:
         return (yield from _answer_directly(state, plan.confidence, answer.stopped_by)) or answer
     return answer
 

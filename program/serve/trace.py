@@ -21,7 +21,7 @@ from program.text.history import Asked
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
-UNRETRIEVED = "unretrieved"  # the note in the path of an answer that was given without a look-up
+UNRETRIEVED = "unretrieved"  # the note in the path of an answer that no passage is behind
 NANOSECONDS = 1_000_000_000
 _LOG = logging.getLogger("ragc.trace")
 NOTHING = Asked("")

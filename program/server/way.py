@@ -31,7 +31,7 @@ _WORDS = (
     (r"links removed: (.*)", "Links removed: {0}."),
     (r"fallback", "The passages that were found were quoted."),
     (r"no direct answer", "It could not be answered without looking up."),
-    (r"unretrieved", "Answered without looking up."),
+    (r"unretrieved", "Answered by what the program knows, without a document."),
     (r"unsure", "The first answer was not sure enough."),
     (rf"clarify \({_CHANCE}\)", "Asked back: the question is vague with a chance of {share}."),
     (r"clarify", "Asked back."),

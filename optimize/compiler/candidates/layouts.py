@@ -106,17 +106,16 @@ def race_layouts(
     found: dict[PromptLayout, list[tuple[float, int]]] = {}
 
     def rank(layouts: Sequence[PromptLayout]) -> list[PromptLayout]:
-        tried = [one for one in layouts if found.get(one)]
-        if not tried:
-            return list(layouts)
-        stated = {one: float(np.mean([share for share, _ in found[one]])) for one in tried}
-        tokens = {one: float(np.mean([spent for _, spent in found[one]])) for one in tried}
-        spread = float(np.std([share for one in tried for share, _ in found[one]]))
-        least = max(stated.values()) - spread / math.sqrt(min(len(found[one]) for one in tried))
-        near = [one for one in tried if stated[one] >= least]
-        rest = [one for one in tried if stated[one] < least]
-        untried = [one for one in layouts if not found.get(one)]
-        return [*sorted(near, key=tokens.__getitem__), *sorted(rest, key=lambda one: -stated[one]), *untried]
+        means = {one: tuple(np.mean(found[one], axis=0).tolist()) for one in layouts}
+        spread = float(np.std([stated for one in layouts for stated, _ in found[one]]))
+        error = spread / math.sqrt(min(len(found[one]) for one in layouts))
+        least = max(stated for stated, _ in means.values()) - error
+
+        def order(layout: PromptLayout) -> tuple[bool, float]:
+            stated, tokens = means[layout]
+            return (False, tokens) if stated >= least else (True, -stated)
+
+        return sorted(layouts, key=order)
 
     def ask(layouts: Sequence[PromptLayout], upto: int) -> None:
         for layout in layouts:
@@ -133,7 +132,8 @@ def race_layouts(
                 racing = [now, *(one for one in rank([*racing, *joined]) if one != now)][:most]
             ask(racing, upto)
             racing = rank(racing)
-    return rank([one for one in racing if found.get(one)])
+    tried = [one for one in racing if found.get(one)]
+    return rank(tried) if tried else []
 
 
 def count_calls(count: int) -> int:

@@ -42,7 +42,7 @@ NOTES = {
     "links removed: evil.example": "Links removed: evil.example.",
     "fallback": "The passages that were found were quoted.",
     "no direct answer": "It could not be answered without looking up.",
-    "unretrieved": "Answered without looking up.",
+    "unretrieved": "Answered by what the program knows, without a document.",
     "unsure": "The first answer was not sure enough.",
     "clarify (.41)": "Asked back: the question is vague with a chance of 41 %.",
     "clarify": "Asked back.",
