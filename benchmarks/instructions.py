@@ -105,7 +105,7 @@ def reflect(lm: dspy.LM, rag: AgenticRAG, record: Record, shown: Sequence[Case])
             {"answer": draft.text},
             f"A right answer is: {case.question.answer}",
         )
-        for case, (draft, _) in zip(shown, write_drafts(Replay(rag, record), shown), strict=True)
+        for case, draft in zip(shown, write_drafts(Replay(rag, record), shown), strict=True)
         if not judge_answer(case.question, Outcome.ANSWERED, draft.text).correct
     ]
     return next(iter(propose_instructions(lm, rag, DRAFT, failures)), "")

@@ -85,7 +85,7 @@ def measure_writer(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQues
     cases = gather_cases(replay, asked, n)
     for excerpt in ("whole", "best sentences"):
         layout.value = PromptLayout(marks=NUMBERED, instruction="short", excerpt=excerpt, demonstrations=0)
-        drafts = [draft for draft, _ in write_drafts(replay, cases)]
+        drafts = write_drafts(replay, cases)
         pairs = zip(cases, drafts, strict=True)
         facts = [judge_answer(case.question, "answered", one.text).fact_share for case, one in pairs]
         claims = sum(len(one.stated) for one in drafts)

@@ -27,7 +27,7 @@ from program.errors import BudgetStop
 from program.loop.evidence import rank_pool
 from program.loop.grounding import write_once
 from program.loop.quoting import Draft
-from program.loop.state import DRAFT, Find, State
+from program.loop.state import DRAFT, Find, Flow, State
 from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout, vary_layout
 from program.passage import Passage
 
@@ -171,16 +171,19 @@ def gather_cases(replay: Replay, questions: Sequence[LabelledQuestion], most: in
 def score_cases(replay: Replay, cases: Sequence[Case]) -> list[tuple[float, int]]:
     """Return the share of facts delivered, 0 if wrong, and the tokens taken."""
     scored = []
-    for case, (draft, tokens) in zip(cases, write_drafts(replay, cases), strict=True):
-        verdict = judge_answer(case.question, Outcome.ANSWERED, draft.text)
+    for case, (draft, tokens) in zip(cases, replay.weigh_flows(_list_flows(replay, cases)), strict=True):
+        verdict = judge_answer(case.question, Outcome.ANSWERED, (draft or Draft()).text)
         scored.append((0.0 if verdict.wrong else verdict.fact_share, tokens))
     return scored
 
 
-def write_drafts(replay: Replay, cases: Sequence[Case]) -> list[tuple[Draft, int]]:
-    """Return what would be delivered for each question, and the tokens taken."""
-    drafts = replay.weigh_flows([write_once(_state_of(replay, case), strict=False) for case in cases])
-    return [(draft or Draft(), tokens) for draft, tokens in drafts]
+def write_drafts(replay: Replay, cases: Sequence[Case]) -> list[Draft]:
+    """Return what is drafted for each question; its text would be delivered."""
+    return [draft or Draft() for draft in replay.finish_flows(_list_flows(replay, cases))]
+
+
+def _list_flows(replay: Replay, cases: Sequence[Case]) -> list[Flow[Draft]]:
+    return [write_once(_state_of(replay, case), strict=False) for case in cases]
 
 
 def _state_of(replay: Replay, case: Case) -> State:

@@ -194,7 +194,7 @@ class ProjectTask(Task):
         session.begin_stage("screening layouts of prompts")
         session.limit(Share.LAYOUTS)
         replay = self.runner(session, self.base.deepcopy())
-        train, calls = self.parts["train"], session.caps.reduce_to(Share.LAYOUTS).calls
+        train, calls = self.parts["train"], session.spending.caps.calls
         layouts = tuple(screen_layouts(replay, train, self.demonstrations, self.seed, session.advance, calls))
         session.begin_stage("choosing candidates")
         session.limit(Share.CANDIDATES)

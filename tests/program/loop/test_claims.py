@@ -141,6 +141,7 @@ def test_a_text_of_the_fallback_is_held_to_it_too():
 def test_a_question_back_that_is_an_echo_gives_way_to_the_options_that_were_read(text):
     back = Scripted(pool=POOL, replies={"vague": 0.9, "clarifying_question": text})(QUESTION)
     assert back.outcome is Outcome.CLARIFY and all(one.title in back.text for one in POOL)
+    assert not text or text not in back.text
     assert f"{'echo' if text else 'no text'} of generator.clarify" in back.trace.path
 
 

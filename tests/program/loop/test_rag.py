@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import dspy
@@ -9,6 +10,7 @@ import pytest
 
 from program import Outcome, open_program
 from program.errors import QuestionError
+from program.loop import steps
 from program.loop.steps import find_unread_language, is_greeting
 from program.models.embedded.direct import GREETINGS
 from program.text.facts import states
@@ -128,6 +130,18 @@ def test_no_labelled_question_is_taken_for_a_greeting_or_for_another_language(ra
     assert {one["route"] for one in greeted} == {"direct"} and {len(one["facts"]) for one in greeted} == {1}
     assert all(states(rag(one["question"]).text, one["facts"][0]) for one in greeted)
     assert [one["question"] for one in asked if find_unread_language(rag.view(), one["question"])] == []
+
+
+@pytest.mark.parametrize(("look_up_unknown", "outcome"), [(1, "answered"), (0, "abstain")])
+def test_what_the_embedded_writer_cannot_answer_directly_is_looked_up_or_refused(
+    rag, monkeypatch, look_up_unknown, outcome
+):
+    read = steps.read_plan
+    monkeypatch.setattr(steps, "read_plan", lambda *told: replace(read(*told), route="direct"))
+    program = rag.deepcopy()
+    program.policy.turn(look_up_unknown=look_up_unknown)
+    answer = program(QUESTION)
+    assert answer.outcome.value == outcome and "no direct answer" in answer.trace.path
 
 
 def test_dspy_sees_the_trace_of_its_predictors(rag):
