@@ -1,14 +1,15 @@
 """The compiler beside others (DSPy's ReAnchor, BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2),
-beside itself with a warm record, and with each stage of its search left out.
+beside itself with a warm record, and what each of its stages buys on topics that nothing was learned from.
 
     python benchmarks/compile.py [--quick] [--json] [--seeds N] [--only ROW]
 
-The row `stages` compiles the shipped example and public sets (of the folder that RAGC_DATASETS names) with the first
-settings alone, with the sweeps, and with the study too, one after the other on one record: calls and seconds are what
-each stage adds. The other projects are made here: documents on machines that do not exist, questions by template, one
-topic a machine; another seed makes other machines. Both sides of a row have the same program, questions and utility. A
-side's seconds are its CPU seconds, or by the clock where that is said. A call is one decision or one text asked of a
-model, embedded ones included; on both sides those are counted that find the program, not those that test it.
+The row `stages` compiles the shipped example, each way round between train and dev, and sets of RAGC_DATASETS: of each
+setting that a compile came to, the gain in utility over the program as it is on dev, which had no part in it, with its
+interval by topic, of each set and of all questions pooled. The other projects are made here: documents on machines that
+do not exist, questions by template, one topic a machine; another seed makes other machines. Both sides of a row have
+the same program, questions and utility. A side's seconds are its CPU seconds, or by the clock where that is said. A
+call is one decision or one text asked of a model, embedded ones included; on both sides those are counted that find the
+program, not those that test it.
 """
 
 from __future__ import annotations
@@ -32,17 +33,20 @@ from typing import Any, TypeVar
 
 import dspy
 import numpy as np
-from figures import Figure, figure, show
+from figures import Figure, figure, find_datasets, show
 from machines import make_project
 from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
+from small_projects import write_beir
 
-from optimize.compiler.compile import begin_study, compile_project, plan_search
-from optimize.compiler.record import Record
+from optimize.compiler.choice import AS_IT_IS
+from optimize.compiler.compile import CHOICE, compile_project, make_arms, search_task
+from optimize.compiler.record import Record, open_record
 from optimize.compiler.scoring import Scoring
-from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Session
-from optimize.compiler.study import Caps, Share, Spending
+from optimize.compiler.session import Session
+from optimize.compiler.spending import Caps
 from optimize.compiler.tasks.project import open_project_task
 from optimize.evaluation.outcome import Compiled
+from optimize.evaluation.stats import Interval, mean_interval
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set
 from optimize.labelled.split import split_questions
@@ -56,9 +60,8 @@ SEEDS = 5
 TRIALS = 150
 RUNS = 3
 SETS = ("squad2", "multihop_rag", "hotpotqa")
-IMPORTED = 100
-"""Questions of a public set."""
-STEPS = {"first settings alone": (), "and sweeps": (SWEEP,), "and the study": (SWEEP, STUDY)}
+IMPORTED = 100  # questions of a public set
+SEARCHED = 100  # settings that the search proposes where its stage is measured
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # by the number of seeds: t of a 95 % interval on their mean
 
 Found = TypeVar("Found")
@@ -127,7 +130,7 @@ def example(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     first, seconds = clocked(compiled)
     again, second = clocked(compiled)
     tried = first["trials"]
-    yield figure("shipped example: seconds by the clock", seconds, "<= 300", tried)
+    yield figure("shipped example: seconds by the clock", seconds, "<= 120", tried)
     yield figure("shipped example: settings tried", tried, "reported", tried)
     yield figure(
         "shipped example: clock time of a second compile over the first's", second / seconds, "reported", tried
@@ -137,35 +140,75 @@ def example(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
 
 
 def stages(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
-    """Each stage of the search left out: utility on test with its interval, and what the stage costs."""
+    """What each stage of a compile buys on questions that nothing was learned from, by set and pooled."""
+    pooled: dict[str, list[tuple[float, str]]] = {}
+    for name, project in open_stage_sets(folder, quick):
+        for stage, pairs in measure_stages(project, name, 6 if quick else SEARCHED).items():
+            gain = mean_interval([gain for gain, _ in pairs], [topic for _, topic in pairs])
+            yield from tell_gain(f"stages, {name}, {stage}: gain on new topics", gain)
+            pooled.setdefault(stage, []).extend(pairs)
+    for stage, pairs in pooled.items():
+        gain = mean_interval([gain for gain, _ in pairs], [topic for _, topic in pairs])
+        yield from tell_gain(f"stages, pooled, {stage}: gain on new topics", gain)
+
+
+def tell_gain(title: str, gain: Interval) -> Iterator[Figure]:
+    """A gain and the ends of its interval."""
+    yield figure(title, gain.value, "reported", gain.n)
+    yield figure(f"{title}, lower end", gain.ci[0], "reported", gain.n)
+    yield figure(f"{title}, upper end", gain.ci[1], "reported", gain.n)
+
+
+def open_stage_sets(folder: Path, quick: bool) -> Iterator[tuple[str, Project]]:
+    """The example with train and dev each in its turn as what is learned from, and sets of RAGC_DATASETS."""
     if quick:
-        yield from staged(make_project(folder / "machines", 8), "machines", 6)
+        yield "machines", make_project(folder / "machines", 8)
         return
-    copy = shutil.copytree(EXAMPLE, folder / EXAMPLE.name, ignore=shutil.ignore_patterns(".ragc"))
-    yield from staged(Project.open(copy), EXAMPLE.name, None)
-    sets = os.environ.get("RAGC_DATASETS")
-    if not sets:
-        print("RAGC_DATASETS names no folder: the public sets are left out", file=sys.stderr)
-        return
-    for name in SETS:
-        import_set(folder / name, Path(sets) / name, limit=IMPORTED)
-        yield from staged(Project.open(folder / name), name, None)
+    for turn, (learned, other) in {"train to dev": ("train", "dev"), "dev to train": ("dev", "train")}.items():
+        copy = shutil.copytree(EXAMPLE, folder / turn.replace(" ", "-"), ignore=shutil.ignore_patterns(".ragc"))
+        project = Project.open(copy)
+        renamed = {learned: "train", other: "dev"}
+        rows = [json.loads(line) for line in project.labelled.read_text().splitlines()]
+        kept = [row | {"split": renamed.get(row["split"], row["split"])} for row in rows]
+        project.labelled.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        yield f"{EXAMPLE.name}, {turn}", project
+    for found in find_datasets(*SETS, "reading"):
+        if found.name != "reading":
+            import_set(folder / found.name, found, limit=IMPORTED)
+            yield found.name, Project.open(folder / found.name)
+            continue
+        for group, source in write_organisations(found, folder):
+            import_set(folder / group, source)
+            yield f"invented organisation {group}", Project.open(folder / group)
 
 
-def staged(project: Project, name: str, trials: int | None) -> Iterator[Figure]:
-    """The figures of one project, a compile for each of STEPS."""
-    for step, parts in STEPS.items():
-        done, seconds = clocked(lambda parts=parts: compile_project(project, trials=trials, stages=parts))
-        measure = done.after.metrics()["utility"]
-        n, (low, high) = measure.n, measure.ci
-        yield figure(f"stages, {name}, {step}: utility on test", measure.value, "reported", n)
-        yield figure(f"stages, {name}, {step}: lower end of its interval", low, "reported", n)
-        yield figure(f"stages, {name}, {step}: upper end of its interval", high, "reported", n)
-        searched = next((one for one in done.stages if one["name"] == (parts or (FIRST,))[-1]), None)
-        if searched is not None:
-            yield figure(f"stages, {name}, {step}: its best on train and dev", searched["utility"], "reported", n)
-        yield figure(f"stages, {name}, {step}: model calls added", done.calls, "reported", done.trials)
-        yield figure(f"stages, {name}, {step}: seconds by the clock", seconds, "reported", done.trials)
+def write_organisations(found: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Invented organisations that no reader was trained on, as sets of their own."""
+    rows, pages = (
+        [json.loads(line) for line in (found / name).read_text().splitlines()]
+        for name in ("invented_dev.jsonl", "invented_pages.jsonl")
+    )
+    for group in sorted({row["group"] for row in rows}):
+        own = {n: row for n, row in enumerate(rows) if row["group"] == group}
+        yield group, write_beir(own, folder / f"{group}-beir", [page for page in pages if page["group"] == group])
+
+
+def measure_stages(project: Project, name: str, trials: int) -> dict[str, list[tuple[float, str]]]:
+    """By stage the gain of each question of dev over the program as it is, and its topic."""
+    session = Session(open_record(project), Caps(), jobs=os.cpu_count() or 1)
+    try:
+        task = open_project_task(project, session, 0, "")
+        found = search_task(session, task, trials)
+        assert found.dev is not None and found.candidates is not None
+        own = {one.name: one.setting for one in found.points.stages}
+        stages = {"labels alone": own[AS_IT_IS] | found.candidates.begun_choices, **own}
+        before = found.dev(stages.pop(AS_IT_IS)).utility
+        gains = {stage: found.dev(setting).utility - before for stage, setting in stages.items()}
+        gains["sealed"] = np.array(found.points.after) - before
+        topics = [question.cluster for question in found.dev.questions]
+        return {stage: list(zip(gain.tolist(), topics, strict=True)) for stage, gain in gains.items()}
+    finally:
+        session.close()
 
 
 def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
@@ -175,12 +218,13 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     gaps, rates = [], []
     for seed in range(seeds):
         project = make_project(folder / str(seed), 8 if quick else 16, seed)
-        session = Session(Record(), Spending(), Caps(), Live(), lambda live: None)
-        opened = open_project_task(project, session, 0, "").prepare(session)
-        plan = plan_search(session, opened, begin_study(session, opened, None, 1))
+        session = Session(Record(), Caps())
+        opened = open_project_task(project, session, 0, "").prepare(session, 0)
+        arms = make_arms(session, opened)
+        candidates = opened.offer(session, arms)
         program, shown = opened.base.deepcopy(), opened.parts["train"][: 3 if quick else None]
-        plan.candidates.equip_program(program)
-        apply_setting(program, plan.candidates.begun_choices)
+        candidates.equip_program(program)
+        apply_setting(program, candidates.begun_choices)
         peer = Peer(opened, shown)
         for question in shown:
             program(question.question)
@@ -191,7 +235,7 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
                 return optimizer.compile(program, trainset=peer.examples(peer.shown))
 
         theirs, seconds = timed(fit)
-        scoring = Scoring(plan.arms, opened.search_grader)
+        scoring = Scoring(arms, opened.search_grader)
         grid = [{**read_setting(theirs), "grounder.responsive:responsive": n / 100} for n in range(2, 99)]
         scoring(grid[0])
         _, ours = timed(lambda score=scoring, rest=grid[1:]: [score(setting) for setting in rest])
@@ -215,7 +259,7 @@ def peers_run(name: str, folder: Path, seed: int, quick: bool, hashes: int) -> t
 def peer_run(name: str, folder: Path, seed: int, quick: bool) -> tuple[float, float]:
     """The same, here."""
     logging.disable(logging.WARNING)
-    session = Session(Record(), Spending(), Caps(), Live(), lambda live: None)
+    session = Session(Record(), Caps())
     opened = open_project_task(Project.open(folder), session, 0, "")
     peer = Peer(opened, opened.parts["train"])
     theirs = PEERS[name](peer, seed, quick)
@@ -236,7 +280,7 @@ def against(folder: Path, quick: bool, seeds: int, name: str, share: float) -> I
         runs = [peers_run(name, project.folder, seed, quick, hashes) for hashes in range(1 if quick else RUNS)]
         theirs.append([utility for utility, _ in runs])
         calls = float(np.mean([calls for _, calls in runs]))
-        for way, cap in zip(gaps, (None, int(share * calls / Share.CHOICE)), strict=True):
+        for way, cap in zip(gaps, (None, int(share * calls / CHOICE)), strict=True):
             project = make_project(folder / f"{seed} {way}", 8 if quick else 16, seed)
             utility, asked = our_run(project, seed, quick, cap)
             gaps[way].append(utility - float(np.mean(theirs[-1])))

@@ -19,6 +19,7 @@ from contextlib import redirect_stdout
 
 import dspy
 import numpy as np
+from drafts import Case, gather_cases, score_cases, write_drafts
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from dspy.propose.grounded_proposer import GroundedProposer
 from figures import Figure, figure, show
@@ -26,11 +27,10 @@ from real_model import EXAMPLE, make_parser, written_by
 
 from optimize.compiler.candidates.demonstrations import Failure, describe_failure
 from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.candidates.layouts import Case, gather_cases, score_cases, write_drafts
 from optimize.compiler.record import Record
 from optimize.compiler.runs.recorded_lm import RecordedLM
 from optimize.compiler.runs.replay import Replay
-from optimize.compiler.study import Spending
+from optimize.compiler.spending import Spending
 from optimize.evaluation.grades import judge_answer
 from optimize.evaluation.stats import paired_test
 from optimize.labelled.dataset import read_labelled
@@ -132,7 +132,7 @@ def score(rag: AgenticRAG, text: str, record: Record, cases: Sequence[Case]) -> 
     predictor = rag.predictor(DRAFT)
     before, predictor.signature = predictor.signature, predictor.signature.with_instructions(text)
     try:
-        return [share for share, _ in score_cases(Replay(rag, record), cases)]
+        return score_cases(Replay(rag, record), cases)
     finally:
         predictor.signature = before
 

@@ -124,8 +124,8 @@ def decisions_capped() -> Iterator[None]:
 
     def capped(self: Performer, model: Any, asks: Sequence[Any]) -> Any:
         for _ in asks:
-            self._spending.before_call(here=True)
-            self._spending.after_call(0.0, 0.0, here=True)
+            self._spending.before_call()
+            self._spending.after_call(0.0, 0.0)
         return decided(self, model, asks)
 
     Performer._decide = capped  # type: ignore[method-assign]

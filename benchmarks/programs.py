@@ -29,10 +29,10 @@ from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 from optimize.compiler.compile import compile_program
 from optimize.compiler.runs.runner import Arm
 from optimize.compiler.scoring import Scoring
-from optimize.compiler.study import Spending
+from optimize.compiler.spending import Spending
 from optimize.compiler.tasks.module import open_folder, open_module_task
 from optimize.compiler.tasks.optimizers import run_optimizer
-from optimize.compiler.thresholds import fit_parameters
+from optimize.compiler.thresholds import fit_thresholds
 from program.loop.policy import apply_setting, read_setting
 
 OUT_OF_SCOPE = "oos"
@@ -86,7 +86,7 @@ def measure_intents(folder: Path, quick: bool) -> Iterator[Figure]:
     rows = read_rows(folder, 5 if quick else 1)
     intent = enter_folder(rows)
     began = time.perf_counter()
-    done = compile_program(intent.make, "clinc.jsonl", intent.metric, name="clinc", trials=10)
+    done = compile_program(intent.make, "clinc.jsonl", intent.metric, name="clinc")
     name = f"clinc150 ({len(intent.LABELS) - 1} intents)"
     right: dict[bool, list[int]] = {True: [], False: []}
     for grade in done.after.grades:
@@ -130,7 +130,7 @@ def measure_thresholds(folder: Path, quick: bool) -> Iterator[Figure]:
         began = time.perf_counter()
         scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.grade)
         space = task.list_parameters(task.base)
-        found = fit_parameters(scoring, space, read_setting(task.base), lambda done, of: None)
+        found = fit_thresholds(scoring, space, read_setting(task.base), lambda done, of: None)
         seconds = time.perf_counter() - began
         began = time.perf_counter()
         examples = [one.example for one in task.parts["train"]]

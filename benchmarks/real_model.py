@@ -23,10 +23,10 @@ from pathlib import Path
 
 import dspy
 import numpy as np
+from drafts import gather_cases
 from figures import ROOT, Figure, figure, find_datasets, show
 from small_projects import read_rows, write_beir
 
-from optimize.compiler.candidates.layouts import gather_cases
 from optimize.compiler.record import Record
 from optimize.compiler.runs.replay import Replay
 from optimize.evaluation.evaluate import Evaluation, Grader

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 from conversations import pair_example
+from drafts import Case, gather_cases, write_drafts
 from figures import Figure, figure, find_datasets, show
 from real_model import EXAMPLE, make_parser, sample, written_by
 from sklearn.metrics import roc_auc_score
 from small_projects import read_rows
 
-from optimize.compiler.candidates.layouts import Case, gather_cases, write_drafts
 from optimize.compiler.record import Record
 from optimize.compiler.runs.replay import Replay
 from optimize.evaluation.grades import judge_answer

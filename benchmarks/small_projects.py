@@ -4,8 +4,8 @@
 
 Projects of SIZES labels are drawn from four sets, SEEDS of each size: the example's train and dev, and from
 RAGC_DATASETS `squad2` and FILES of `reading`. The topics of a set that are measured on are in no project. A project is
-compiled as `ragc compile` does by default. What is used afterwards is a version that was better, else the uncompiled
-program, whose difference from itself is 0.
+compiled as `ragc compile` does by default. What is used afterwards is the version that was sealed unless it was worse,
+else the uncompiled program, whose difference from itself is 0.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def compile_pool(pool: Pool, size: int, seed: int, before: dict[str, float]) -> 
         gain = float(np.mean([after[id_] - worth for id_, worth in before.items()]))
     return {
         **{"set": pool.name, "size": size, "seed": seed, "version": used.runtime.version, "gain": gain},
-        **{"survived": list(done.survived), "verdict": done.verdict, "test": done.gain.difference},
-        **{"trials": done.trials, "seconds": took, "all": time.monotonic() - began},
+        **{"stage": done.stage, "verdict": done.verdict, "held out": done.gain.difference},
+        **{"settings": done.trials, "seconds": took, "all": time.monotonic() - began},
     }
 
 

@@ -64,7 +64,7 @@ class Usage:
     """What an answer cost."""
 
     calls: int = 0
-    """Requests to language models, repeated ones too, and texts of the embedded writer."""
+    """Requests to language models, repeated ones too; a model of this process takes none."""
     decisions: int = 0
     """Decisions made, by whichever model."""
     searches: int = 0

@@ -84,7 +84,7 @@ class RecordError(RagcError):
 
 
 class StudyError(RagcError):
-    """A study is unknown, or of another program, other questions or settings."""
+    """What is asked of a compile or a training is beyond use, or not what was begun."""
 
 
 class BudgetError(RagcError):

@@ -261,13 +261,6 @@ class QdrantSettings(TomlTable):
     """The server; empty: vectors are searched in the index itself."""
 
 
-class StudySettings(TomlTable):
-    """The storage of trials."""
-
-    storage: str = ""
-    """An SQLAlchemy URL; empty: a journal file."""
-
-
 class BudgetSettings(TomlTable):
     """The caps of one question; when one is reached, the best answer so far is given."""
 
@@ -400,8 +393,6 @@ class Settings(TomlTable):
     """How keyword search splits text into words."""
     qdrant: QdrantSettings = QdrantSettings()
     """The vector database."""
-    study: StudySettings = StudySettings()
-    """Where trials are stored."""
     budget: BudgetSettings = BudgetSettings()
     """The caps of one question."""
     provider: ProviderSettings = ProviderSettings()

@@ -77,22 +77,13 @@ def spans(monkeypatch):
     return exporter.get_finished_spans
 
 
-def choose_taught(chooser, scored, price, simplify=False):
-    """Return the setting that shows labelled demonstrations to the most predictors."""
-    shown = [sum(value for name, value in setting.items() if name.endswith("#demonstrations")) for setting, _ in scored]
-    return scored[shown.index(max(shown))][0]
-
-
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory, worker_id):
     """A small project that was compiled: versions v1 (uncompiled) and v2 are in its artifacts folder.
 
-    So few labels prove no gain: what shows most demonstrations is chosen here, so that v2 has learned something and is
-    the current version. The worker that needs it first compiles it, and the others copy that.
+    The worker that needs it first compiles it, and the others copy that.
     """
-    from optimize.compiler import choice
     from optimize.compiler.compile import compile_project
-    from optimize.evaluation.outcome import Compiled
     from program.knowledge.project import Project
 
     folder = tmp_path_factory.mktemp("compiled")
@@ -100,8 +91,5 @@ def compiled(tmp_path_factory, worker_id):
     made = run / "made"
     with FileLock(run / "made.lock"):
         if not (made / "artifacts").exists():
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(choice._Chooser, "choose", choose_taught)
-                patch.setattr(Compiled, "better", True)
-                compile_project(Project.open(write_shop(made)), trials=6)
+            compile_project(Project.open(write_shop(made)))
     return shutil.copytree(made, folder / "shop")

@@ -6,6 +6,7 @@ import math
 import os
 import shlex
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +20,20 @@ from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from program.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from optimize.compiler.search import Live
     from optimize.evaluation.outcome import Compiled
     from optimize.evaluation.stats import PairedResult
     from program.knowledge.project import Project
+
+
+OWN = "Of a program of your own"
+FIRST = ("correct", "wrong", "utility")
+
+
+class Require(StrEnum):
+    """What `--require` asks of a new version."""
+
+    BETTER = "better"
+    NO_WORSE = "no-worse"
 
 
 def _finite(value: float | None) -> float | None:
@@ -42,10 +53,7 @@ def run_compile(
     trials: Annotated[
         int | None,
         Option(
-            min=1,
-            max=MOST_TRIALS,
-            help="Settings proposed, besides the 9 that every search begins with; resumed: in all. Unless given, as"
-            " many as train has questions: 20 to 60, or to 250 where no language model is asked.",
+            min=1, max=MOST_TRIALS, help="Search too: sweep the knobs, then try so many settings that Optuna proposes."
         ),
     ] = None,
     seed: Annotated[int | None, Option(min=0, max=MOST_SEED, help="Seed of the search; 0 unless given.")] = None,
@@ -56,17 +64,25 @@ def run_compile(
         float | None, Option(min=0.001, max=0.999, help="Prove that no more of the answers are wrong.")
     ] = None,
     jobs: Annotated[int | None, Option(min=1, help="Processes that share the work; one a core unless given.")] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on with the last study, under its caps.")] = False,
-    study: Annotated[str | None, Option(callback=_named, help="Go on with this one instead.")] = None,
     origin: Annotated[str | None, Option("--from", callback=_named, help="The version to start from.")] = None,
+    require: Annotated[
+        Require | None, Option(help="Exit with 3 unless it is better than its parent, or no worse than it.")
+    ] = None,
     promote: Annotated[str | None, Option(callback=_named, help="Move this alias to it, if better.")] = None,
-    data: Annotated[Path | None, Option(help="Of a program of your own: its examples, JSON Lines.")] = None,
-    metric: Annotated[str, Option(help="Of a program of your own: MODULE:FUNCTION, in DSPy's form.")] = "",
-    name: Annotated[str, Option(help="Of a program of your own: the name of its versions.")] = "",
-    optimizer: Annotated[str, Option(help="ragc, or DSPy's: gepa, mipro, bootstrap, reanchor.")] = "ragc",
+    everything: Annotated[bool, Option("--all", help="Print every metric.")] = False,
+    data: Annotated[Path | None, Option(help="Its examples, JSON Lines.", rich_help_panel=OWN)] = None,
+    metric: Annotated[str, Option(help="MODULE:FUNCTION, in DSPy's form.", rich_help_panel=OWN)] = "",
+    name: Annotated[str, Option(help="The name of its versions.", rich_help_panel=OWN)] = "",
+    optimizer: Annotated[
+        str, Option(help="ragc, or DSPy's: gepa, mipro, bootstrap, reanchor.", rich_help_panel=OWN)
+    ] = "ragc",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
-    """Compile a project, or your own program, into a new version."""
+    """Compile a project, or your own program, into a new version.
+
+    The same command given again goes on where it was stopped: no call is made twice. Exit code 0 once a version is
+    sealed, whatever came of it.
+    """
     from optimize.compiler.compile import compile_program, compile_project
     from optimize.compiler.tasks.examples import import_task, is_named
     from optimize.registry.aliases import promote_version, require_alias
@@ -76,8 +92,7 @@ def run_compile(
     if promote:
         require_alias(promote)
     options: dict[str, Any] = {"trials": trials, "seed": seed, "max_calls": max_calls, "max_usd": max_usd}
-    options |= {"risk": risk} if risk is not None else {}
-    options |= {"max_seconds": max_seconds, "resume": resume, "study": study or "", "origin": origin or ""}
+    options |= {"max_seconds": max_seconds, "origin": origin or ""} | ({} if risk is None else {"risk": risk})
     opened: Project | None = None
     if is_named(str(project)) and not project.exists():
         if jobs is not None or risk is not None:
@@ -92,36 +107,25 @@ def run_compile(
             raise SettingsError(what, "Name it as MODULE:FUNCTION.")
         opened = Project.open(project)
         run, root = partial(compile_project, opened, jobs=jobs or count_threads()), opened.artifacts
-    begun: set[str] = set()
-
-    def go_on() -> str:
-        again = f"Go on with: ragc compile {shlex.quote(str(project))} --resume"
-        return again if any(begun) else "Nothing was begun: start it again."
-
+    again = "Give the same command again to go on."
     try:
-        left = "stopped at once; calls on their way are lost."
-        with show.show_compile(lambda: f"{left} {go_on()}") as view:
-
-            def watched(live: Live) -> None:
-                begun.add(live.study)
-                view(live)
-
-            done = run(**options, watch=watched)
+        with show.show_compile(lambda: f"stopped at once; calls on their way are lost. {again}") as watch:
+            done = run(**options, watch=watch)
     except KeyboardInterrupt:
-        typer.echo(f"stopped; nothing is lost. {go_on()}", err=True)
+        typer.echo(f"stopped; nothing is lost. {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    if promote and done.ready:
+    moved = bool(promote) and done.meets("better")
+    if promote and moved:
         promote_version(done.reference, promote, reason="compiled: better", root=root)
 
     def tell() -> None:
-        _print_compiled(done, opened)
+        _print_compiled(done, opened, everything)
         if promote:
-            why = "the stated risk is not proved" if done.improved else "there is no detectable gain"
-            told_of = f"is {done.reference} now" if done.ready else f"was not moved: {why}"
-            typer.echo(f"The alias {promote} {told_of}.")
+            why = "it is not proved to be better" if done.kept_risk else "the stated risk is not proved"
+            typer.echo(f"The alias {promote} {f'is {done.reference} now' if moved else f'was not moved: {why}'}.")
 
-    shape = _shape(done) | ({"promoted": done.ready} if promote else {})
-    show.print_result(shape, tell, 0 if done.ready else 3)
+    shape = _shape(done) | ({"promoted": moved} if promote else {})
+    show.print_result(shape, tell, 3 if require and not done.meets(require.value) else 0)
 
 
 def run_seal(
@@ -152,30 +156,23 @@ def run_seal(
     show.print_result({"version": reference}, lambda: typer.echo(f"{reference} is sealed. Load it: {how}"))
 
 
-def run_worker(
-    project: Annotated[Path, Argument(help="The project folder.")],
-    study: Annotated[str | None, Option(callback=_named, help="The study to join, if not the last.")] = None,
-    wait: Annotated[float, Option(min=0, help="Seconds to wait for the compile to say what is searched.")] = 1800,
-) -> None:
-    """Help a study that a compile began. It may be on another machine."""
-    from optimize.compiler.compile import join_study
-    from program.knowledge.project import Project
-
-    with show.show_compile(lambda: "interrupted") as watch:
-        added = join_study(Project.open(project), study or "", watch=watch, wait=wait)
-    none = "No trial added: the study has all it was asked for, or all that its caps leave a worker."
-    show.print_result(
-        {"trials": added}, lambda: typer.echo(f"{show.count_noun(added, 'trial')} added" if added else none)
-    )
-
-
 def _shape(done: Compiled) -> dict[str, Any]:
     """Return the shape of `ragc compile --json`."""
-    told = ("parent", "verdict", "better", "study", "trials", "calls", "stopped_by", "optimizer", "replayed")
-    points = {name: {key: round(value, 6) for key, value in one.items()} for name, one in done.points.items()}
+    names = (
+        "parent",
+        "verdict",
+        "stage",
+        "trials",
+        "calls",
+        "reused",
+        "stopped_by",
+        "optimizer",
+        "replayed",
+        "stood_in",
+    )
     return {
         "version": done.reference,
-        **{name: getattr(done, name) for name in told},
+        **{name: getattr(done, name) for name in names},
         "gain": _gain(done.gain),
         "gain_over_plain": _gain(done.over_plain),
         "metrics": done.after.metrics(),
@@ -185,12 +182,10 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "usd": round(done.usd, 6),
         "test_looks": done.looks,
         "not_graded": dict(done.broken),
-        "points": {name: {**one, "survived_folds": name in done.survived} for name, one in points.items()},
-        "survived_folds": "balanced" in done.survived,
+        "points": {name: {key: round(value, 6) for key, value in one.items()} for name, one in done.points.items()},
         "stages": list(done.stages),
         "asked": {name: list(counts) for name, counts in done.asked.items()},
         "label_warnings": list(done.doubts),
-        "stood_in": done.stood_in,
         "risk": dict(done.risks),
         "risk_coverage": done.risk_coverage,
     }
@@ -202,40 +197,28 @@ def _gain(found: PairedResult | None) -> dict[str, Any] | None:
     return {"difference": found.difference, "ci": list(found.ci), "p": found.p, "n": found.n, "topics": found.topics}
 
 
-def _over(found: PairedResult, what: str) -> str:
-    from optimize.evaluation.stats import format_estimate
-
-    return f"{format_estimate(found.difference, found.ci, '+.3f')} over {what}"
-
-
-def _print_compiled(done: Compiled, project: Project | None) -> None:
-    """Print what a compile came to; of a project also how to ask the version."""
+def _print_compiled(done: Compiled, project: Project | None, everything: bool) -> None:
+    """Print what a compile came to, the sentence first; of a project also how to ask the version."""
     from optimize.evaluation.risk import describe_curves
 
-    on = show.count_noun(len(done.after.grades), "test question" if project else "test example")
+    typer.echo(f"{done.reference} is sealed. {done.explain()}")
     sides = {"plain RAG": done.plain, "parent": done.before, "compiled": done.after}
     figures = {name: side.metrics() for name, side in sides.items() if side is not None}
-    show.print_metrics(f"{done.reference} on {on}: percent or mean [95 % interval by topic]", figures, timed=False)
-    plain = f"; {_over(done.over_plain, 'plain RAG')}" if done.over_plain else ""
-    what = "utility, question by question" if project else "score, example by example"
-    lines = [f"{what}: {_over(done.gain, done.parent)}: {done.verdict}{plain}"]
-    if done.points:
-        points = (f"{name} {one['utility']:.3f} at {one['calls']:.2f} calls" for name, one in done.points.items())
-        lines.append(f"On {done.chosen_on}: {', '.join(points)}")
-    lines += done.describe_risk() + ([describe_curves(done.risk_coverage)] if done.risk_coverage else [])
-    calls = f"{show.count_noun(done.calls, 'model call')}, ${done.usd:.2f}"
-    tried = f"{done.optimizer}: {show.count_noun(done.trials, 'setting')} tried in {done.seconds:.0f} s, {calls}"
-    lines += [f"{tried}. {show.describe_looks(done.looks, 'This test split was')}", done.explain()]
+    if not everything:
+        figures = {name: {one: side[one] for one in FIRST if one in side} for name, side in figures.items()}
+    on = show.count_noun(len(done.after.grades), "test question" if project else "test example")
+    title = f"{on}: percent or mean [95 % interval by topic]{'' if everything else '; every metric: --all'}"
+    show.print_metrics(title, figures, timed=False)
+    lines = done.describe_risk() + ([describe_curves(done.risk_coverage)] if done.risk_coverage and everything else [])
+    asked = f"{show.count_noun(done.calls, 'call')} of language models (US$ {done.usd:.2f})" if done.calls else ""
+    paid = ", ".join(filter(None, [asked, f"{done.reused:,} replies from the record" if done.reused else ""]))
+    tried = f"{done.optimizer}: {show.count_noun(done.trials, 'setting')} scored in {done.seconds:.0f} s"
+    lines.append(f"{', '.join(filter(None, [tried, paid]))}. {show.describe_looks(done.looks, 'This test split was')}")
     typer.echo("\n".join([*lines, *(_tell_ways(done, project) if project else [])]))
-    if done.stopped_by or any(done.asked[name][0] < done.asked[name][1] for name in ("train", "dev") if done.asked):
+    if done.stopped_by or any(some < every for some, every in done.asked.values()):
         why = f"The cap on {done.stopped_by} was reached" if done.stopped_by else "Within its caps"
-        of = {name: "{} of {}".format(*counts) for name, counts in done.asked.items()}
-        asked = (
-            f": {of['settings']} settings tried, searched on {of['train']} questions of train, chosen on {of['dev']}"
-            f" questions of dev, tested on {of['test']} questions of test"
-        )
-        again = "A compile under a higher cap pays for nothing again."
-        typer.echo(f"{why}{asked if of else ''}. {again}")
+        parts = ", ".join(f"{some} of {every} questions of {name}" for name, (some, every) in done.asked.items())
+        typer.echo(f"{why}: asked were {parts}. A compile under a higher cap pays for nothing again.")
     for warning in _list_warnings(done, project):
         typer.echo(warning, err=True)
 
@@ -274,4 +257,4 @@ def _name_current(project: Project) -> str:
     return current.label if current else "the uncompiled program"
 
 
-VERBS = (run_compile, run_seal, run_worker)
+VERBS = (run_compile, run_seal)

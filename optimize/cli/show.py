@@ -20,7 +20,7 @@ from typer import Argument, Option
 from optimize.cli.interruption import interruptible, leave, say
 
 if TYPE_CHECKING:
-    from optimize.compiler.search import Live, Watch
+    from optimize.compiler.session import CompileProgress, Watch
     from optimize.evaluation.comparison import Comparison
     from program.errors import RagcError
     from program.knowledge.index.build import Advance
@@ -290,12 +290,12 @@ def show_compile(left: Callable[[], str]) -> Iterator[Watch]:
     """
     with show_work("starting", stopping=STOPPING_CALLS, left=left) as tell:
 
-        def show(live: Live) -> None:
-            known = {"best so far": live.best, "as it was": live.baseline}  # may be more than the best utility there is
+        def show(progress: CompileProgress) -> None:
+            known = {"best so far": progress.best, "as it was": progress.baseline}  # more than the utility, at times
             worth = ", ".join(f"{name} {x:.3f}" for name, x in known.items() if x is not None)
             figures = [f"{worth} (utility + routing credit)"] if worth else []
-            figures += [count_noun(live.calls, "model call")] if live.calls else []
-            once = f"expected: {live.expected}" if live.expected else ""
-            tell(live.stage, live.done, live.of, *figures, once=once)
+            figures += [count_noun(progress.calls, "model call")] if progress.calls else []
+            once = f"expected: {progress.expected}" if progress.expected else ""
+            tell(progress.stage, progress.done, progress.of, *figures, once=once)
 
         yield show

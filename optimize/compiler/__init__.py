@@ -10,6 +10,6 @@ __all__ = [
     "compile",
     "publish",
     "runs",
-    "search",
+    "session",
     "tasks",
 ]

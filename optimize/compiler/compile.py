@@ -2,46 +2,43 @@
 
 The steps are the same for a project and for anybody's program; what differs is a `Task`.
 
-1. Take up a study or begin one. It is named by all that its trials depend on, and one process leads it.
-2. Plan: what each predictor may be given, the questions of train in folds by topic, and the first settings. The plan is
-   noted, so that a worker or a resumed compile searches the same.
-3. Search on train: the first settings, then knobs swept one by one, then what the study proposes.
-4. Choose on train and dev, by folds over topics, against the program as it is. Where a risk is asked for, choose on
-   train alone, and prove on dev under which confidence the program has to refuse.
-5. Test once, beside what it was compiled from, and seal.
+1. Read: the program, its labelled questions, what is found for them, and the demonstrations that they give.
+2. Score: the program as it is, with what the labels teach, and a few whole ways of answering, on train. Every question
+   is answered with demonstrations of other topics; replies are kept, so that other settings are arithmetic.
+3. Fit: thresholds, cuts and weights of decisions, together with the demonstrations; of the best whole way, too.
+4. Search, where `trials` are asked for: knobs one by one, then what Optuna proposes.
+5. Choose: dev, which nothing was learned from, has the say (`choice`).
+6. Test once, beside what it was compiled from, and seal.
 
-Each stage may use a share of every cap. What was asked is in the record: nothing is paid for twice.
+Replies are kept by content, the search is seeded, and what is spent is booked under the digest of what is compiled: so
+the same command given again goes on where a killed one was. Each stage may use a share of every cap.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypedDict, TypeVar, Unpack
-from uuid import uuid4
-
-from filelock import FileLock, Timeout
 
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
-from optimize.compiler.candidates.offers import CandidateSets
-from optimize.compiler.choice import OperatingPoints, Validation, choose_points
+from optimize.compiler.choice import AS_IT_IS, FITTED, OperatingPoints, choose_points
 from optimize.compiler.publish import Found, Publisher, Tested, seal
-from optimize.compiler.record import Entry, digest_json, open_record
+from optimize.compiler.record import digest_json, open_record
 from optimize.compiler.runs.runner import AnyArm, Arm
 from optimize.compiler.scoring import Scoring, limit_to_reach, split_topics
-from optimize.compiler.search import FIRST, STUDY, SWEEP, Live, Search, Session, Watch
-from optimize.compiler.study import WAIT, Caps, Note, Share, Spending, Study, create_study, open_study
+from optimize.compiler.search import search_settings
+from optimize.compiler.session import Session, Watch
+from optimize.compiler.spending import Caps
 from optimize.compiler.tasks.examples import Metric
 from optimize.compiler.tasks.module import ModuleTask, open_folder, open_module_task
 from optimize.compiler.tasks.optimizers import RAGC, require_optimizer, run_optimizer
 from optimize.compiler.tasks.project import open_project_task
-from optimize.compiler.tasks.task import SearchPlan, Task
-from optimize.compiler.thresholds import fit_parameters
+from optimize.compiler.tasks.task import Task
+from optimize.compiler.thresholds import fit_thresholds
 from optimize.evaluation.evaluate import TOGETHER, evaluate_side_by_side
 from optimize.evaluation.outcome import BALANCED, Compiled
 from optimize.registry.versions import hold_lock
@@ -52,43 +49,41 @@ from program.models.catalog import require_price
 from program.serve.factory import Factory
 from program.serve.reference import resolve
 
-FINALISTS = 5  # settings scored on dev
-LEAST_TRIALS = 20  # with fewer questions in train, too: the best of more settings would be the luckiest
 WITHOUT_CAP = 64  # questions of test that processes are given at once where no cap can cut the test short
-STAGES = (SWEEP, STUDY)  # stages of the search past the first settings, which a benchmark may leave out
+BEST_WAY, SEARCHED = "best whole way", "search"
+OFFERS, WAYS, FIT, CHOICE = 0.2, 0.4, 0.55, 0.7
+"""Shares of every cap that may be gone when candidates are made, the ways are scored, all is fitted, and chosen."""
 T = TypeVar("T", bound=Task)
 
 
 class Terms(TypedDict, total=False):
-    """What may be asked of a compile; where its study goes on, what is not given is as it began."""
+    """What may be asked of a compile."""
 
-    trials: int | None  # settings proposed beside the first ones
+    trials: int | None  # settings proposed beside those that are fitted; none unless given
     seed: int | None
-    max_calls: int | None  # caps, which all processes and resumptions of a study together never pass
+    max_calls: int | None  # caps, which the same compile given again never passes either
     max_usd: float | None
     max_seconds: float | None
-    resume: bool  # to go on with the last study
-    study: str  # to go on with the study of that name
     origin: str  # the version to compile from
     risk: float | None  # the share of wrong among the answers to be proved as the most, in place of the project's
     jobs: int  # processes that share the work; 1 unless given, and for a program of one's own
     watch: Watch
 
 
-def compile_project(project: Project, *, stages: Collection[str] = STAGES, **terms: Unpack[Terms]) -> Compiled:
+def compile_project(project: Project, **terms: Unpack[Terms]) -> Compiled:
     """Compile a project's program against its labelled questions, and publish it.
 
-    The parent is the version `origin`, or the uncompiled program, which the first compile publishes too.
+    The parent is the version `origin`, or the uncompiled program, which the first compile publishes too. The same
+    compile given again after it was sealed makes no call and seals nothing new where it ends in the same bytes.
 
     Raises:
         DataError: the labels contradict the knowledge or leave nothing to learn from.
-        StudyError: a study was made under other conditions, or a number is beyond all use.
-        BudgetError: a cap does not reach to the first setting.
+        StudyError: a number is beyond all use.
+        BudgetError: a cap does not reach to the program as it is.
     """
     command = f"ragc compile {shlex.quote(str(project.folder))}"
     project = project.with_risk(terms.get("risk"))
-    search = partial(search_task, stages=stages)
-    return compile_task(project, partial(open_project_task, project), search, command, **terms)
+    return compile_task(project, partial(open_project_task, project), search_task, command, **terms)
 
 
 def compile_program(
@@ -103,9 +98,9 @@ def compile_program(
 ) -> Compiled:
     """Compile a function's program against labelled examples, and publish it.
 
-    Searched are the thresholds of its decisions, its knobs and, of each predictor, demonstrations and instructions; or
-    an `optimizer` of DSPy's learns in its way. The study is kept in `.ragc` of the working folder. Raises as
-    `compile_project`, `SettingsError` and `ModelError` for a program that cannot be made or asked.
+    Learned are the demonstrations of each predictor, the thresholds of its decisions and, where it gains, its
+    instructions; or an `optimizer` of DSPy's learns in its way. The record is kept in `.ragc` of the working folder.
+    Raises as `compile_project`, `SettingsError` and `ModelError` for a program that cannot be made or asked.
     """
     require_optimizer(optimizer)
     project = open_folder(name, artifacts)
@@ -121,7 +116,7 @@ def compile_program(
 def compile_task(
     project: Project,
     maker: Callable[[Session, int, str], T],
-    search: Callable[[Session, T, Study], Found],
+    search: Callable[[Session, T, int], Found],
     command: str,
     optimizer: str = RAGC,
     **terms: Unpack[Terms],
@@ -130,195 +125,62 @@ def compile_task(
 
     It is given a session, a seed and the version to compile from; `command` is what begins such a compile.
     """
-    begun, seed, origin, caps = take_up_study(project, terms)
-    session = open_session(project, caps, terms.get("watch") or (lambda live: None), jobs=terms.get("jobs", 1))
-    session.limit(Share.CHOICE)
+    caps = Caps(terms.get("max_calls"), terms.get("max_usd"), terms.get("max_seconds"))
+    trials, seed, origin = terms.get("trials"), terms.get("seed") or 0, terms.get("origin", "")
+    _require_sense(project, trials, terms.get("seed"), terms.get("risk"), caps)
+    origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
+    watch = terms.get("watch") or (lambda progress: None)
+    session = Session(open_record(project), caps, watch, terms.get("jobs", 1))
+    session.limit(CHOICE)
     with closing(session), ExitStack() as held:
         try:
-            join_spending(session, begun)
             task = maker(session, seed, origin)
+            digest = digest_json([task.describe_conditions(), optimizer, trials or 0]).hex()
+            account = session.record.open_account(digest)
+            if account:
+                session.spending.use_account(account)
+            with hold_lock(project.artifacts, project.name):
+                pass  # nothing is paid for where no version could be sealed
             held.enter_context(task.asking(session.spending))
-            study = begin_study(session, task, begun, terms.get("trials"))
-            held.enter_context(lead_study(project, study.name))
-            found = search(session, task, study)
+            found = search(session, task, trials or 0)
         except BudgetStop as stop:
             raise _explain_too_little(stop, session, command) from None
-        tested = test(session, found, study)
-        return seal(session, study, found, tested, optimizer)
+        tested = test(session, found, digest)
+        done = seal(session, found, tested, optimizer, digest)
+        if account:
+            account.end()
+        return done
 
 
-def join_study(project: Project, study: str, watch: Watch = lambda live: None, wait: float = WAIT) -> int:
-    """Add trials to a project's study, and return how many were added.
-
-    The study's caps are this process's too. Raises `StudyError` when there is no such study, it was made under other
-    conditions, or its compile does not say for `wait` seconds what is searched.
-    """
-    current = open_study(project, study)
-    identity = current.notes[Note.IDENTITY]
-    project = project.with_risk(identity["utility"].get("risk"))
-    session = open_session(project, Caps(**current.notes[Note.CAPS]), watch, current.name)
-    session.limit(Share.SEARCH)
-    with closing(session), suppress(BudgetStop):
-        join_spending(session, current, leads=False)
-        task = open_project_task(project, session, identity["seed"], identity["from"], leads=False)
-        current.expect(task.describe_conditions())
-        session.begin_stage("waiting for the compile")
-        current.wait_for(Note.PLANNED, lambda: session.advance(0, 0), wait)
-        plan = load_plan(session, task, current)
-        worker = 1 + uuid4().int % 2**32  # its own: processes of two hosts, or containers, may have one id
-        search = open_search(session, current, task, plan, worker)
-        session.begin_stage("searching")
-        with suppress(BudgetStop):
-            search.run(len(plan.firsts), session)
-            swept = current.wait_for(Note.SWEPT, lambda: session.advance(session.live.done, 0), wait)
-            search.follow_sweeps(swept)
-            search.run(current.notes[Note.TRIALS] + len(search.firsts), session)
-        return search.added
-    return 0
-
-
-def take_up_study(project: Project, terms: Terms) -> tuple[Study | None, int, str, Caps]:
-    """Return the study to go on with, if any, and the seed, origin and caps.
-
-    Those of the study hold where none is given. Raises `StudyError` for numbers beyond all use, and for a study that
-    is finished, is not there, or is not as the terms say.
-    """
-    caps = Caps(terms.get("max_calls"), terms.get("max_usd"), terms.get("max_seconds"))
-    seed, origin, study = terms.get("seed"), terms.get("origin", ""), terms.get("study", "")
-    _require_sense(project, terms.get("trials"), seed, terms.get("risk"), caps)
-    origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
-    if not (study or terms.get("resume")):
-        return None, seed or 0, origin, caps
-    begun = open_study(project, study)
-    if begun.finished:
-        raise StudyError(f"The study {begun.name} is finished: {begun.finished}.", "Start anew: ragc compile PROJECT")
-    noted = begun.notes[Note.IDENTITY]
-    for option, value in (("seed", seed), ("from", origin or None)):
-        if value is not None and value != noted[option]:
-            was = f"with --{option} {noted[option]}" if noted[option] != "" else f"without --{option}"
-            raise StudyError(
-                f"The study {begun.name} was begun {was}, not {value}.",
-                f"Leave --{option} out to go on with it, or start anew without --resume.",
-            )
-    return begun, noted["seed"], noted["from"], caps.fill_from(begun.notes[Note.CAPS])
-
-
-def open_session(project: Project, caps: Caps, watch: Watch, study: str = "", jobs: int = 1) -> Session:
-    """Return what every stage of a compile works with, nothing spent so far."""
-    return Session(open_record(project), Spending(), caps, Live(study=study), watch, jobs)
-
-
-def join_spending(session: Session, study: Study | None, leads: bool = True) -> None:
-    """Book for a study what is spent, and its seconds where this process `leads` it."""
-    if study is not None and session.record.store is not None:
-        session.spending.join_study(session.record.store, study.key, leads)
-
-
-def begin_study(session: Session, task: Task, begun: Study | None, trials: int | None) -> Study:
-    """Return the study to go on with, or a new one.
-
-    Where no number of trials is asked for they are the task's usual number, but no more than there are questions to try
-    settings on.
-    """
-    identity = task.describe_conditions()
-    if begun is not None:
-        begun.expect(identity)
-        begun.note(Note.TRIALS, trials or begun.notes[Note.TRIALS])
-        begun.note(Note.CAPS, asdict(session.caps))
-        session.live.study = begun.name
-        return begun
-    with hold_lock(task.project.artifacts, task.project.name):
-        pass  # nothing is paid for where no version could be sealed
-    trials = trials or min(task.usual_trials, max(LEAST_TRIALS, len(task.parts["train"])))
-    study = create_study(task.project, identity, {Note.TRIALS: trials, Note.CAPS: asdict(session.caps)})
-    session.live.study = study.name
-    join_spending(session, study)
-    return study
-
-
-@contextmanager
-def lead_study(project: Project, name: str) -> Iterator[None]:
-    """Be the one compile of a study on this machine, until the process ends.
-
-    Raises `StudyError` when another is.
-    """
-    folder = project.private / "studies"
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / f"{name}.lock", timeout=0):
-            yield
-    except Timeout as error:
-        what = f"Another process is compiling {name} already."
-        raise StudyError(what, f"Wait for it, or help it: ragc worker PROJECT --study {name}") from error
-
-
-def search_task(session: Session, task: Task, study: Study, stages: Collection[str] = STAGES) -> Found:
-    """Return the compiled program at the setting that was chosen."""
-    task = task.prepare(session, study.notes[Note.TRIALS])
-    plan = plan_search(session, task, study)
-    search = open_search(session, study, task, plan)
-    search_settings(session, search, stages)
+def search_task(session: Session, task: Task, trials: int) -> Found:
+    """Return the compiled program at the settings that were chosen."""
+    task = task.prepare(session, trials)
+    arms = make_arms(session, task)
+    session.limit(OFFERS)
+    candidates = task.offer(session, arms)
+    as_it_is = read_setting(arms[0].replay.program)
+    begun = {**as_it_is, **candidates.begun_choices}
+    ways = {name: {**begun, **way} for name, way in task.list_ways(session, candidates).items()}
+    ways = {AS_IT_IS: as_it_is, FITTED: begun, **ways}
+    session.limit(WAYS)
+    if session.caps != Caps():
+        session.begin_stage("asking under the cap")
+        arms = limit_to_reach(arms, list(ways.values()), lambda n: session.advance(n, len(task.searched)))
+    train = Scoring(arms, task.search_grader, session.fork)
+    stages = fit_stages(session, task, train, ways, trials)
     final = task.base.deepcopy()
-    plan.candidates.equip_program(final)
-    dev = Arm(task.runner(session, final), task.parts["dev"] if task.risk is None else [])
-    validation = Validation(search.scoring, dev, task.price)
-    points = choose(session, search, validation, plan.firsts[0])
+    candidates.equip_program(final)
+    session.begin_stage("choosing on dev")
+    session.limit(CHOICE)
+    asked = [Arm(task.runner(session, final), task.parts["dev"])] if task.parts["dev"] else []
+    if session.caps != Caps():
+        asked = limit_to_reach(asked, list(stages.values())[:2], lambda n: session.tell())
+    dev = train.over(asked)
+    points = choose_points(train, dev, stages, task.price, gated=task.risk is None)
     points = points if task.has_points else points.only_balanced()
     apply_setting(final, points.points[BALANCED])
     risks = task.prove_risks(session, final, points)
-    return Found(task, final, points, plan, search, validation, risks)
-
-
-def learn(optimizer: str, session: Session, task: ModuleTask, study: Study) -> Found:
-    """Return the program as one of DSPy's optimizers compiled it."""
-    task = task.prepare(session, study.notes[Note.TRIALS])
-    session.begin_stage(f"running {optimizer}")
-    shown = [[one.example for one in task.parts[part]] for part in ("train", "dev")]
-    final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)
-    return Found(task, final, OperatingPoints({BALANCED: read_setting(final)}))
-
-
-def plan_search(session: Session, task: Task, study: Study) -> SearchPlan:
-    """Return what the study searches: as it was noted, else found now and noted.
-
-    The first settings are the program as it is, as it begins with labelled demonstrations, and those of the task. Under
-    a cap the questions are those on which it lets all of them be run.
-    """
-    if study.notes.get(Note.PLANNED):
-        return load_plan(session, task, study)
-    arms = make_arms(session, task)
-    candidates = task.offer(session, arms)
-    session.limit(Share.CHOICE)
-    as_it_is = read_setting(arms[0].replay.program)
-    begun = {**as_it_is, **candidates.begun_choices}
-    firsts = [as_it_is, begun, *task.starts(begun)]
-    if session.caps != Caps():
-        session.limit(Share.FIRST)
-        arms = limit_to_reach(arms, firsts)
-    asked = [question.id for arm in arms for question in arm.questions]
-    digest = digest_json(["plan", study.key])
-    session.record.write({digest: Entry({"candidates": candidates.dump(), "questions": asked, "firsts": firsts})})
-    study.note(Note.PLANNED, digest.hex())
-    return SearchPlan(candidates, arms, firsts)
-
-
-def load_plan(session: Session, task: Task, study: Study) -> SearchPlan:
-    """Return the plan noted. Raises `StudyError` when it is not there any more."""
-    digest = bytes.fromhex(study.notes[Note.PLANNED])
-    noted = session.record.read([digest]).get(digest)
-    if noted is None:
-        raise StudyError(
-            f"What {study.name} searches is not in the record.",
-            "Restore the record that was there when it began, or start anew: ragc compile PROJECT",
-        )
-    candidates, asked = CandidateSets.load(noted.value["candidates"]), set(noted.value["questions"])
-    arms = [
-        Arm(arm.replay, kept)
-        for arm in make_arms(session, task)
-        if (kept := [question for question in arm.questions if question.id in asked])
-    ]
-    candidates.equip_arms(arms)
-    return SearchPlan(candidates, arms, noted.value["firsts"])
+    return Found(task, final, points, candidates, train, dev, risks)
 
 
 def make_arms(session: Session, task: Task) -> list[AnyArm]:
@@ -328,66 +190,57 @@ def make_arms(session: Session, task: Task) -> list[AnyArm]:
     return [Arm(task.runner(session, task.base.deepcopy()), [questions[n] for n in fold]) for fold in folds]
 
 
-def open_search(session: Session, study: Study, task: Task, plan: SearchPlan, worker: int = 0) -> Search:
-    """Return the search of what a plan says."""
-    scoring = Scoring(plan.arms, task.search_grader, session.fork)
-    space = task.list_parameters(plan.arms[0].replay.program)
-    return Search(study, scoring, plan.firsts, task.seed, worker, space)
+def fit_stages(
+    session: Session, task: Task, train: Scoring, ways: dict[str, Setting], trials: int
+) -> dict[str, Setting]:
+    """Return the settings among which dev chooses.
 
-
-def search_settings(session: Session, search: Search, stages: Collection[str] = STAGES) -> None:
-    """Try first settings, the one fitted from the best, and those of the study.
-
-    A cap ends all of it; with nothing tried yet the share of the choice is used. Raises `BudgetStop` when even that
-    does not reach to the first setting.
+    They are the program as it is, fitted, the best whole way, and what a search found. A cap ends all of it. Raises
+    `BudgetStop` when even that does not reach to the program as it is.
     """
-    session.limit(Share.SEARCH)
-    session.spending.tripped = ""
-    study = search.study
-    session.begin_stage("trying the first settings")
+    space = task.list_parameters(train.arms[0].replay.program)
+    thresholds = [dimension for dimension in space if ":" in dimension.name]
+    stages = {AS_IT_IS: ways[AS_IT_IS]}
+    worth: dict[str, float] = {}
+    session.begin_stage("trying whole ways")
     with suppress(BudgetStop):
-        search.run(len(search.firsts), session)
-        if SWEEP in stages:
-            if Note.SWEPT not in study.notes:
-                session.begin_stage("fitting thresholds and knobs")
-                session.limit(Share.SWEEP)
-                start = search.rank_trials()[0].setting
-                study.note(Note.SWEPT, asdict(fit_parameters(search.scoring, search.space, start, session.advance)))
-                session.limit(Share.SEARCH)
-            search.follow_sweeps(study.notes[Note.SWEPT])
+        train.score_ahead([(setting, None) for setting in ways.values()])
+        for name, setting in ways.items():
+            worth[name] = train(setting).worth
+            session.progress.best = max(worth.values())
+            session.progress.baseline = worth[AS_IT_IS]
+            session.advance(len(worth), len(ways))
+    if not worth:
+        session.limit(CHOICE)
+        worth[AS_IT_IS] = train(ways[AS_IT_IS]).worth
+    session.limit(FIT)
+    best = max(worth, key=worth.__getitem__)
+    for name, way in {FITTED: FITTED, BEST_WAY: best}.items():
+        if way in worth and (name == FITTED or best not in (AS_IT_IS, FITTED)):
+            session.begin_stage(f"fitting thresholds: {way}")
+            stages[name] = fit_thresholds(train, thresholds, ways[way], session.advance).setting
+    if trials:
         session.begin_stage("searching")
-        search.run(len(search.firsts), session)
-        if STUDY in stages:
-            search.run(study.notes[Note.TRIALS] + len(search.firsts), session)
-    if not search.rank_trials():
-        session.limit(Share.CHOICE)
-        search.run(1, session)
+        with suppress(BudgetStop):
+            start = max(stages.values(), key=lambda setting: train(setting).worth)
+            stages[SEARCHED] = search_settings(train, space, start, trials, task.seed, session.advance)
+    return stages
 
 
-def choose(session: Session, search: Search, validation: Validation, as_it_is: Setting) -> OperatingPoints:
-    """Return the setting of each operating point, chosen among the finalists."""
-    session.begin_stage("choosing on dev")
-    session.limit(Share.CHOICE)
-    as_it_is = search.fit_ranges(as_it_is)
-    finalists: list[Setting] = []
-    with suppress(BudgetStop):
-        finalists = [trial.setting for trial in search.pick_finalists(FINALISTS)]
-    if session.caps != Caps():
-        validation.limit_to_reach([as_it_is, *finalists])
-    leaders = {one: ranked[0].setting for one in (FIRST, *STAGES) if (ranked := search.rank_trials([one]))}
-
-    def scored(done: int) -> None:  # no look at the time: a setting that was scored is not thrown away
-        session.live.done = done
-        session.tell()
-
-    return choose_points(validation, stages=leaders, finalists=finalists, as_it_is=as_it_is, progress=scored)
+def learn(optimizer: str, session: Session, task: ModuleTask, trials: int) -> Found:
+    """Return the program as one of DSPy's optimizers compiled it."""
+    task = task.prepare(session, trials)
+    session.begin_stage(f"running {optimizer}")
+    shown = [[one.example for one in task.parts[part]] for part in ("train", "dev")]
+    final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)
+    return Found(task, final, OperatingPoints({BALANCED: read_setting(final)}))
 
 
-def test(session: Session, found: Found, study: Study) -> Tested:
+def test(session: Session, found: Found, digest: str) -> Tested:
     """Return the compiled program and those it is compared with, on test."""
     session.begin_stage("testing")
     task, questions = found.task, found.task.parts["test"]
-    looks = Publisher(task.project, task.parts).note_look(study.key)  # first, so that one cut short counts
+    looks = Publisher(task.project, task.parts).note_look(digest)  # first, so that one cut short counts
     session.limit(1.0)
     programs = [*task.controls, found.final]
     asks = session.share([task.tester(session, program).answer_all for program in programs])
@@ -419,12 +272,10 @@ def _require_sense(project: Project, trials: int | None, seed: int | None, risk:
 
 
 def _explain_too_little(stop: BudgetStop, session: Session, command: str) -> BudgetError:
-    """Return the error for a cap that is reached before the first setting could be tried."""
+    """Return the error for a cap that is reached before the program as it is could be tried."""
     spending = session.spending
-    again = f"go on with a higher cap: {command} --resume" if session.live.study else f"give more: {command}"
     return BudgetError(
-        f"The cap on {stop.tripped}, of which {1 - Share.CHOICE:.0%} are kept for the test, was reached before the"
-        f" first setting could be tried; {spending.calls} calls, ${spending.usd:.2f} and {spending.seconds:.0f} s were"
-        " spent in all.",
-        f"What was paid for is kept; {again} --max-{stop.tripped} N",
+        f"The cap on {stop.tripped}, of which {1 - CHOICE:.0%} are kept for the test, was reached before the program as"
+        f" it is could be tried; {spending.calls} calls, ${spending.usd:.2f} and {spending.seconds:.0f} s were spent.",
+        f"What was paid for is kept. Give a higher cap: {command} --max-{stop.tripped} N",
     )

@@ -15,12 +15,14 @@ from typing import Any
 import dspy
 import orjson
 
-from optimize.compiler.choice import OperatingPoints, Validation
-from optimize.compiler.search import Search, Session
-from optimize.compiler.study import Note, Spending, Study
+from optimize.compiler.candidates.offers import CandidateSets
+from optimize.compiler.choice import OperatingPoints
+from optimize.compiler.scoring import Scoring
+from optimize.compiler.session import Session
+from optimize.compiler.spending import Spending
 from optimize.compiler.tasks.examples import Metric
 from optimize.compiler.tasks.module import open_folder, open_module_task
-from optimize.compiler.tasks.task import Contents, SearchPlan, Task
+from optimize.compiler.tasks.task import Contents, Task
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.grades import Grade
 from optimize.evaluation.outcome import BALANCED, Compiled
@@ -31,7 +33,7 @@ from optimize.registry.versions import hold_lock, note_test_use, publish_version
 from optimize.report.page import render_compile_page
 from program.knowledge.project import Project
 from program.loop.policy import Risk, read_setting
-from program.serve.artifact import FRONTIER, STATE
+from program.serve.artifact import STATE
 from program.serve.reference import resolve
 
 SCORES, REPORT = "scores.jsonl", "report.html"
@@ -41,14 +43,14 @@ PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The compiled program at the setting of `balanced`, and how it was searched; not so by another optimizer."""
+    """The compiled program at the setting of `balanced`; `train` and `dev` unless another optimizer made it."""
 
     task: Task
     final: dspy.Module
     points: OperatingPoints
-    plan: SearchPlan | None = None
-    search: Search | None = None
-    validation: Validation | None = None
+    candidates: CandidateSets | None = None
+    train: Scoring | None = None
+    dev: Scoring | None = None
     risks: Mapping[str, Risk] = field(default_factory=dict)
 
 
@@ -94,10 +96,7 @@ class Publisher:
             "env": {"python": platform.python_version(), **{name: _version_of(name) for name in PACKAGES}},
             "git": _describe_commit(self.project.folder),
         }
-        rows = b"".join(orjson.dumps(grade, option=orjson.OPT_APPEND_NEWLINE) for grade in scores.grades)
-        files = {**contents.files, SCORES: rows}
-        if points.frontier:
-            files[FRONTIER] = orjson.dumps(points.dump_frontier(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+        files = {**contents.files, SCORES: dump_scores(scores)}
         if report:
             files[REPORT] = report
         return publish_version(self.project.name, fields, files, self.project.artifacts)
@@ -108,19 +107,19 @@ class Publisher:
         splits = ", ".join(f"{len(part)} of {name}" for name, part in self.parts.items())
         return f"{len(questions)} questions of {len({q.cluster for q in questions})} topics ({splits})"
 
-    def note_look(self, study: str) -> int:
-        """Note that a study reads its test; return which look that is."""
+    def note_look(self, identity: str) -> int:
+        """Note that the compile of a digest reads its test; return which look that is."""
         texts = [question.conversation for question in self.parts["test"]]
-        return note_test_use(self.project.artifacts, self.project.name, "compile", texts, study)
+        return note_test_use(self.project.artifacts, self.project.name, "compile", texts, identity)
 
-    def find_sealed(self, study: str) -> str:
-        """Return the version already sealed from a study, or empty."""
-        found = [
-            m
-            for m in read_manifests(self.project.artifacts, self.project.name)
-            if m.section("optimizer").get("study") == study
-        ]
-        return found[-1].label if found else ""
+    def find_sealed(self, identity: str, files: Mapping[str, bytes]) -> str:
+        """Return the version that the same compile sealed with the same bytes, or empty."""
+        digests = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()}
+        for one in reversed(read_manifests(self.project.artifacts, self.project.name)):
+            same = all(one.files.get(name, (0, ""))[1] == digest for name, digest in digests.items())
+            if same and one.section("optimizer").get("compile") == identity:
+                return one.label
+        return ""
 
     def _find_equal(self, contents: Contents, scored: int) -> str:
         """Return a version with this uncompiled program, scored on as many questions of the same test, or empty."""
@@ -174,25 +173,28 @@ def compare_grades(a: Sequence[Grade], b: Sequence[Grade]) -> PairedResult:
     return paired_test([g.utility for g in a], [g.utility for g in b], [g.topic for g in a])
 
 
-def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer: str) -> Compiled:
-    """Publish the program with its scores and, where it was searched, its page."""
+def seal(session: Session, found: Found, tested: Tested, optimizer: str, identity: str) -> Compiled:
+    """Publish the program with its scores and, where it was searched, its page.
+
+    `identity` is the digest of what was compiled: the same compile that ends in the same bytes is the version that it
+    sealed before.
+    """
     session.begin_stage("sealing")
     task, spending, points = found.task, session.spending, found.points
     publisher, before, after = Publisher(task.project, task.parts), tested.before, tested.after
-    gain = compare_grades(before.grades, after.grades)
+    gain = _compare_held_out(found, tested)
     done = Compiled(
         name=task.project.name,
         reference="",
-        study=study.name,
         optimizer=optimizer,
         parent=task.origin or publisher.publish_uncompiled(task.contents(task.controls[-1]), before, tested.plain),
-        verdict=gain.verdict,
         gain=gain,
         over_plain=compare_grades(tested.plain.grades, after.grades) if tested.plain else None,
         plain=tested.plain,
         before=before,
         after=after,
         calls=spending.calls,
+        reused=session.record.reused,
         usd=spending.usd,
         seconds=spending.seconds,
         looks=tested.looks,
@@ -200,49 +202,67 @@ def seal(session: Session, study: Study, found: Found, tested: Tested, optimizer
         doubts=task.doubts,
         stopped_by=spending.tripped,
         stood_in=session.record.stand_ins,
-        survived=list(points.survived),
-        stages=list(points.stages),
         broken=dict.fromkeys(after.failed, "in the test"),
-        points={name: {"utility": one.utility, "calls": one.calls} for name, one in points.named.items()},
-        frontier=points.seal().dump_frontier(),
+        stages=[stage.describe() for stage in points.stages],
+        stage=points.chosen,
+        points={name: _describe_point(points, name) for name in points.points if points.stages},
         chosen=points.points[BALANCED],
         risks=found.risks,
-        stage_seconds=session.live.seconds,
+        stage_seconds=session.progress.seconds,
     )
     page = b""
-    if found.plan and found.search and found.validation:
-        done = _describe_search(done, study, task, found.plan, found.search, found.validation)
+    if found.candidates and found.train and found.dev:
+        done = _describe_search(done, task, found.candidates, found.train, found.dev)
         page = render_compile_page(done)
-    contents, origin = (
-        task.contents(task.complete(session, found.final, points)),
-        done.describe_origin(study.key, task.seed),
-    )
-    sealed = contents, after, points.seal(), origin, tested.plain, page
-    reference = publisher.find_sealed(study.key) or publisher.publish(*sealed)
-    study.note(Note.FINISHED, reference)
+    contents = task.contents(task.complete(session, found.final, points))
+    origin = done.describe_origin(identity, task.seed)
+    known = publisher.find_sealed(identity, contents.files)
+    reference = known or publisher.publish(contents, after, points.seal(), origin, tested.plain, page)
     return replace(done, reference=reference)
 
 
-def _describe_search(
-    done: Compiled, study: Study, task: Task, plan: SearchPlan, search: Search, validation: Validation
-) -> Compiled:
+def dump_scores(scores: Evaluation) -> bytes:
+    """Return the lines of `scores.jsonl`."""
+    return b"".join(orjson.dumps(grade, option=orjson.OPT_APPEND_NEWLINE) for grade in scores.grades)
+
+
+def _compare_held_out(found: Found, tested: Tested) -> PairedResult:
+    """Return the paired test of the new version's utility over its parent's on questions that nothing was learned from.
+
+    They are those of dev and test; where dev is kept for the proof of a risk, or another optimizer saw it, of test.
+    """
+    before, after = ([grade.utility for grade in side.grades] for side in (tested.before, tested.after))
+    topics = [grade.topic for grade in tested.before.grades]
+    if found.dev is not None and not found.risks:
+        pairs = zip(found.points.before, found.points.after, found.dev.questions, strict=True)
+        known = [(a, b, question.cluster) for a, b, question in pairs if math.isfinite(a) and math.isfinite(b)]
+        before, after = [*before, *(a for a, _, _ in known)], [*after, *(b for _, b, _ in known)]
+        topics = [*topics, *(topic for _, _, topic in known)]
+    if not topics:
+        return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
+    return paired_test(before, after, topics)
+
+
+def _describe_point(points: OperatingPoints, name: str) -> dict[str, float]:
+    """Return `utility` and `calls` of a point on train."""
+    stage = next(one for one in points.stages if one.setting == points.points[name])
+    return {"utility": stage.train, "calls": stage.calls}
+
+
+def _describe_search(done: Compiled, task: Task, candidates: CandidateSets, train: Scoring, dev: Scoring) -> Compiled:
     """Return a compile with what its search came to."""
-    trials = len(search.trials())
+    program = train.arms[0].replay.program
     return replace(
         done,
-        trials=trials,
-        replayed=all(arm.replay.replays for arm in plan.arms),
-        broken={**search.scoring.broken, **validation.dev.broken, **done.broken},
-        started_from=search.firsts[0][1],
-        given=plan.candidates.describe_choice(task.base, done.chosen),
-        meanings={one.name: one.meaning for one in search.space if one.meaning},
+        trials=train.tried,
+        replayed=all(arm.replay.replays for arm in train.arms),
+        broken={**train.broken, **dev.broken, **done.broken},
+        started_from=read_setting(task.base),
+        given=candidates.describe_choice(task.base, done.chosen),
+        meanings={one.name: one.meaning for one in task.list_parameters(program) if one.meaning},
         asked={
-            "settings": (trials, max(trials, study.notes[Note.TRIALS] + len(search.firsts))),
-            "train": (len(search.scoring.questions), len(task.searched)),
-            "dev": (
-                len(task.parts["dev"] if task.risk is not None else validation.dev.questions),
-                len(task.parts["dev"]),
-            ),
+            "train": (len(train.questions), len(task.searched)),
+            "dev": (len(task.parts["dev"] if done.risks else dev.questions), len(task.parts["dev"])),
             "test": (len(done.after.grades), len(task.parts["test"])),
         },
     )

@@ -1,20 +1,21 @@
-"""Replies kept by the content of their requests, in memory and in a SQLite file or a database."""
+"""Replies kept by the content of their requests, in memory and in a SQLite file, with what each compile has spent."""
 
 from __future__ import annotations
 
 import hashlib
+import sqlite3
+import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dspy
 import orjson
-import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 
 import program
-from optimize.compiler.study import PATIENCE, Caps, Ledger, Spent, database_error, try_again
+from optimize.compiler.spending import Caps, Spent
 from program.errors import RecordError
 from program.knowledge.project import Project
 from program.loop.decisions import to_prompt_inputs
@@ -26,10 +27,19 @@ from program.models.requests import to_jsonable
 from program.storage import close_before_fork, digest_code
 
 RECORD = "record.sqlite"
-TABLE_PREFIX = "ragc_"  # prefix of the tables' names in a database that may hold other things
-_PASSING = ("locked", "busy", "unable to open")
-_DAMAGED = ("not a database", "malformed")
-_CONNECTIONS = 32
+PATIENCE = 60.0  # seconds for which a file that another process writes to is waited for
+TOGETHER = 500  # keys that are read by one statement
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS evidence (key BLOB PRIMARY KEY, value BLOB NOT NULL, seconds REAL NOT NULL,"
+    " tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, usd REAL NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS spending (compile TEXT PRIMARY KEY, calls INTEGER NOT NULL, usd REAL NOT NULL,"
+    " seconds REAL NOT NULL)",
+)
+_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
+_ADD = (
+    "INSERT INTO spending VALUES (?, ?, ?, ?) ON CONFLICT (compile) DO UPDATE SET calls = calls + excluded.calls,"
+    " usd = usd + excluded.usd, seconds = seconds + excluded.seconds"
+)
 
 T = TypeVar("T")
 
@@ -46,146 +56,137 @@ class Entry:
     stand_in: bool = False  # true for the reply of another model than the one asked; such a reply is not kept on disk
 
 
-class Store(Ledger):
-    """Entries and spending on disk: a SQLite file (a path) or a database that several hosts share (a URL).
+class Store:
+    """Entries and spending in a SQLite file. Safe from many threads and processes.
 
-    Safe from many threads and processes. Raises `RecordError` when it cannot be used, `SettingsError` for a URL that
-    names no database.
+    Raises `RecordError` when the file cannot be used.
     """
 
-    def __init__(self, place: Path | str) -> None:
-        if here := isinstance(place, Path):
-            place.parent.mkdir(parents=True, exist_ok=True)
-        prefix = "" if here else TABLE_PREFIX
-        options: dict[str, Any] = {"connect_args": {"timeout": PATIENCE}} if here else {"pool_pre_ping": True}
-        try:
-            url = sa.URL.create("sqlite", database=str(place)) if here else sa.make_url(str(place))
-            self._name = str(place) if here else url.render_as_string(hide_password=True)
-            self._engine = sa.create_engine(url, pool_size=_CONNECTIONS, **options)
-        except (ImportError, ValueError, ArgumentError) as error:
-            raise database_error(error) from error
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.RLock()
+        self._db: sqlite3.Connection | None = None
         close_before_fork(self)
-        if not prefix:
-            sa.event.listen(self._engine, "connect", _set_pragmas)
-        tables = sa.MetaData()
-        self._evidence = sa.Table(
-            f"{prefix}evidence", tables,
-            sa.Column("key", sa.LargeBinary().with_variant(sa.VARBINARY(16), "mysql", "mariadb"), primary_key=True),
-            sa.Column("value", sa.LargeBinary(2**24), nullable=False),
-            *(sa.Column(name, sa.Double, nullable=False) for name in ("seconds", "usd")),
-            *(sa.Column(name, sa.Integer, nullable=False) for name in ("tokens_in", "tokens_out")),
-        )  # fmt: skip
-        self._booked = sa.Table(
-            f"{prefix}spending", tables,
-            sa.Column("study", sa.String(191), primary_key=True),
-            sa.Column("calls", sa.Integer, nullable=False),
-            *(sa.Column(name, sa.Double, nullable=False) for name in ("usd", "seconds")),
-        )  # fmt: skip
-        self._run(lambda c: [c.execute(sa.schema.CreateTable(t, if_not_exists=True)) for t in tables.sorted_tables])
+        self._run(lambda db: [db.execute(table) for table in _TABLES])
 
     def read_entries(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
         """Return the entries of those keys that are there."""
-        c = self._evidence.c
-        wanted = sa.select(c.key, c.value, c.seconds, c.tokens_in, c.tokens_out, c.usd).where(c.key.in_(keys))
-        rows = self._run(lambda connection: connection.execute(wanted).all())
+        rows: list[Any] = []
+        for part in (keys[n : n + TOGETHER] for n in range(0, len(keys), TOGETHER)):
+            wanted = f"SELECT * FROM evidence WHERE key IN ({','.join('?' * len(part))})"
+            rows += self._run(partial(_fetch, wanted, part))
         return {bytes(key): Entry(orjson.loads(value), *rest) for key, value, *rest in rows}
 
     def write_entries(self, entries: Mapping[bytes, Entry]) -> None:
         """Add entries, all or none; entries that are there already stay."""
         rows = [
-            {name: getattr(one, name) for name in ("seconds", "tokens_in", "tokens_out", "usd")}
-            | {"key": key, "value": orjson.dumps(one.value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY)}
-            for key, one in sorted(entries.items())  # the same order for all, so that none waits for another
+            (key, _dump(one.value), one.seconds, one.tokens_in, one.tokens_out, one.usd) for key, one in entries.items()
         ]
-        self._run(lambda connection: connection.execute(self._insert_new(self._evidence), rows))
-
-    def reserve_call(self, study: str, usd: float, caps: Caps) -> bool:
-        """Book a call of at most `usd` US dollars, unless that would pass a cap."""
-        spent = self._booked
-        change = sa.update(spent).where(spent.c.study == study)
-        if caps.calls is not None:
-            change = change.where(spent.c.calls < caps.calls)
-        if caps.usd is not None:
-            change = change.where(spent.c.usd + usd <= caps.usd)
-        booked = change.values(calls=spent.c.calls + 1, usd=spent.c.usd + usd)
-        return bool(self._run(lambda connection: connection.execute(booked).rowcount))
-
-    def book_spending(self, study: str, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None:
-        """Add to what a study has spent."""
-        spent = self._booked
-        added = sa.update(spent).where(spent.c.study == study).values(
-            calls=spent.c.calls + calls, usd=spent.c.usd + usd, seconds=spent.c.seconds + seconds
-        )  # fmt: skip
-
-        def book(connection: sa.Connection) -> None:
-            connection.execute(self._insert_new(spent), {"study": study, **asdict(Spent())})
-            connection.execute(added)
-
-        self._run(book)
-
-    def read_spending(self, study: str) -> Spent:
-        """Return what a study has spent in all processes."""
-        c = self._booked.c
-        wanted = sa.select(c.calls, c.usd, c.seconds).where(c.study == study)
-        row = self._run(lambda connection: connection.execute(wanted).one_or_none())
-        return Spent(*row) if row is not None else Spent()
+        self._run(lambda db: db.executemany("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?, ?, ?, ?)", rows))
 
     def close(self) -> None:
-        """Close every connection; the next use opens anew."""
-        self._engine.dispose()
+        """Close the file; the next use opens it anew."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+            self._db = None
 
-    def _insert_new(self, table: sa.Table) -> sa.Insert:
-        if self._engine.dialect.name == "postgresql":
-            from sqlalchemy.dialects import postgresql
+    def transact(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Return the action's result; no other process writes in the meantime."""
+        return self._run(action)
 
-            return postgresql.insert(table).on_conflict_do_nothing()
-        return sa.insert(table).prefix_with("OR IGNORE" if self._engine.dialect.name == "sqlite" else "IGNORE")
-
-    def _run(self, action: Callable[[sa.Connection], T]) -> T:
-        """Return the action's result, in a transaction of its own; errors that may pass are tried again."""
-
-        def run_once() -> T:
+    def _run(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        with self._lock:
             try:
-                with self._engine.begin() as connection:
-                    return action(connection)
-            except DBAPIError:
+                db = self._connect()
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    found = action(db)
+                except BaseException:
+                    db.execute("ROLLBACK")
+                    raise
+                db.execute("COMMIT")
+                return found
+            except (OSError, sqlite3.Error) as error:
                 self.close()
-                raise
+                mend = "Free space or mend access to it, then give the same command again."
+                if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+                    mend = "Delete it: its replies are asked for anew."
+                raise RecordError(f"The record of calls {self._path} cannot be used: {error}.", mend) from error
 
-        try:
-            return try_again(run_once, self._may_pass)
-        except DBAPIError as error:
-            mend = "Free space or mend access to it, then go on with: ragc compile PROJECT --resume"
-            if any(word in str(error.orig) for word in _DAMAGED):
-                mend = "Delete it: its replies are asked for anew. Then begin anew: ragc compile PROJECT"
-            raise RecordError(f"The record of calls {self._name} cannot be used: {error.orig}.", mend) from error
+    def _connect(self) -> sqlite3.Connection:
+        if self._db is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(self._path, timeout=PATIENCE, check_same_thread=False, isolation_level=None)
+            for pragma in _PRAGMAS:
+                self._db.execute(f"PRAGMA {pragma}")
+        return self._db
 
-    def _may_pass(self, error: BaseException) -> bool:
-        if not isinstance(error, DBAPIError):
-            return False
-        if self._engine.dialect.name == "sqlite":
-            return any(word in str(error.orig) for word in _PASSING)
-        return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError | IntegrityError)
+
+@dataclass(frozen=True, slots=True)
+class StoredAccount:
+    """What one compile has spent, in all processes that ever worked on it; `key` is the digest of what is compiled."""
+
+    store: Store
+    key: str
+
+    def read(self) -> Spent:
+        """Return what was spent."""
+        return self.store.transact(self._read)
+
+    def add(self, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None:
+        """Add to what was spent."""
+        self.store.transact(lambda db: db.execute(_ADD, (self.key, calls, usd, seconds)))
+
+    def reserve(self, usd: float, caps: Caps) -> bool:
+        """Book a call of at most `usd` US dollars, unless that would pass a cap."""
+
+        def book(db: sqlite3.Connection) -> bool:
+            if allowed := caps.allow(self._read(db), usd):
+                db.execute(_ADD, (self.key, 1, usd, 0.0))
+            return allowed
+
+        return self.store.transact(book)
+
+    def end(self) -> None:
+        """Forget what was spent: what was compiled is sealed."""
+        self.store.transact(lambda db: db.execute("DELETE FROM spending WHERE compile = ?", (self.key,)))
+
+    def _read(self, db: sqlite3.Connection) -> Spent:
+        row = db.execute("SELECT calls, usd, seconds FROM spending WHERE compile = ?", (self.key,)).fetchone()
+        return Spent(*row) if row else Spent()
+
+
+def _dump(value: Any) -> bytes:
+    return orjson.dumps(value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _fetch(statement: str, values: Sequence[Any], db: sqlite3.Connection) -> list[Any]:
+    return db.execute(statement, values).fetchall()
 
 
 class Record:
     """Entries by content: `kept` in this process's memory by any key, the store and `replies` by digests.
 
-    `performed` counts the requests made anew, `replayed` those read from the store, `calls` those to a model,
-    `stand_ins` the replies of another model than the one asked; `refused` has the reason why a model refused a prompt,
-    `heard` every reply of a language model that was used.
+    `performed` counts the requests made anew, `calls` those to a language model, `reused` the replies of one that were
+    read, `stand_ins` the replies of another model than the one asked; `refused` has the reason why a model refused a
+    prompt, `heard` every reply of a language model that was used.
     """
 
-    def __init__(self, place: Path | str | None = None, replies: Mapping[bytes, Entry] = {}) -> None:
+    def __init__(self, path: Path | None = None, replies: Mapping[bytes, Entry] = {}) -> None:
         self.replies = replies
         self.heard: dict[bytes, Entry] = {}
         self.kept: dict[Hashable, Entry] = {}
         self.refused: dict[bytes, str] = {}
         self.performed = 0
-        self.replayed = 0
         self.calls = 0
+        self.reused = 0
         self.stand_ins = 0
-        self.store = None if place is None else Store(place)
+        self.store = None if path is None else Store(path)
+
+    def open_account(self, key: str) -> StoredAccount | None:
+        """Return where the compile of a digest books what it spends, if on disk."""
+        return None if self.store is None else StoredAccount(self.store, key)
 
     def read(self, digests: Iterable[bytes]) -> dict[bytes, Entry]:
         """Return the entries of those digests that are held."""
@@ -194,7 +195,6 @@ class Record:
         lacking = [digest for digest in wanted if digest not in found]
         if self.store is not None and lacking:
             found |= self.store.read_entries(lacking)
-        self.replayed += len(found)
         return found
 
     def keep(self, key: Hashable, entry: Entry, heard_as: bytes | None = None) -> None:
@@ -216,7 +216,7 @@ class Record:
 
 def open_record(project: Project) -> Record:
     """Return the record that the compiles of a project share."""
-    return Record(project.settings.study.storage or project.private / RECORD)
+    return Record(project.private / RECORD)
 
 
 class RequestKeys:
@@ -269,13 +269,14 @@ def fingerprint_predictor(program: AgenticRAG, name: str, model: Any) -> str:
         for field, f in predictor.signature.fields.items()
     }
     worded = {name: [c.get("instructions"), c.get("criteria")] for name, c in predictor.fields.items()}
-    here = is_local(model)
+    here, layout = is_local(model), _shown_layout(program, name)
+    shown = predictor.demos if here else predictor.demos[: layout.demonstrations]
     content = [
         predictor.signature.instructions, described, {name: words for name, words in worded.items() if any(words)},
-        [dict(demo) for demo in predictor.demos], predictor.config, model.model,
+        [dict(demo) for demo in shown], predictor.config, model.model,
         {name: value for name, value in (model.kwargs or {}).items() if "key" not in name},
         [source_digest(), *program.runtime.models.weights.values()] if here else
-        [dspy.__version__, asdict(_shown_layout(program, name))],
+        [dspy.__version__, asdict(layout)],
     ]  # fmt: skip
     packed = orjson.dumps(content, default=lambda item: item.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(packed, digest_size=16).hexdigest()
@@ -300,8 +301,3 @@ def source_digest() -> str:
 def compiler_digest() -> str:
     """Return the digest of the code of `program` and `optimize`."""
     return source_digest() + digest_code(Path(__file__).parents[1])
-
-
-def _set_pragmas(connection: Any, _: Any) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")

@@ -1,15 +1,10 @@
-"""Settings scored by replay on labelled questions, gains judged by folds over topics, and knobs swept one at a time.
-
-Every score rests on topics that the program was not shown, and a swept value must win on topics it was not chosen on.
-"""
+"""Settings scored by replay on labelled questions, each on topics that its program was not shown."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,19 +14,15 @@ from optimize.compiler.runs.runner import AnyArm, Decided
 from optimize.compiler.runs.workers import Workers, no_workers
 from optimize.evaluation.evaluate import Grading
 from optimize.evaluation.stats import ALPHA, one_sided_limits
-from optimize.labelled.dataset import MIN_UNITS, Question
+from optimize.labelled.dataset import Question
+from optimize.labelled.split import order_stratified
 from program.errors import BudgetStop
-from program.knowledge.index.build import Advance
-from program.loop.policy import Dimension, ProgramParameters, Setting, apply_setting
+from program.loop.policy import ProgramParameters, Setting, apply_setting
 
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
-DOUBT = 0.1  # chance at most with which a gain survives the folds where there is none; the test is asked, too
-LEAST_TOPICS = 2  # topics kept under any cap: with fewer no fold can be left out
-SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # places in the range of a threshold at which it is swept
-COUNTED = 5  # values of a count, or of a knob with steps, that are swept at most
-PREVIEW, FEW = 3, 60
-"""Every so manieth question is tried first, where there are more than FEW; without gain there a value is given up."""
+LEAST = 12  # questions of an arm kept under any cap
+BATCH = 8  # questions that several settings are asked at once, until a cap is reached
 
 Floats = NDArray[np.float64]
 A = TypeVar("A", bound=AnyArm)
@@ -49,18 +40,9 @@ class Scores(NamedTuple):
         """Return the scores of the questions at those places."""
         return Scores(*np.array(self)[:, list(places)])
 
-    def append(self, other: Scores) -> Scores:
-        """Return the scores of these questions and then of the other's."""
-        return Scores(*np.hstack([self, other]))
-
     def price_calls(self, price: float, own: float) -> Floats:
         """Return the utilities if a call cost `price` instead of the project's `own`."""
         return self.utility + (own - price) * self.calls
-
-    @property
-    def complete(self) -> bool:
-        """True when every question was asked."""
-        return bool(np.isfinite(self.calls).all())
 
     @property
     def merit(self) -> Floats:
@@ -118,8 +100,12 @@ class Scoring:
         self._score_here(setting, range(len(self.questions)) if places is None else sorted(places))
         return Scores(*self._scores_of(setting).copy())
 
+    def read(self, setting: Setting) -> Scores:
+        """Return the scores that are known already; NaN elsewhere."""
+        return Scores(*self._scores_of(setting).copy())
+
     def score_ahead(self, wanted: Sequence[tuple[Setting, Sequence[int] | None]]) -> None:
-        """Have workers score settings at some places, or at all, as far as no call is needed.
+        """Have workers score settings as far as no call is needed.
 
         They wait for one another only once: what can be wanted together should be.
         """
@@ -133,6 +119,11 @@ class Scoring:
             if found is not None:
                 self._scores_of(setting)[:, share], broken = found
                 self.broken |= broken
+
+    @property
+    def tried(self) -> int:
+        """How many settings were scored on some of the questions."""
+        return len(self._known)
 
     def decide_all(self, setting: Setting) -> list[list[Decided]]:
         """Return the decisions on the way to each answer; a cap raises `BudgetStop`."""
@@ -223,22 +214,28 @@ def group_topics(questions: Sequence[Question]) -> list[list[int]]:
     return list(topics.values())
 
 
-def limit_to_reach(arms: Sequence[A], settings: Sequence[Setting], least: int = LEAST_TOPICS) -> list[A]:
-    """Return the arms with the topics on which a cap lets the settings be run.
+def limit_to_reach(arms: Sequence[A], settings: Sequence[Setting], watch: Callable[[int], None]) -> list[A]:
+    """Return the arms with as many questions as a cap lets all the settings run on.
 
-    These are `least` at least. Better every setting on some of the questions than a few on all: their scores are
-    compared.
+    They are LEAST at least. They are asked in an order that speaks for all topics wherever it is cut. Better every
+    setting on some of the questions than a few on all: their scores are compared. `watch` is told how many were asked.
     """
-    topics = [[(arm, [arm.questions[n] for n in places]) for places in group_topics(arm.questions)] for arm in arms]
-    turns = [topic for topic in chain.from_iterable(zip_longest(*topics)) if topic is not None]
+    pairs = [(arm, question) for arm in arms for question in arm.questions]
+    order = order_stratified([question for _, question in pairs])
     reached = 0
-    with contextlib.suppress(BudgetStop):
-        for arm, questions in turns:
+    try:
+        for first in range(0, len(order), BATCH):
+            batch = [pairs[n] for n in order[first : first + BATCH]]
             for setting in settings:
-                apply_setting(arm.replay.program, setting)
-                arm.replay.answer_all([question.asked for question in questions])
-            reached += 1
-    kept = {q.id for _, questions in turns[: max(reached, least)] for q in questions}
+                for arm in arms:
+                    if asked := [question.asked for own, question in batch if own is arm]:
+                        apply_setting(arm.replay.program, setting)
+                        arm.replay.answer_all(asked)
+            reached = min(first + BATCH, len(order))
+            watch(reached)
+    except BudgetStop:
+        pass
+    kept = {pairs[n][1].id for n in order[: max(reached, LEAST)]}
     limited = [replace(arm, questions=[one for one in arm.questions if one.id in kept]) for arm in arms]
     return [arm for arm in limited if arm.questions]
 
@@ -260,91 +257,11 @@ def best_row(table: Floats) -> int:
     return int(np.argmax(np.round(np.nanmean(table, axis=1), 12)))
 
 
-def survives(gains: Floats, topics: Sequence[str], doubt: float = DOUBT) -> bool:
-    """Return True where the lower limit of a mean gain is above 0, on several topics.
+def prove_gain(gains: Floats, topics: Sequence[str]) -> bool:
+    """Tell whether the lower one-sided 95 % limit of a mean gain, by topics, is above 0.
 
-    The limit is one-sided, at 1 - `doubt`, or at 95 % on fewer than MIN_UNITS topics.
+    A question that could not be graded, whose gain is NaN, has no say. Fewer than two topics prove nothing.
     """
     known = np.isfinite(gains)
     groups = [topic for topic, there in zip(topics, known, strict=True) if there]
-    alpha = doubt if len(set(groups)) >= MIN_UNITS else ALPHA
-    return len(set(groups)) > 1 and one_sided_limits(gains[known].tolist(), groups, alpha)[0] > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sweeps:
-    """Knobs fitted one at a time."""
-
-    setting: Setting  # the start with every value that won
-    gains: Mapping[str, float]  # out-of-fold gain in utility of each knob that was moved
-    effective: tuple[str, ...]  # knobs of which some value changed some question's score
-
-
-def sweep_knobs(
-    scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Advance = lambda done, of: None
-) -> Sweeps:
-    """Return the start with each knob at its value of most utility.
-
-    One knob at a time over its grid; a knob that was moved stays so for those after it. A value that a cap on calls or
-    money leaves no room for is left out: most values need no call. At a cap on time the rest stays as it is.
-    """
-    topics = [question.cluster for question in scoring.questions]
-    setting, gains, effective = dict(start), dict[str, float](), list[str]()
-    with contextlib.suppress(BudgetStop):
-        for done, dimension in enumerate(space):
-            progress(done, len(space))
-            values, table, matters = _score_values(scoring, dimension, setting)
-            if matters:
-                effective.append(dimension.name)
-            gain = gain_out_of_fold(table, topics)
-            if np.nansum(gain) > 0 and (best := best_row(table)):
-                setting[dimension.name] = values[best - 1]
-                gains[dimension.name] = float(np.nanmean(gain))
-    return Sweeps(setting, gains, tuple(effective))
-
-
-def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> tuple[list[float], Floats, bool]:
-    """Return a knob's values that gain on a preview, all utilities (its own first), whether any matters."""
-    before = scoring(setting).utility
-    preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
-    values, rows, matters = list[float](), [before], False
-    grid = {value: {**setting, dimension.name: value} for value in grid_of(dimension, setting[dimension.name])}
-    scoring.score_ahead([(tried, preview) for tried in grid.values()])
-    gaining = []
-    for value, tried in grid.items():
-        with _left_out_past_a_cap():
-            gain = scoring(tried, preview).utility[preview] - before[preview]
-            matters |= bool((np.nan_to_num(gain) != 0).any())
-            gaining += [value] if np.nansum(gain) > 0 else []
-    scoring.score_ahead([(grid[value], None) for value in gaining])
-    for value in gaining:
-        with _left_out_past_a_cap():
-            rows.append(scoring(grid[value]).utility)
-            values.append(value)
-    return values, np.array(rows), matters
-
-
-@contextlib.contextmanager
-def _left_out_past_a_cap() -> Iterator[None]:
-    """Leave out a value that needs a call past a cap; past one on time, all are."""
-    try:
-        yield
-    except BudgetStop as stop:
-        if stop.tripped == "seconds":
-            raise
-
-
-def grid_of(dimension: Dimension, now: float) -> list[float]:
-    """Return the values at which a knob is swept, without the one it has."""
-    low, high = dimension.low, dimension.high
-    if dimension.nominal:
-        values: list[float] = [float(n) for n in range(int(high) + 1)]
-    elif dimension.integral or dimension.step:
-        step = dimension.step or 1
-        values = [low + step * round(n * (high - low) / step / (COUNTED - 1)) for n in range(COUNTED)]
-        values = [round(value) if dimension.integral else round(value, 10) for value in values]
-    elif dimension.log:
-        values = np.geomspace(low, high, COUNTED).tolist()
-    else:
-        values = [low + share * (high - low) for share in SHARES]
-    return [value for value in dict.fromkeys(values) if value != now]
+    return len(set(groups)) > 1 and one_sided_limits(gains[known].tolist(), groups, ALPHA)[0] > 0

@@ -6,7 +6,7 @@
    all examples; the best of many settings by counting what each scores would rest on the few where the decision is
    close, and on their luck.
 3. The fit stays unless it surely loses on topics that it was not made from.
-4. Every other parameter is swept: knobs, candidates, and decisions asked several times, which no one value can force.
+4. A decision that is asked several times of an example, which no one value can force, is swept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from optimize.compiler.runs.runner import Chances, Decided
-from optimize.compiler.scoring import Floats, Scoring, Sweeps, split_topics, sweep_knobs
+from optimize.compiler.scoring import Floats, Scoring, split_topics
+from optimize.compiler.search import Sweeps, sweep_knobs
 from program.errors import BudgetStop
 from program.loop.policy import LEAST, LEVEL, Dimension, Setting
 
@@ -31,10 +32,10 @@ LIKELIEST = 8  # values of a decision that are tried on every example
 RAREST = 5e-7  # half of the last digit of a probability in a reply
 
 
-def fit_parameters(
+def fit_thresholds(
     scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Callable[[int, int], None]
 ) -> Sweeps:
-    """Return the start with each decision fitted and all else swept.
+    """Return the start with its thresholds, cuts and weights of decisions fitted.
 
     A decision with a value for which a cap on calls or money leaves no room stays as it is: most need no call. At a cap
     on time all others do.

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.risk import check_risk, compare_curves, judge_grades
-from optimize.evaluation.stats import PairedResult
+from optimize.evaluation.stats import PairedResult, format_estimate
 from program.loop.policy import Risk, Setting
 
 BALANCED = "balanced"
-BETTER = "The gain survived the folds of train and dev and was above 0 on test, or was detectable on test."
-"""What makes a version better than what it was compiled from."""
+RULE = "Better at 5 % by a paired test by topic of the utility on questions that nothing was learned from."
+"""What the verdict of a compile rests on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,18 +22,17 @@ class Compiled:
 
     name: str
     reference: str  # the new version
-    study: str  # name of the study
     parent: str
     optimizer: str = "ragc"
-    verdict: str
-    gain: PairedResult
-    over_plain: PairedResult | None = None
+    gain: PairedResult  # over the parent, on dev and test; on test alone where dev was needed for something else
+    over_plain: PairedResult | None = None  # on test
     plain: Evaluation | None = None  # plain RAG on test
     before: Evaluation  # the parent on test
     after: Evaluation  # the new version on test
     labelled: str  # how many questions there are, in words
-    trials: int = 0
-    calls: int
+    trials: int = 0  # settings that were scored
+    calls: int  # of language models, that were paid for
+    reused: int = 0  # replies of language models that the record had
     usd: float
     seconds: float
     looks: int
@@ -44,14 +43,12 @@ class Compiled:
     broken: Mapping[str, str] = field(default_factory=dict)
     """Questions that could not be graded, and why."""
     asked: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Settings tried and questions asked of each split, and how many of each it would be without a cap."""
-    survived: Collection[str] = ()  # operating points whose gain survived the folds of train and dev
-    points: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """`utility` and `calls` a question of each named operating point, on train (out of fold) and dev."""
-    frontier: Sequence[Mapping[str, Any]] = ()
-    """`utility` and `calls` of the settings that no other beats, on the same questions."""
+    """Questions asked of each split, and how many of each it would be without a cap."""
     stages: Sequence[Mapping[str, Any]] = ()
-    """`name`, `utility` and `calls` of the best first setting, of that after the sweeps, and of that chosen."""
+    """`name` of each setting that the compile came to, with its utility on `train` and on `dev`, and `calls`."""
+    stage: str = ""  # name of the one that was sealed
+    points: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """`utility` and `calls` a question of each named operating point, on train."""
     chosen: Setting  # the setting of `balanced`, candidates included
     started_from: Setting = field(default_factory=dict)
     risks: Mapping[str, Risk] = field(default_factory=dict)  # the stated risk of each point, where one was asked for
@@ -62,33 +59,36 @@ class Compiled:
     """By stage of the compile how long it took, in this process."""
 
     @property
-    def improved(self) -> bool:
-        """True when it is detectably better than its parent on test."""
-        return self.verdict == "better"
-
-    @property
-    def chosen_on(self) -> str:
-        """The splits that the settings were chosen on; of a stated risk dev is left for the proof."""
-        return "train" if self.risks else "train and dev"
-
-    @property
-    def ready(self) -> bool:
-        """True when it is detectably better, and the risk that was asked for, if any, is proved."""
-        return self.improved and all(self.risks[point].proved for point in self.risks if point == BALANCED)
+    def verdict(self) -> str:
+        """`better`, `worse` or `no_detectable_difference` than its parent, by what RULE says."""
+        return self.gain.verdict
 
     @property
     def better(self) -> bool:
-        """True when it counts as better than its parent, by what BETTER says."""
-        return self.improved or (BALANCED in self.survived and self.gain.difference > 0)
+        """True when it is detectably better than its parent."""
+        return self.verdict == "better"
 
-    def describe_origin(self, study: str, seed: int) -> dict[str, Any]:
+    @property
+    def kept_risk(self) -> bool:
+        """True when the risk that was asked for, if any, is proved."""
+        return BALANCED not in self.risks or self.risks[BALANCED].proved
+
+    def meets(self, require: str) -> bool:
+        """Tell whether it is as `require` says, with the risk that was asked for proved."""
+        return self.kept_risk and (self.better if require == "better" else self.verdict != "worse")
+
+    def describe_origin(self, identity: str, seed: int) -> dict[str, Any]:
         """Return the tables of a manifest that say how the version came about."""
-        gain, survived = self.gain, BALANCED in self.survived
+        gain = self.gain
         figures = {"difference": round(gain.difference, 6), "ci": list(gain.ci), "n": gain.n, "topics": gain.topics}
-        judged = {"better": self.better, "rule": BETTER, "survived_folds": survived, "verdict": self.verdict}
-        how = {"name": self.optimizer, "seed": seed, "trials": self.trials, "study": study, "test_looks": self.looks}
+        how = {"name": self.optimizer, "seed": seed, "settings": self.trials, "compile": identity, "stage": self.stage}
         cost = {"seconds": round(self.seconds, 1), "calls": self.calls, "usd": round(self.usd, 6)}
-        found = {"parent": self.parent, "gain": {**judged, **figures}, "optimizer": how, "cost": cost}
+        found = {
+            "parent": self.parent,
+            "gain": {"verdict": self.verdict, "rule": RULE, **figures},
+            "optimizer": {**how, "test_looks": self.looks},
+            "cost": cost,
+        }
         return {**found, **({"risk": {name: asdict(risk) for name, risk in self.risks.items()}} if self.risks else {})}
 
     @property
@@ -108,22 +108,21 @@ class Compiled:
             )
         return lines
 
+    @property
+    def held_out(self) -> str:
+        """The questions that the gain rests on, in words."""
+        splits = "dev and test" if self.gain.n > len(self.after.grades) else "test"
+        return f"{self.gain.n} questions of {splits} ({self.gain.topics} topics)"
+
     def explain(self) -> str:
-        """Return in words whether it counts as better, why, and what to do if not."""
-        if self.improved:
-            return f"It is better than {self.parent} on test by more than chance."
+        """Return in words what came of it, and what to do where nothing could be told."""
+        gain = f"{format_estimate(self.gain.difference, self.gain.ci, '+.3f')} on {self.held_out}"
         if self.better:
-            return (
-                f"It counts as better than {self.parent}: its gain held on topics of {self.chosen_on} that it was not"
-                " chosen on, and was above 0 on test. The test alone does not prove it."
-            )
-        why = f"It does not count as better than {self.parent}: there was no gain on test."
-        if self.trials and BALANCED not in self.survived:
-            refusing = BALANCED in self.risks and self.risks[BALANCED].threshold > 0
-            changed = "Only its refusals for the stated risk are" if refusing else "Nothing is"
-            why = (
-                f"No gain was found: of {self.trials} settings none beat {self.parent} by more than chance on"
-                f" topics that it was not chosen on. {changed} changed: this version answers as {self.parent} does."
-            )
-        more = "To find a smaller gain, label more questions, of more topics, and compile again. Now there are"
-        return f"{why} {more} {self.labelled}."
+            return f"It is better than {self.parent}: {gain}, which nothing was learned from."
+        if self.verdict == "worse":
+            return f"It is worse than {self.parent}: {gain}. Go on with that one, or label more questions."
+        as_it_does = self.stage == "as it is"
+        same = f"It answers as {self.parent} does" if as_it_does else f"It cannot be told from {self.parent}"
+        need = f" A difference of {self.gain.mde:.3f} could have been seen." if self.gain.enough_topics else ""
+        more = f"To see a smaller one, label more questions, of more topics. Now there are {self.labelled}."
+        return f"{same}: {gain}.{need} {more}"

@@ -324,6 +324,6 @@ def _read_ledger(root: Path, name: str, digests: set[str]) -> Iterator[Mapping[s
     for _, sealed in scan_versions(root, name):
         if isinstance(sealed, Manifest):
             optimizer, tested = sealed.section("optimizer"), sealed.section("data").get("test", {}).get("questions", ())
-            known = "study" not in optimizer or optimizer["study"] in seen
+            known = "compile" not in optimizer or optimizer["compile"] in seen
             if not known and digests & {digest[:DIGITS] for digest in tested}:
-                yield {"look": optimizer["study"], "number": optimizer.get("test_looks", 0)}
+                yield {"look": optimizer["compile"], "number": optimizer.get("test_looks", 0)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
@@ -17,35 +16,6 @@ WIDE = 720
 ROW = 26
 LEFT, RIGHT = 190.0, 510.0
 """Where the axis of a plot of intervals begins and ends, in a picture WIDE across with rows of ROW."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A point of a chart and what is written beside it."""
-
-    x: float
-    y: float
-    text: str = ""
-
-
-def draw_scatter(marks: Sequence[Mark], across: str, up: str) -> str:
-    """Draw points joined in order of x, those with a text larger and named."""
-    if not marks:
-        return ""
-    xs, ys = [m.x for m in marks], [m.y for m in marks]
-    frame = _Frame(min(xs), max(xs), min(ys), max(ys))
-    path = " ".join(f"{frame.x(m.x):.1f},{frame.y(m.y):.1f}" for m in sorted(marks, key=lambda m: m.x))
-    parts = [f'<polyline class="line" points="{path}"/>']
-    below, lowest = 0.0, HEIGHT - EDGE + 8 - LINE * sum(bool(m.text) for m in marks)
-    for m in sorted(marks, key=lambda m: -m.y):
-        x, y = frame.x(m.x), frame.y(m.y)
-        kind, radius = ("named", 5) if m.text else ("dot", 3)
-        parts.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"/>')
-        if m.text:
-            left, at = x > WIDTH / 2, min(max(y - 7, below), lowest)
-            below, lowest = at + LINE, lowest + LINE  # no text runs into the one over it, nor the last into the axis
-            parts.append(_draw_text(x - 8 if left else x + 8, at, m.text, "end" if left else "start"))
-    return _wrap_svg(parts + frame.draw_axes(across, up))
 
 
 def draw_curves(curves: Mapping[str, Sequence[tuple[float, float]]], across: str, up: str) -> str:

@@ -12,15 +12,8 @@ from program.models.catalog import is_local, list_names, open_endpoint, open_pro
 from program.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
 from program.models.language.spending import Cap
 
-WRITTEN, DECIDED = (20, 5), (8, 3)
-"""Calls of a writing and of a deciding language model for a question of the search, and for one of the test.
-
-As a compile of sixty trials came to on a project of six questions.
-"""
-
-
-BEGUN, OF_TRIAL = 60, 0.5
-"""Settings that first settings, sweeps and choice come to, and the share of the questions that a trial is scored on."""
+WRITTEN, DECIDED = (3, 2), (8, 5)
+"""Calls of a writing and of a deciding language model for a question of train and dev, and for one of the test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +50,23 @@ def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
     return None
 
 
-def estimate_cost(
-    project: Project, searched: int, tested: int, screened: int, at_once: int, most: int | None, local: float = 0.0
-) -> Expected:
+def estimate_cost(project: Project, searched: int, tested: int, most: int | None, local: float) -> Expected:
     """Return what a compile with an empty record comes to by the paces measured.
 
-    `searched` and `tested` are questions, `screened` the calls that screen the writer's layouts, `at_once` the calls
-    under way at once, `most` the cap on calls, `local` the seconds that no language model is waited for.
+    `searched` and `tested` are questions, `most` the cap on calls, `local` the seconds of work of this machine.
     """
     models, paces = project.settings.models, read_paces(project.private)
     calls: dict[str, int] = {}
-    for names, (of_search, of_test), once in ((models.write, WRITTEN, screened), (models.decide, DECIDED, 0)):
+    for names, (of_search, of_test) in ((models.write, WRITTEN), (models.decide, DECIDED)):
         name = list_names(names)[-1]  # of a cascade the one that costs
         if not is_local(name):
-            calls[name] = calls.get(name, 0) + of_search * searched + of_test * tested + once
+            calls[name] = calls.get(name, 0) + of_search * searched + of_test * tested
     total = sum(calls.values())
     share = min(1.0, most / total) if most is not None and total else 1.0
     seconds, usd = local, 0.0
     for name, count in calls.items():
         pace, endpoint = paces.get(name), open_endpoint(name, project.settings.provider)
         if pace is not None:
-            seconds += count * share * pace.seconds / min(at_once, endpoint.terms.concurrency)
+            seconds += count * share * pace.seconds / endpoint.terms.concurrency
             usd += count * share * endpoint.price(pace.tokens_in, pace.tokens_out)
     return Expected(round(total * share), seconds / 60, usd)

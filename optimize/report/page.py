@@ -68,12 +68,12 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
         "outcome": report.explain(),
+        "held_out": report.held_out,
         "p": format_p(report.gain.p),
         "p_plain": format_p(report.over_plain.p) if report.over_plain else "",
         "sides": list(tested),
         "metrics": list(metrics.values()),
         "first": [metrics[name] for name in FIRST if name in metrics],
-        "frontier": _draw_frontier(report),
         "stated": report.describe_risk(),
         **_curve_fields(report.risk_coverage),
         "moved": [
@@ -111,12 +111,3 @@ def _curve_fields(found: Mapping[str, Any] | None) -> dict[str, str]:
     curves = {name: side["curve"] for name, side in found["sides"].items()}
     drawn = charts.draw_curves(curves, "coverage: share of the questions answered", "risk: wrong among answered")
     return {"areas": describe_curves(found), "curves": drawn}
-
-
-def _draw_frontier(report: Compiled) -> str:
-    every = [*report.points.values(), *report.frontier]
-    places: dict[tuple[float, float], list[str]] = {(one["calls"], one["utility"]): [] for one in every}
-    for name, point in report.points.items():
-        places[point["calls"], point["utility"]].append(name)
-    marks = [charts.Mark(*place, ", ".join(names)) for place, names in places.items()]
-    return charts.draw_scatter(marks, "model calls a question", "utility")

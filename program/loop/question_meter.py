@@ -20,6 +20,7 @@ from program.errors import KnowledgeError, RagcError
 from program.loop import decisions
 from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, View
 from program.loop.steps import steps
+from program.models.catalog import is_local
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.passage import Passage
 from program.text.history import Asked
@@ -190,8 +191,7 @@ class Driver:
         """
         tokens = spent.tokens_in, spent.tokens_out
         self.counts.update(counted := account(self.view, call.request, reply, len(call.traits.tiers), asked))
-        reads = call.client is self.view.runtime.models.name
-        if usage is not None and "decisions" not in counted and not call.traits.metered and not reads:
+        if usage is not None and "decisions" not in counted and not (call.traits.metered or is_local(call.client)):
             tokens = count_used_tokens(usage)
             self.counts.update({"calls": 1, "tokens_in": tokens[0], "tokens_out": tokens[1]})
         if call.direct and spent.tokens_in and dspy.settings.usage_tracker is not None:  # of texts DSPy keeps it itself

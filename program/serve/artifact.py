@@ -26,7 +26,6 @@ from program.serve.reference import Manifest
 
 STATE = "program.json"
 HEADS = "heads.safetensors"
-FRONTIER = "frontier.json"
 DEFAULT_POINT = "balanced"
 ROLES = ("decide", "write", "query", "judge")
 COMPILE_ANEW = "Compile it again with this code and these settings: ragc compile PROJECT"

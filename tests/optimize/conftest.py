@@ -90,8 +90,8 @@ def paid(folder, url, patch, models=PAID):
 
 
 def compile_(folder, **options):
-    """Compile the project, with few trials; return what came of it."""
-    return compile_project(Project.open(folder), **{"trials": 6, **options})
+    """Compile the project; return what came of it."""
+    return compile_project(Project.open(folder), **options)
 
 
 def manifest_of(folder, reference):

@@ -57,6 +57,27 @@ def quote_nothing(state, checked, text=None):
     return grounding.Draft(quoted=0.0)
 
 
+ASKED = {
+    "hold": "water does it hold",
+    "descale": "to descale it",
+    "days": "days for money back",
+    "watts": "watts drawn",
+}
+NAMES = "ada bea cleo dora edna fay gwen hope iris june kate lena".split()
+
+
+def label(folder):
+    """Twelve questions for each of four facts, a topic each, in all three splits."""
+    rows = []
+    for n, name in enumerate(NAMES):
+        for word, text in ASKED.items():
+            # No two are asked in nearly the same words, which would bind their topics.
+            own = " ".join(f"{name}{word}{end}" for end in ("ish", "ful", "ward", "like", "ness", "ly"))
+            row = {"id": f"{word}{n}", "question": f"{own}: {text}?", "topic": f"{word} {name}", "facts": [KNOWN[word]]}
+            rows.append({**row, "outcome": "answered", "route": "simple", "split": ("train", "dev", "test")[n % 3]})
+    (folder / "labelled.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 @contextmanager
 def written_by(folder, monkeypatch, brain):
     """The project with its texts, and new instructions, from a model on loopback."""
@@ -76,6 +97,7 @@ def instruction(folder, reference):
 def helped(tmp_path_factory):
     """A project compiled with a proposer whose instruction helps: its folder, what was compiled, the provider."""
     folder = write_shop(tmp_path_factory.mktemp("helped") / "shop")
+    label(folder)
     with pytest.MonkeyPatch.context() as patch, written_by(folder, patch, writes(GOOD)) as provider:
         done = compile_(folder)
         assert done.calls == provider.calls
@@ -100,7 +122,7 @@ def test_what_was_proposed_is_not_paid_twice_and_a_warm_compile_ends_in_the_same
 
 def test_a_compile_from_a_version_starts_with_its_instruction(helped):
     folder, first, _ = helped
-    second = compile_(folder, origin=first.reference, trials=2)
+    second = compile_(folder, origin=first.reference)
     assert instruction(folder, second.reference) == GOOD
 
 
@@ -110,6 +132,6 @@ def test_an_instruction_that_does_not_help_or_is_none_is_not_sealed(own_shop, mo
         return "???" if body["model"] == "proposer" and not proposed else writes(proposed or "")(body)
 
     with written_by(own_shop, monkeypatch, brain):
-        done = compile_(own_shop, trials=4)
+        done = compile_(own_shop)
     assert instruction(own_shop, done.reference) == instruction(own_shop, done.parent)
     assert done.after.grades

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from optimize.compiler.compile import compile_project
-from optimize.compiler.study import Caps, Spending
+from optimize.compiler.spending import Caps, Spending
 from optimize.report.doctor import examine_setup
 from optimize.report.estimate import estimate_cost, measure_model
 from program import open_program
@@ -60,13 +60,13 @@ def test_a_limit_of_the_projects_own_stays_and_doctor_measures_the_pace_and_says
 def test_a_compile_measures_once_under_its_cap_and_tells_calls_minutes_and_money_before_it_spends(slow_shop):
     folder, provider = slow_shop
     seen = []
-    done = compile_project(Project.open(folder), trials=4, watch=lambda live: seen.append((live.expected, live.calls)))
+    done = compile_project(Project.open(folder), watch=lambda live: seen.append((live.expected, live.calls)))
     first = next(expected for expected, _ in seen if expected)
     spent = next(calls for expected, calls in seen if expected)
     assert re.match(r"about \d+ calls to language models, (a minute|\d+ minutes), US\$ \d+\.\d\d", first) and spent == 1
     assert done.calls == provider.calls
     (folder / ".ragc" / "pace.json").unlink()
-    assert compile_project(Project.open(folder), trials=4).calls == 0  # the record holds the pace, too
+    assert compile_project(Project.open(folder)).calls == 0  # the record holds the pace, too
     spending = Spending(Caps(calls=1))
     spending.before_call()
     with pytest.raises(BudgetStop):
@@ -77,7 +77,8 @@ def test_an_estimate_grows_with_the_questions_and_ends_at_the_cap(slow_shop, sho
     folder, _ = slow_shop
     note_pace(folder / ".ragc", MODEL, Pace(6.0, 1000, 100))
     project = Project.open(folder)
-    few, many, capped = (estimate_cost(project, n, n, 96, 8, most) for n, most in ((10, None), (100, None), (100, 600)))
-    assert few.calls < many.calls and capped.calls == 600
-    assert capped.minutes == pytest.approx(600 * 6 / 60) and capped.usd == pytest.approx(600 * 1100 / 1e6)
-    assert estimate_cost(Project.open(shop), 100, 100, 96, 8, None, local=240).describe() == "about 4 minutes"
+    few, many, capped = (estimate_cost(project, n, n, most, 60.0) for n, most in ((10, None), (100, None), (100, 60)))
+    assert few.calls < many.calls and capped.calls == 60
+    assert capped.minutes == pytest.approx(1 + 60 * 6 / 60), "the work of this machine counts, too"
+    assert capped.usd == pytest.approx(60 * 1100 / 1e6)
+    assert estimate_cost(Project.open(shop), 100, 100, None, 240).describe() == "about 4 minutes"

@@ -14,21 +14,16 @@ import time
 
 import pytest
 
-from optimize.compiler.compile import compile_project, join_study
-from optimize.compiler.runs.replay import PARALLEL_CALLS
-from optimize.compiler.search import Search
-from optimize.compiler.study import list_studies, open_study
-from program.errors import StudyError
+from optimize.compiler.compile import compile_project
+from optimize.compiler.session import Session
 from program.knowledge.project import Project
-from program.loop.policy import PRESETS
 from program.serve.reference import find_versions
-from tests.conftest import add_toml, write_shop
+from tests.conftest import write_shop
 from tests.optimize.conftest import listening, manifest_of, paid
 
 KILLS = int(os.environ.get("RAGC_KILLS", "4"))  # all of them happen; a hundred take minutes
-ON_THEIR_WAY = 2 * PARALLEL_CALLS  # calls that a kill loses at most
+ON_THEIR_WAY = 2 * 16  # calls that a kill loses at most: so many are under way at once, and as many are asked again
 TRIALS = 8
-FIRSTS = 2 + len(PRESETS) + 1
 processes = multiprocessing.get_context("forkserver")
 # What a compile imports on its way, so that a kill falls into its work:
 processes.set_forkserver_preload(
@@ -36,29 +31,13 @@ processes.set_forkserver_preload(
 )
 
 
-def run(folder, resume, url=""):
+def run(folder, url=""):
     """A compile in a process of its own."""
     import dspy
 
-    at(url)
-    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-    project = Project.open(folder)
-    compile_project(project, trials=TRIALS, resume=resume and is_begun(project))
-
-
-def at(url):
     os.environ |= {"OPENAI_API_KEY": "none", "OPENAI_API_BASE": url, "OPENAI_BASE_URL": url}
-
-
-def is_begun(project):
-    with contextlib.suppress(StudyError):
-        return bool(list_studies(project)) and bool(open_study(project))
-    return False
-
-
-def join_in(folder, url):
-    at(url)
-    join_study(Project.open(folder), "")
+    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
+    compile_project(Project.open(folder), trials=TRIALS)
 
 
 def started(target, *arguments):
@@ -75,19 +54,18 @@ def digests(folder):
 def cleared(folder):
     """The project as it was before anything was compiled."""
     shutil.rmtree(folder / "artifacts", ignore_errors=True)
-    shutil.rmtree(folder / ".ragc/studies", ignore_errors=True)
-    for file in [*(folder / ".ragc").glob("record.sqlite*"), *folder.glob("studies.db*")]:
+    for file in (folder / ".ragc").glob("record.sqlite*"):
         file.unlink()
 
 
-def killed_and_resumed(folder, url, upto, wait, whole, clear):
-    """Compiles the project, killed `upto` times, each time after `wait()` seconds, and resumed; tells when that was.
+def killed_and_given_again(folder, url, upto, wait, whole, clear):
+    """Compiles the project, killed `upto` times, each time after `wait()` seconds, and given again; tells when.
 
     One that was through before its moment is held to be `whole`, and after `clear` begun again.
     """
     kills, ended = [], True
     while len(kills) < upto or not ended:
-        process = started(run, folder, bool(kills) and not ended, url)
+        process = started(run, folder, url)
         process.join(wait() if len(kills) < upto else None)
         if process.is_alive():
             os.kill(process.pid, signal.SIGKILL)
@@ -111,28 +89,12 @@ def undisturbed(tmp_path_factory):
         return digests(folder)[-1], len(model.calls)
 
 
-def test_a_worker_helps_with_a_compile_under_a_stated_risk(own_shop):
-    workers = []
-
-    def watch(live):
-        if live.study and not workers:
-            workers.append(started(join_in, own_shop, ""))
-
-    done = compile_project(Project.open(own_shop), trials=TRIALS, risk=0.3, watch=watch)
-    (worker,) = workers
-    worker.join()
-    assert worker.exitcode == 0 and done.risks["balanced"].level == 0.3
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("storage", ["a journal file", "a database"])
-def test_killed_at_random_moments_and_resumed_it_ends_in_the_same_program_for_the_same_calls(
-    paid_shop, model, undisturbed, storage
+def test_killed_at_random_moments_and_given_again_it_ends_in_the_same_program_for_the_same_calls(
+    paid_shop, model, undisturbed
 ):
     expected, paid = undisturbed
-    if storage == "a database":
-        add_toml(paid_shop, f'[study]\nstorage = "sqlite:///{paid_shop}/studies.db"')
-    moments = random.Random(f"7 {storage}")
+    moments = random.Random(7)
 
     def whole(kills):
         assert digests(paid_shop)[-1] == expected, kills
@@ -143,29 +105,17 @@ def test_killed_at_random_moments_and_resumed_it_ends_in_the_same_program_for_th
         cleared(paid_shop)
         model.calls.clear()
 
-    killed_and_resumed(paid_shop, model.url, KILLS // 2, lambda: moments.uniform(0.2, 2.5), whole, clear)
+    killed_and_given_again(paid_shop, model.url, KILLS, lambda: moments.uniform(0.2, 2.5), whole, clear)
 
 
 def test_two_compiles_of_one_project_at_once_both_finish_in_the_same_program(paid_shop, model, undisturbed):
     expected, paid = undisturbed
-    both = [started(run, paid_shop, False, model.url) for _ in range(2)]
+    both = [started(run, paid_shop, model.url) for _ in range(2)]
     for process in both:
         process.join()
     assert [process.exitcode for process in both] == [0, 0]
-    assert digests(paid_shop).count(expected) == 2 and len(set(model.calls)) == paid
-    assert len(digests(paid_shop)) == 3  # the uncompiled program once
-
-
-def test_a_worker_adds_trials_to_the_study_and_the_compile_goes_on_with_them(paid_shop, model, undisturbed):
-    project = Project.open(paid_shop)
-    first = started(run, paid_shop, False, model.url)
-    while not is_begun(project):
-        time.sleep(0.1)
-    other = started(join_in, paid_shop, model.url)
-    first.join()
-    other.join()
-    assert (first.exitcode, other.exitcode) == (0, 0)
-    assert TRIALS + FIRSTS <= len(open_study(project).trials()) <= TRIALS + FIRSTS + 1
+    assert expected in digests(paid_shop) and len(set(model.calls)) == paid
+    assert len(set(digests(paid_shop))) == 2  # the uncompiled program, and the compiled one
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -175,10 +125,10 @@ def test_ctrl_c_that_falls_into_a_finalizer_where_python_ignores_it_is_not_lost(
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
 
-    whole = Search._try_setting
-    monkeypatch.setattr(Search, "_try_setting", lambda *given: Finalized() and whole(*given))
-    code, _, err = ragc("compile", paid_shop, "--trials", "4")
-    assert code == 130 and "--resume" in err
+    whole = Session.advance
+    monkeypatch.setattr(Session, "advance", lambda *given: Finalized() and whole(*given))
+    code, _, err = ragc("compile", paid_shop)
+    assert code == 130 and "Give the same command again" in err
 
 
 @contextlib.contextmanager
@@ -200,7 +150,7 @@ def held_up(model):
 
 
 def compiling(folder, **streams):
-    command = [sys.executable, "-m", "optimize.cli.main", "compile", str(folder), "--trials", "4"]
+    command = [sys.executable, "-m", "optimize.cli.main", "compile", str(folder)]
     return subprocess.Popen(command, **streams)
 
 
@@ -218,10 +168,10 @@ def test_ctrl_c_says_at_once_that_calls_are_waited_for_and_a_second_one_leaves(p
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(1)
             model.release()
-        assert process.stderr.read().endswith(f"Go on with: ragc compile {paid_shop} --resume\n")
+        assert process.stderr.read().endswith("Give the same command again to go on.\n")
     assert process.wait(30) == 130
     model.fails = lambda n: False
-    assert compile_project(Project.open(paid_shop), resume=True).trials == FIRSTS + 4
+    assert compile_project(Project.open(paid_shop)).reference == "shop@v2"
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals here")
@@ -241,7 +191,7 @@ def test_on_a_terminal_one_view_shows_how_far_it_is_and_says_that_and_gives_the_
         until(b"Stopping: calls on their way")
         process.send_signal(signal.SIGINT)
         assert process.wait(5) == 130
-        until(b"--resume")
+        until(b"same command again")
     os.close(master)
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
     assert b"model call" in shown and b"0:00:0" in shown

@@ -60,9 +60,9 @@ def test_no_key_is_in_anything_that_any_command_leaves_behind(own_shop, monkeypa
         models += f'fallback = false\n[provider.model."openai/x"]\napi_base = "{provider.url}"\n'
         add_toml(own_shop, models)
         provider.follow(Script(HALF, seed=1))
-        assert ragc("compile", own_shop, "--trials", 2) in (0, 2, 3)
+        assert ragc("compile", own_shop) in (0, 2)
         provider.follow(Script())
-        assert ragc("compile", own_shop, "--trials", 2) in (0, 3)
+        assert ragc("compile", own_shop) == 0
         root = ("--artifacts", own_shop / "artifacts")
         for faults in (HALF, ALL):
             provider.follow(Script(faults, seed=2))
@@ -77,7 +77,7 @@ def test_no_key_is_in_anything_that_any_command_leaves_behind(own_shop, monkeypa
         trace_id = last.read_text().rpartition('"trace_id":"')[2].partition('"')[0]
         assert ragc("trace", "show", trace_id, own_shop) == 0
         assert ragc("trace", "stats", own_shop) == ragc("trace", "stats", own_shop, "--review", "--json") == 0
-        assert ragc("show", "shop@latest", *root) == 0 and ragc("worker", own_shop) in (0, 2)
+        assert ragc("show", "shop@latest", *root) == 0
     shown = told() + "".join(f"{s.name} {s.attributes} {s.events} {s.status.description}" for s in spans())
     assert "answered 401" in shown and SECRET not in shown and QUOTED not in shown
     files = [path for path in own_shop.rglob("*") if path.is_file()]

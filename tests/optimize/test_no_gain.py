@@ -5,18 +5,12 @@ import random
 import shutil
 
 import dspy
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from optimize.compiler.choice import choose_points
 from optimize.compiler.compile import compile_program
-from optimize.compiler.scoring import Scores
 from optimize.registry.aliases import promote_version
 from optimize.registry.versions import publish_version
-from program import load, open_program
-from program.loop.policy import read_setting
+from program import load
 from program.serve.opening import open_latest
 from program.serve.reference import find_current
 from tests.optimize.conftest import compile_, invoke, manifest_of, publish_rows, score_rows
@@ -28,31 +22,6 @@ PARTS = ("lid", "spout", "base", "cable", "handle", "filter", "switch", "element
 
 def label(shop, rows):
     (shop / "labelled.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def few(shop):
-    """The six questions of the shop, which it answers well enough."""
-
-
-def noise(shop):
-    """Questions that are answered or not by the toss of a coin, and take no call, which a price could save."""
-    rng, asked = random.Random(2), "What does the {} of the kettle cost?"
-    outcomes = [(part, rng.choice(["answered", "abstain"])) for part in PARTS]
-    label(shop, [{"id": p, "question": asked.format(p), "topic": p, "outcome": outcome} for p, outcome in outcomes])
-
-
-@pytest.mark.parametrize("labels", [few, noise])
-def test_without_a_gain_that_survives_the_folds_the_version_is_the_uncompiled_program(own_shop, labels):
-    labels(own_shop)
-    uncompiled = open_program(own_shop)
-    done = compile_(own_shop)
-    second = manifest_of(own_shop, done.reference)
-    assert "heads.safetensors" not in second.files, "no decider was given demonstrations"
-    assert [*second.section("points").values()] == [pytest.approx(read_setting(uncompiled))] * 3
-    assert not done.better and second.section("gain")["better"] is False
-    assert [one.answer for one in done.after.grades] == [one.answer for one in done.before.grades]
-    assert open_latest(own_shop).runtime.version == load(own_shop)(ASKED).version == ""
-    assert load("shop@latest", artifacts=own_shop / "artifacts").runtime.version == "shop@v2"
 
 
 def plain_shop(shop):
@@ -70,45 +39,13 @@ def plain_shop(shop):
     label(shop, [{**row, "outcome": "abstain", "route": "simple"} for row in rows])
 
 
-def test_a_gain_that_survives_is_sealed_and_the_folder_is_answered_by_it(own_shop):
+def test_a_gain_that_is_proved_is_sealed_and_the_folder_is_answered_by_it(own_shop):
     plain_shop(own_shop)
     done = compile_(own_shop)
-    assert done.better and "balanced" in done.survived and done.gain.difference > 0.2
+    assert done.verdict == "better" and done.gain.difference > 0.2
     gain = manifest_of(own_shop, done.reference).section("gain")
-    assert gain["better"] and gain["survived_folds"] and gain["rule"]
+    assert gain["verdict"] == "better" and gain["rule"]
     assert open_latest(own_shop).runtime.version == load(own_shop)(ASKED).version == "shop@v2"
-
-
-TOPICS = [f"t{n}" for n in range(8)]
-tables = st.lists(st.lists(st.floats(-1, 1), min_size=8, max_size=8), min_size=2, max_size=5)
-
-
-class Table:
-    """A validation whose settings, named by `policy.k`, have the utilities of a table's rows."""
-
-    topics, price = TOPICS, 0.05
-
-    def __init__(self, rows):
-        self.rows = np.array(rows)
-
-    def __call__(self, setting):
-        utility = self.rows[int(setting["policy.k"])]
-        return Scores(utility, np.full(8, np.nan), np.zeros(8), np.zeros(8))
-
-
-def choose(rows):
-    """What is chosen among settings of these utilities, the first as it is; and the settings."""
-    settings = [{"policy.k": float(n)} for n in range(len(rows))]
-    return choose_points(Table(rows), stages={}, finalists=settings[1:], as_it_is=settings[0]), settings
-
-
-@given(tables, st.integers(1, 4))
-def test_no_point_leaves_as_it_is_where_no_setting_is_better_on_any_topic_and_one_better_on_each_is_taken(rows, at):
-    best = np.max(rows, axis=0)
-    found, settings = choose([best, *rows])
-    assert list(found.points.values()) == [settings[0]] * 3 and not found.survived
-    found, settings = choose([*rows, (best + 0.5).tolist()])
-    assert found.points["balanced"] == settings[-1] and "balanced" in found.survived
 
 
 def publish(root, better=None, parent="helpdesk@v1", correct=range(20)):
@@ -185,13 +122,14 @@ def letters(path, told):
     return path
 
 
-def test_a_strangers_program_that_learned_nothing_is_sealed_as_it_was(tmp_path, monkeypatch):
+def test_a_strangers_program_counts_as_better_where_the_labels_teach_something_and_not_where_a_coin_drew_them(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     rng, same = random.Random(3), lambda example, said, trace=None: float(said.spam == example.spam)
     for name, told, learned in (("noise", lambda spam: rng.random() < 0.5, False), ("post", lambda spam: spam, True)):
         data, make = letters(tmp_path / f"{name}.jsonl", told), lambda: dspy.Predict(Sort)
-        done = compile_program(make, data, same, name=name, trials=4, artifacts=tmp_path / "artifacts")
+        done = compile_program(make, data, same, name=name, artifacts=tmp_path / "artifacts")
         second = manifest_of(tmp_path, done.reference)
-        assert done.better is learned and second.section("gain")["better"] is learned
-        assert (json.loads((second.path / "program.json").read_text())["self"]["demos"] == []) is not learned
-        assert ("No gain was found" in done.explain()) is not learned
+        assert done.better is learned and (second.section("gain")["verdict"] == "better") is learned
+        assert ("It is better than" in done.explain()) is learned

@@ -13,9 +13,9 @@ from dspy.lm15 import TextPart
 from optimize import compile_program
 from optimize.compiler.runs.runner import Arm
 from optimize.compiler.scoring import Scoring
-from optimize.compiler.study import Spending
+from optimize.compiler.spending import Spending
 from optimize.compiler.tasks.module import open_folder, open_module_task
-from optimize.compiler.thresholds import fit_parameters
+from optimize.compiler.thresholds import fit_thresholds
 from program.loop.policy import read_setting
 from tests.support.prompts import TextDecider, reply_with
 
@@ -29,7 +29,7 @@ def fit(make, rows, metric):
     with task.asking(Spending()):
         scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.grade)
         before = read_setting(task.base)
-        after = fit_parameters(scoring, task.list_parameters(task.base), before, lambda done, of: None).setting
+        after = fit_thresholds(scoring, task.list_parameters(task.base), before, lambda done, of: None).setting
         return before, after, *(float(scoring(one).utility.mean()) for one in (before, after))
 
 

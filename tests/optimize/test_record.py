@@ -1,16 +1,14 @@
 """The record, replies by content; and caps: never passed, whoever spends and however many at once."""
 
-import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import sqlalchemy as sa
 
-from optimize.compiler.record import TABLE_PREFIX, Entry, Record, Store
+from optimize.compiler.record import Entry, Record
 from optimize.compiler.runs.replay import Replay
-from optimize.compiler.study import Caps, Spending, Spent
+from optimize.compiler.spending import Caps, Spending, Spent
 from program import open_program
 from program.errors import BudgetStop, RecordError
 from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
@@ -23,20 +21,11 @@ from tests.support.provider import Script, serve
 from tests.support.replies import obliging
 
 KEY, OTHER = b"0123456789abcdef", b"\x00\xff" * 8
-SERVER = os.environ.get("RAGC_TEST_DATABASE", "")  # the URL of a database server, to try one
-PLACES = ["file", "database", *(["server"] if SERVER else [])]
 
 
-@pytest.fixture(params=PLACES)
-def place(request, tmp_path):
-    if request.param == "file":
-        return tmp_path / "record.sqlite"
-    if request.param == "database":
-        return f"sqlite:///{tmp_path}/studies.db"
-    with sa.create_engine(SERVER).begin() as server:
-        for name in ("evidence", "spending"):
-            server.execute(sa.text(f"DROP TABLE IF EXISTS {TABLE_PREFIX}{name}"))
-    return SERVER
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "record.sqlite"
 
 
 def test_what_one_process_writes_another_reads_to_the_bit(place):
@@ -56,24 +45,24 @@ def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):
     assert told.value.mend.startswith("Delete it")
 
 
-def test_what_a_study_has_spent_is_one_sum_whoever_spent_it(place):
-    ours, theirs = Store(place), Store(place)
-    assert ours.read_spending("s") == Spent()
-    ours.book_spending("s")
-    assert ours.reserve_call("s", 0.5, Caps()) and theirs.reserve_call("s", 0.25, Caps())
-    ours.book_spending("s", usd=-0.25)
-    theirs.book_spending("s", calls=3, seconds=2.0)
-    assert theirs.read_spending("s") == Spent(5, 0.5, 2.0)
-    assert ours.read_spending("another") == Spent()
+def test_what_a_compile_has_spent_is_one_sum_whoever_spent_it_until_it_is_sealed(place):
+    ours, theirs = Record(place).open_account("c"), Record(place).open_account("c")
+    assert ours.read() == Spent()
+    assert ours.reserve(0.5, Caps()) and theirs.reserve(0.25, Caps())
+    ours.add(usd=-0.25)
+    theirs.add(calls=3, seconds=2.0)
+    assert theirs.read() == Spent(5, 0.5, 2.0)
+    assert Record(place).open_account("another").read() == Spent()
+    ours.end()
+    assert theirs.read() == Spent()
 
 
 @pytest.mark.parametrize(("calls", "usd", "fit"), [(7, None, 7), (None, 1.0, 10), (30, 0.55, 5), (0, None, 0)])
 def test_of_many_that_reserve_at_once_no_more_pass_than_the_cap_allows(place, calls, usd, fit):
-    several = [Store(place) for _ in range(3)]
-    several[0].book_spending("s")
+    several = [Record(place).open_account("c") for _ in range(3)]
     with ThreadPoolExecutor(6) as threads:
-        passed = list(threads.map(lambda n: several[n % 3].reserve_call("s", 0.1, Caps(calls, usd)), range(24)))
-    assert sum(passed) == several[0].read_spending("s").calls == pytest.approx(fit, abs=usd == 1.0)
+        passed = list(threads.map(lambda n: several[n % 3].reserve(0.1, Caps(calls, usd)), range(24)))
+    assert sum(passed) == several[0].read().calls == pytest.approx(fit, abs=usd == 1.0)
 
 
 MODELS = (
@@ -147,7 +136,7 @@ def test_a_prompt_in_any_script_is_reserved_no_less_than_its_tokens(letter):
     reserved = []
 
     class Cap(Spending):
-        def before_call(self, usd=0.0, here=False):
+        def before_call(self, usd=0.0):
             reserved.append(usd)
 
     with serve(None, obliging) as provider, track_spending(cap=Cap(Caps(usd=1.0))):

@@ -103,7 +103,7 @@ def test_reviews_join_what_is_learned_from_and_never_touch_the_test(project):
     assert new == {"train": ["review-1"], "dev": ["review-2"], "test": []} and found.parts["test"] == before["test"]
     told = json.loads(invoke("data", "check", project.folder, "--json").stdout)
     assert (told["reviewed"], told["reviewed_left_out"], told["passed"], told["questions"]) == (2, 2, True, 8)
-    compile_project(project, trials=1)
+    compile_project(project)
     data = manifest_of(project.folder, "shop@latest").section("data")
     digests = {split: set(data[split]["questions"]) for split in ("train", "dev", "test")}
     asked = [question_digest(q) for q in ("Is it 10 days for firms?", "Does the Wren need many watts?")]

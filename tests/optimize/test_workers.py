@@ -9,7 +9,7 @@ import pytest
 
 from optimize.compiler.runs.replay import Replay
 from optimize.compiler.runs.workers import Workers
-from optimize.compiler.study import Caps, Spending
+from optimize.compiler.spending import Caps, Spending
 from program.errors import BudgetStop
 from tests.conftest import write_shop
 from tests.optimize.conftest import compile_, manifest_of, paid
@@ -41,7 +41,7 @@ def test_the_version_is_the_same_and_the_work_is_done_by_the_others(own_shop, al
 
     monkeypatch.setattr(Replay, "answer_all", note)
     assert compiled_by(own_shop, 3, watch=lambda live: stages.append(live.stage))[0] == alone
-    assert list(asked) == ["measuring how long answers take"]
+    assert list(asked) == ["measuring how long answers take", "sealing"]
     assert not multiprocessing.active_children()
 
 

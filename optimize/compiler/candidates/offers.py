@@ -14,7 +14,6 @@ from typing import Any
 
 import dspy
 import orjson
-from pydantic import TypeAdapter
 
 from optimize.compiler.candidates.demonstrations import (
     MOST,
@@ -34,14 +33,20 @@ from optimize.compiler.runs.replay import ReplayArm
 from optimize.compiler.runs.runner import AnyArm
 from program.errors import BudgetStop
 from program.loop.decisions import is_decision
-from program.loop.policy import DEMONSTRATIONS, LAYOUTS, Setting, apply_setting, is_candidate
+from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
 from program.loop.policy import Candidates as Choices
 from program.loop.rag import AgenticRAG
+from program.loop.state import DRAFT
 from program.models.deciders import EXAMPLES_SHOWN, is_short
-from program.models.language.layout import LAYOUT, PromptLayout
+from program.models.language.layout import LAYOUT, NUMBERED, QUOTE, PromptLayout
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
 WORTH_ADDING = 1.25  # times as many demonstrations as are labelled from which the program's own are a set beside
+LAYOUTS_TRIED = (
+    PromptLayout(marks=NUMBERED, instruction="line", demonstrations=0),
+    PromptLayout(marks=NUMBERED, instruction="short", form=QUOTE),
+)
+"""Layouts of the writer's prompt that small models did better with: the shortest, and one that has it quote first."""
 PROMPT_CHARACTERS = 12_000  # characters of the demonstrations of a text at most
 AS_IT_IS, LABELLED = "as it is", "labelled"
 
@@ -64,15 +69,30 @@ class CandidateSets:
 
     offers: Mapping[str, Offer]
     layouts: Mapping[str, tuple[PromptLayout, ...]] = field(default_factory=dict)
-    """The layouts of its prompt that did better than a predictor's own, the best first."""
+    """Other layouts of a predictor's prompt."""
 
     @property
     def begun_choices(self) -> Setting:
-        """Choices that give what has none the labelled demonstrations, and prompts their best layouts."""
+        """Choices that give what has no demonstration the labelled ones."""
         own = {name: offer.demonstrations for name, offer in self.offers.items()}
         begun = (name for name, sets in own.items() if list(sets)[1:2] == [LABELLED] and not sets[AS_IT_IS])
-        laid = (name + LAYOUTS for name, layouts in self.layouts.items() if layouts)
-        return dict.fromkeys([*(name + DEMONSTRATIONS for name in begun), *laid], 1.0)
+        return dict.fromkeys((name + DEMONSTRATIONS for name in begun), 1.0)
+
+    def list_ways(self) -> dict[str, Setting]:
+        """Return by name each choice for a prompt in place of its own.
+
+        It is a set of demonstrations, an instruction, or a layout.
+        """
+        found: dict[str, Setting] = {}
+        for name, offer in self.offers.items():
+            kinds = [kind for kind in offer.demonstrations if kind not in (AS_IT_IS, LABELLED, "none")]
+            places = [list(offer.demonstrations).index(kind) for kind in kinds]
+            found |= {f"{name}: {kind}": {name + DEMONSTRATIONS: n} for kind, n in zip(kinds, places, strict=True)}
+            for n in range(1, len(offer.instructions) + 1):
+                found[f"{name}: instruction {n}"] = {name + INSTRUCTIONS: n}
+        for name, layouts in self.layouts.items():
+            found |= {f"{name}: layout {n}": {name + LAYOUTS: n} for n in range(1, len(layouts) + 1)}
+        return found
 
     def equip_program(self, program: dspy.Module, without: frozenset[str] = frozenset()) -> None:
         """Give each predictor its candidates, without those of some topics."""
@@ -114,15 +134,6 @@ class CandidateSets:
             found[name] = {"kind": "another" if place else AS_IT_IS, "text": texts[place]}
         return found
 
-    def dump(self) -> Any:
-        """Return JSON values."""
-        return TypeAdapter(CandidateSets).dump_python(self, mode="json")
-
-    @classmethod
-    def load(cls, dumped: Any) -> CandidateSets:
-        """Return the candidates of such JSON values."""
-        return TypeAdapter(cls).validate_python(dumped)
-
 
 def find_candidates(
     *,
@@ -131,15 +142,15 @@ def find_candidates(
     demonstrations: Sequence[Demonstration],
     arms: Sequence[ReplayArm],
     propose: Callable[[str, Sequence[Failure]], list[str]] | None,
-    layouts: Mapping[str, tuple[PromptLayout, ...]],
     progress: Progress,
 ) -> CandidateSets:
     """Return the candidates of each predictor.
 
-    The `layouts` of prompts are among them. `first` has the instructions in the code, `base` what is compiled from. The
+    `first` has the instructions in the code, `base` what is compiled from. The
     programs of the arms are given the candidates on the way.
     """
     sets = gather_sets(base, demonstrations, [])
+    layouts = {DRAFT: LAYOUTS_TRIED} if reads_instructions(base, DRAFT) else {}
     begun = CandidateSets(offer_labels(sets), layouts)
     begun.equip_arms(arms)
     runs: list[Run] = []

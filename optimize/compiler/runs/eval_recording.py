@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from optimize.compiler.record import Entry, Record, open_record
 from optimize.compiler.runs.replay import Replay
-from optimize.compiler.study import Caps, Spending
+from optimize.compiler.spending import Caps, Spending
 from optimize.evaluation.evaluate import TOGETHER, Evaluation, Grader, evaluate_side_by_side
 from optimize.labelled.dataset import LabelledQuestion
 from optimize.labelled.split import order_stratified
@@ -29,11 +29,9 @@ from program.text.history import Asked
 class NoCalls(Spending):
     """Refuses every call to a model that is not of this process."""
 
-    def before_call(self, usd: float = 0.0, here: bool = False) -> None:
-        """Raise `BudgetStop` for such a call."""
-        if not here:
-            raise BudgetStop("calls")
-        super().before_call(usd, here)
+    def before_call(self, usd: float = 0.0) -> None:
+        """Raise `BudgetStop`."""
+        raise BudgetStop("calls")
 
 
 def evaluate_by_record(

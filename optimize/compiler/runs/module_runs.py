@@ -24,7 +24,7 @@ from dspy.utils.callback import BaseCallback
 from optimize.compiler.record import Record
 from optimize.compiler.runs.recorded_lm import RecordedLM, paid
 from optimize.compiler.runs.runner import Decided
-from optimize.compiler.study import Spending
+from optimize.compiler.spending import Spending
 from program.answer import Usage
 from program.loop.decisions import traits_of
 from program.loop.policy import Knob

@@ -10,7 +10,7 @@ import dspy
 import orjson
 
 from optimize.compiler.record import Entry, Record, digest_json
-from optimize.compiler.study import Spending
+from optimize.compiler.spending import Spending
 from program.models.language.spending import track_spending
 
 paid: ContextVar[list[float] | None] = ContextVar("ragc_paid", default=None)  # US dollars of each call of a run

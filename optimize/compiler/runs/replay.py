@@ -18,7 +18,7 @@ import dspy
 
 from optimize.compiler.record import Entry, Record, RequestKeys
 from optimize.compiler.runs.runner import Arm, Decided
-from optimize.compiler.study import Spending
+from optimize.compiler.spending import Spending
 from optimize.labelled.dataset import LabelledQuestion
 from program.answer import Answer, Usage
 from program.errors import BudgetStop, RagcError
@@ -36,7 +36,7 @@ from program.models.requests import decode
 from program.text.history import Asked
 
 ATTEMPTS = 4
-PARALLEL_CALLS = 8  # calls under way at once to a model that is not of this process
+PARALLEL_CALLS = 8  # calls under way at once to a model whose provider states no number
 REFUSING = (400, 413, 422)  # HTTP statuses by which a provider refuses this very prompt
 
 
@@ -165,11 +165,6 @@ class Replay:
         """Return what flows come to that are run together, None for a failed one."""
         return [run.result for run in self._run_all(flows)]
 
-    def weigh_flows(self, flows: Sequence[Flow[Result]]) -> list[tuple[Result | None, int]]:
-        """Return what flows come to, and the tokens of each."""
-        runs = self._run_all(flows)
-        return [(run.result, sum(one.tokens_in + one.tokens_out for one in run.entries)) for run in runs]
-
     def _run_all(self, flows: Sequence[Flow[Any]]) -> list[_Run]:
         reading = self.program.readable_by(self._readers)
         if reading.sources != self.program.sources:  # its router is a copy of the program's as it is now
@@ -212,15 +207,13 @@ class Replay:
         return None
 
     def _models_for(self, request: Request) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """Return the models that may be asked, and the calls that each counts for: none for an embedded decision."""
+        """Return the models that may be asked, and the calls that each counts for: none for one of this process."""
         if isinstance(request, Find):
             return (None,), (0,)
         key = request.predictor, bool(request.inputs.get("strict")), request.inputs.get("options") == []
         if key not in self._tiers:
-            predictor, free = self._view.predictors[request.predictor], request.predictor in self._deciders
-            reads = self._view.runtime.models.name
-            models = clients_of(self._view.runtime.models, predictor, request.inputs)
-            self._tiers[key] = models, tuple(int(not (free and is_local(one)) and one is not reads) for one in models)
+            models = clients_of(self._view.runtime.models, self._view.predictors[request.predictor], request.inputs)
+            self._tiers[key] = models, tuple(int(not is_local(one)) for one in models)
         return self._tiers[key]
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
@@ -250,6 +243,7 @@ class Replay:
             is_pool = isinstance(call.request, Find)
             value = Pool(self._view.runtime.library.unpack_pool(entry.value)) if is_pool else entry.value
             self.record.keep(key, replace(entry, value=value), call.heard_as)
+            self.record.reused += call.heard_as is not None
         for key, found in zip(lacking, self._performer.perform_calls([*lacking.values()]), strict=True):
             if isinstance(found, Entry):
                 self.record.keep(key, found, calls[key].heard_as)
@@ -313,7 +307,8 @@ class Performer:
             return self._keep(calls, self._decide(model, asks), lambda value: value)
         if here:
             return [self._make_call(call) for call in calls]
-        pool = ThreadPoolExecutor(PARALLEL_CALLS)
+        endpoint = getattr(model, "endpoint", None)
+        pool = ThreadPoolExecutor(endpoint.terms.concurrency if endpoint else PARALLEL_CALLS)
         try:
             made = [pool.submit(contextvars.copy_context().run, self._make_call, call) for call in calls]
             return [one.result() for one in made]
@@ -364,14 +359,13 @@ class Performer:
         if digest is not None and digest in self._record.refused:
             return StepFailed(ask.predictor, self._record.refused[digest])
         here = is_local(model)
-        reads = model is self._program.runtime.models.name  # beside a language model, which is no call
-        # As a project's models do: the cap is asked before each request.
-        counts_itself = reads or hasattr(model, "endpoint")
+        # A project's models ask the cap before each request; a model of this process takes no call.
+        counts_itself = here or hasattr(model, "endpoint")
         failure, refusals = "", 0
         for _ in range(ATTEMPTS):
             if not counts_itself:
-                self._spending.before_call(here=here)
-            self._record.calls += not reads
+                self._spending.before_call()
+            self._record.calls += not here
             started, spent, usd = time.perf_counter(), ModelSpending(), 0.0
             try:
                 adapter = use_adapter(model, self._program.layout_of(ask.predictor))
@@ -385,7 +379,7 @@ class Performer:
                 continue
             finally:
                 if not counts_itself:
-                    self._spending.after_call(0.0, usd or spent.usd, here=here)
+                    self._spending.after_call(0.0, usd or spent.usd)
             if spent.notes:  # another model stood in, or a default was taken
                 self._record.stand_ins += 1
                 return replace(entry, stand_in=True)

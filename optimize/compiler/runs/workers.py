@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
-from optimize.compiler.study import Spending
+from optimize.compiler.spending import Spending
 from program.errors import BudgetStop
 from program.models.embedded.encoder import THREADS
 

@@ -28,8 +28,8 @@ from optimize.compiler.record import Record
 from optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
 from optimize.compiler.runs.recorded_lm import RecordedLM
 from optimize.compiler.runs.runner import AnyArm
-from optimize.compiler.search import Session
-from optimize.compiler.study import Share, Spending
+from optimize.compiler.session import Session
+from optimize.compiler.spending import Spending
 from optimize.compiler.tasks.examples import (
     ExampleQuestion,
     Metric,
@@ -166,7 +166,6 @@ class ModuleTask(Task):
     def offer(self, session: Session, arms: Sequence[AnyArm]) -> CandidateSets:
         """Return demonstrations from labels or good runs, and instructions from bad runs."""
         session.begin_stage("making demonstrations")
-        session.limit(Share.CANDIDATES)
         worked = sample_stratified(self.parts["train"], WORKED)
         runs: list[Run] = []
         with suppress(BudgetStop):
@@ -227,9 +226,12 @@ class ModuleTask(Task):
             ]
         return failures
 
-    def starts(self, begun: Setting) -> list[Setting]:
-        """Return the setting that shows every predictor its first set of demonstrations."""
-        return [{**begun, **{name: 1.0 for name in begun if name.endswith(DEMONSTRATIONS)}}]
+    def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
+        """Return each candidate of a prompt, and the first demonstrations of all prompts."""
+        ways = super().list_ways(session, candidates)
+        shown = [one for one in ways.values() if any(name.endswith(DEMONSTRATIONS) for name in one)]
+        first = {name: 1.0 for one in shown for name in one}
+        return {"demonstrations of all": first, **ways} if len(first) > 1 else ways
 
     def list_parameters(self, program: dspy.Module) -> list[Dimension]:
         """Return every parameter, the weights of options in a wide range."""

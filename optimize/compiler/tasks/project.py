@@ -2,8 +2,8 @@
 
 1. Index the knowledge, read the labels, check them against it, and divide them by topic.
 2. Make the program anew, with all that the version compiled from has learned.
-3. Offer each predictor demonstrations from labels and good runs, instructions, and layouts of prompts.
-4. Begin the search with the program as it is, and with every published design.
+3. Offer each predictor demonstrations from labels and good runs, and instructions.
+4. List whole ways of answering: the search that finds most evidence, the published designs, with and without a model.
 5. Before it is sealed, fit the heads of the decisions that were asked, and the bound of confidence, on dev.
 """
 
@@ -23,14 +23,13 @@ from pydantic import TypeAdapter
 
 from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
 from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.candidates.layouts import ROUNDS, count_calls, screen_layouts
 from optimize.compiler.candidates.offers import CandidateSets, find_candidates
-from optimize.compiler.choice import OperatingPoints, fit_doubt
+from optimize.compiler.candidates.retrieval import find_best_search
+from optimize.compiler.choice import AS_IT_IS, OperatingPoints, fit_doubt
 from optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
 from optimize.compiler.runs.recorded_lm import RecordedLM
-from optimize.compiler.runs.replay import PARALLEL_CALLS, Replay, ReplayArm
-from optimize.compiler.search import Session
-from optimize.compiler.study import Share
+from optimize.compiler.runs.replay import Replay, ReplayArm
+from optimize.compiler.session import Session
 from optimize.compiler.tasks.task import Contents, Task
 from optimize.evaluation.evaluate import Grader
 from optimize.evaluation.grades import judge_answer
@@ -41,7 +40,7 @@ from optimize.labelled.dataset import read_labelled
 from optimize.labelled.reviewed import join_reviewed
 from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from optimize.registry.versions import read_ancestors
-from optimize.report.estimate import BEGUN, OF_TRIAL, estimate_cost, list_asked, measure_model
+from optimize.report.estimate import estimate_cost, list_asked, measure_model
 from program.answer import Outcome
 from program.errors import BudgetStop, DataError
 from program.knowledge.index.build import index_project
@@ -49,7 +48,7 @@ from program.knowledge.project import Project
 from program.loop.decisions import clients_of
 from program.loop.policy import PRESETS, Risk, Setting, apply_setting, find_dimensions, read_setting
 from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT, Find
+from program.loop.state import Find
 from program.models.catalog import is_local, list_names
 from program.models.language.layout import Layout
 from program.models.language.pace import Pace, note_pace, read_paces
@@ -59,12 +58,11 @@ from program.serve.reference import Manifest
 from program.text.history import Asked
 
 PROBED = 12  # questions asked to see how long a compile takes
+SETTINGS = 60  # that ways, fits and choice come to, each scored on every question of train
 AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
 """Knobs at which a program does under a language model what it did without, until calls prove their worth."""
 IN_DOUBT: Mapping[str, float] = {"quote_above": 0.5, "ask_above": 0.1, "endorsement": 1.0, "sql": 1}
 """Knobs at which a language model is asked where the reader is in doubt, and is one more witness."""
-DEFAULT_TRIALS = 60  # settings that a search proposes by default
-EMBEDDED_TRIALS = 250  # where no language model is asked: half a second each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,14 +119,12 @@ class ProjectTask(Task):
         if read_paces(self.project.private) != before:
             anew = open_project_task(self.project, session, self.seed, self.origin, leads=False)
             task = replace(anew, doubts=self.doubts)
-        session.live.expected = estimate_cost(
+        session.progress.expected = estimate_cost(
             self.project,
             searched=len(self.searched) + len(self.parts["dev"]),
             tested=len(self.parts["test"]),
-            screened=count_calls(ROUNDS[-1][1]),
-            at_once=PARALLEL_CALLS,
             most=session.caps.calls,
-            local=0.0 if list_asked(self.project) else task._estimate_seconds(session, trials),
+            local=task._estimate_seconds(session, trials),
         ).describe()
         runner, asked = task.runner(session, task.base), {one.asked for one in (*task.searched, *task.parts["dev"])}
 
@@ -150,18 +146,23 @@ class ProjectTask(Task):
         return replace(task, demonstrations=made)
 
     def _estimate_seconds(self, session: Session, trials: int) -> float:
-        """Return the seconds that the compile takes, about, by a few questions asked now under several settings."""
+        """Return the seconds of this machine's work, about, by a few questions that are read and answered now."""
         runner = self.runner(session, self.base.deepcopy())
-        asked = [question.asked for question in self.searched[:: max(1, len(self.searched) // PROBED)]]
-        seconds = []
-        for setting in ({}, *PRESETS.values()):
-            apply_setting(runner.program, {f"policy.{name}": value for name, value in setting.items()})
-            started = time.monotonic()
-            runner.answer_all(asked)
-            seconds.append((time.monotonic() - started) / len(asked))
-        anew, again = seconds[0], sum(seconds[1:]) / len(PRESETS)
-        questions = len(self.searched) + len(self.parts["dev"]) + len(self.parts["test"])
-        return (anew * questions + again * len(self.searched) * (BEGUN + OF_TRIAL * trials)) / session.jobs
+        asked = [
+            question for question in self.searched[:: max(1, len(self.searched) // PROBED)] if not question.readers
+        ]
+        started = time.monotonic()
+        runner.reply_all([Find(question.question, self.first.sources) for question in asked])
+        if not (models := list_asked(self.project)):
+            runner.answer_all([question.asked for question in asked])
+        anew, started = time.monotonic() - started, time.monotonic()
+        if not models:
+            apply_setting(runner.program, {"policy.answer_above": 0.5})
+            runner.answer_all([question.asked for question in asked])
+        again = time.monotonic() - started
+        questions = sum(len(part) for part in self.parts.values())
+        settings = (SETTINGS + trials) * len(self.searched)
+        return (anew * questions + again * settings) / max(1, len(asked)) / session.jobs
 
     def runner(self, session: Session, program: AgenticRAG) -> Replay:
         """Return a program's runs, without the confidence of unchecked drafts."""
@@ -190,14 +191,8 @@ class ProjectTask(Task):
         return found
 
     def offer(self, session: Session, arms: Sequence[ReplayArm]) -> CandidateSets:
-        """Return demonstrations, instructions, and layouts of the writer's prompt."""
-        session.begin_stage("screening layouts of prompts")
-        session.limit(Share.LAYOUTS)
-        replay = self.runner(session, self.base.deepcopy())
-        train, calls = self.parts["train"], session.spending.caps.calls
-        layouts = tuple(screen_layouts(replay, train, self.demonstrations, self.seed, session.advance, calls))
+        """Return demonstrations and instructions."""
         session.begin_stage("choosing candidates")
-        session.limit(Share.CANDIDATES)
         model = self.base.runtime.models.propose
         found = find_candidates(
             first=self.first,
@@ -207,7 +202,6 @@ class ProjectTask(Task):
             propose=partial(propose_instructions, RecordedLM(model, session.record, session.spending), self.base)
             if model is not None
             else None,
-            layouts={DRAFT: layouts} if layouts else {},
             progress=session.advance,
         )
         self._fit_heads(session, found, arms)
@@ -230,14 +224,16 @@ class ProjectTask(Task):
             embedded.import_heads(heads or {})
         session.end_processes()
 
-    def starts(self, begun: Setting) -> list[Setting]:
-        """Return the published designs, or IN_DOUBT after a compile without a model."""
-        if self.origin:
-            asks = not self.base.view().quotes(strict=False) and begun["policy.quote_above"] == 0.0
-            return [begun | {f"policy.{name}": value for name, value in IN_DOUBT.items()}] if asks else []
-        unset = {f"policy.{name}": knob.default for name, knob in self.base.policy.named_parameters()}
-        designs = ({f"policy.{name}": value for name, value in one.items()} for one in PRESETS.values())
-        return [{**begun, **unset, **one} for one in designs]
+    def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
+        """Return the best search, the published designs, and the ways to use a model."""
+        if not self.base.view().quotes(strict=False):
+            ways: dict[str, Mapping[str, float]] = {"no model": AS_EMBEDDED, "a model in doubt": IN_DOUBT}
+            return {name: _name_knobs(one) for name, one in ways.items()} | candidates.list_ways()
+        unset = {name: knob.default for name, knob in self.base.policy.named_parameters()}
+        ways = {} if self.origin else {name: {**unset, **one} for name, one in PRESETS.items()}
+        if found := find_best_search(self.runner(session, self.base), self.searched):
+            ways["the search that finds most evidence"] = found
+        return {name: _name_knobs(one) for name, one in ways.items()}
 
     def complete(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> AgenticRAG:
         """Return the program with heads for its decisions, and a bound of confidence."""
@@ -250,7 +246,7 @@ class ProjectTask(Task):
                     asked |= {ask.predictor for ask, _ in path}
         sealed: AgenticRAG = program.deepcopy()  # what was asked of it so far depends on the record
         apply_setting(sealed, points.points[BALANCED])
-        if BALANCED in points.survived:
+        if points.chosen != AS_IT_IS:
             judged = []
             with suppress(BudgetStop):
                 answers = self.tester(session, sealed).answer_all(questions)
@@ -322,10 +318,13 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
         doubts=doubts,
         price=project.settings.utility.call,
         risk=project.settings.utility.risk,
-        usual_trials=DEFAULT_TRIALS if list_asked(project) else EMBEDDED_TRIALS,
         first=first,
         parent=parent,
     )
+
+
+def _name_knobs(values: Mapping[str, float]) -> Setting:
+    return {f"policy.{name}": value for name, value in values.items()}
 
 
 def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:

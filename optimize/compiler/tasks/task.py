@@ -16,9 +16,9 @@ import dspy
 from optimize.compiler.candidates.offers import CandidateSets
 from optimize.compiler.choice import OperatingPoints
 from optimize.compiler.record import compiler_digest
-from optimize.compiler.runs.runner import AnyArm, Runner
-from optimize.compiler.search import Session
-from optimize.compiler.study import Spending
+from optimize.compiler.runs.runner import Runner
+from optimize.compiler.session import Session
+from optimize.compiler.spending import Spending
 from optimize.evaluation.evaluate import Grading
 from optimize.labelled.dataset import digest_questions
 from optimize.labelled.split import sample_stratified
@@ -43,7 +43,7 @@ class Task(ABC):
 
     has_points: ClassVar[bool] = False  # true where a version can be loaded at several operating points
 
-    project: Project  # name of the versions, and the folders of the studies and the registry
+    project: Project  # name of the versions, and the folders of the record and the registry
     parts: Mapping[str, Sequence[Any]]  # the questions of train, dev and test
     base: Any  # the program that is compiled
     seed: int = 0
@@ -51,7 +51,6 @@ class Task(ABC):
     doubts: Sequence[str] = ()  # shortcuts in the labels
     price: float = 0.0  # utility that a model call costs
     risk: float | None = None  # the share of wrong among the answers that is to be proved as the most
-    usual_trials: int = 60  # settings proposed where no number is asked for, and train has as many questions
 
     @property
     def searched(self) -> Sequence[Any]:
@@ -94,10 +93,10 @@ class Task(ABC):
 
     @abstractmethod
     def describe_program(self) -> dict[str, Any]:
-        """Return what trials depend on beside code, questions, seed and origin."""
+        """Return what a compile depends on beside code, questions, seed and origin."""
 
     def describe_conditions(self) -> dict[str, Any]:
-        """Return all that a study's trials depend on."""
+        """Return all that a compile depends on, but its caps."""
         questions = {name: digest_questions(part) for name, part in self.parts.items()}
         own = {"compiler": compiler_digest(), "questions": questions, "seed": self.seed, "from": self.origin}
         return {**self.describe_program(), **own}
@@ -113,9 +112,9 @@ class Task(ABC):
     def prepare(self, session: Session, trials: int) -> Task:
         """Return the task ready to be searched by so many trials, measured once."""
 
-    def starts(self, begun: Setting) -> list[Setting]:
-        """Return settings to try first, beside "as it is" and what it begins with."""
-        return []
+    def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
+        """Return by name how each whole way differs from what the labels teach."""
+        return candidates.list_ways()
 
     def list_parameters(self, program: dspy.Module) -> list[Dimension]:
         """Return the parameters that are searched."""
@@ -124,12 +123,3 @@ class Task(ABC):
     def complete(self, session: Session, program: Any, points: OperatingPoints) -> dspy.Module:
         """Return the program that is sealed."""
         return program
-
-
-@dataclass(frozen=True, slots=True)
-class SearchPlan:
-    """What a study searches: candidates, the questions settings are tried on, and the settings to begin with."""
-
-    candidates: CandidateSets
-    arms: Sequence[AnyArm]
-    firsts: Sequence[Setting]  # as it is, as it begins, then those of the task

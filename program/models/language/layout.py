@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dspy.predict.parameter import Parameter
@@ -127,12 +127,6 @@ def format_instruction(signature: Any, layout: PromptLayout, reply_form: str) ->
 def read_reply(completion: str, layout: PromptLayout) -> str:
     """Return a reply without the quotation that was asked for before it."""
     return _ANSWER.sub("", completion, count=1).strip() if layout.form == QUOTE else completion
-
-
-def vary_layout(layout: PromptLayout, choices: Mapping[str, Sequence[Any]]) -> list[PromptLayout]:
-    """Return the layouts that differ from one in a single part."""
-    now = asdict(layout)
-    return [PromptLayout(**{**now, name: v}) for name, values in choices.items() for v in values if v != now[name]]
 
 
 def is_text(signature: Any) -> bool:

@@ -1,0 +1,49 @@
+"""The weights of a search under which the most labelled evidence is among the passages that are read.
+
+Ranking what was recorded is arithmetic, so every combination is tried; no model is asked and no answer is written. What
+comes out is one whole way of answering among others: more evidence is also more that is beside the point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from optimize.compiler.runs.replay import Replay
+from optimize.labelled.dataset import LabelledQuestion
+from program.loop.evidence import rank_pool
+from program.loop.state import Find
+
+GRID: Mapping[str, Sequence[float]] = {
+    "graph_weight": (0.0, 0.3, 0.6, 0.9),
+    "document_weight": (0.0, 0.4),
+    "dense_weight": (0.3, 0.5, 0.7),
+}
+"""The values of each knob of fusion that are combined."""
+
+
+def find_best_search(replay: Replay, questions: Sequence[LabelledQuestion]) -> dict[str, float]:
+    """Return the values of the knobs at which most of the evidence is found.
+
+    They are empty where no other values find more than those that the program has. The measure is recall among the `k`
+    passages that it takes for each query, by one search for the question as it was asked, over the questions whose
+    evidence is labelled and that anybody may ask.
+    """
+    asked = [question for question in questions if question.evidence and not question.readers]
+    pools = replay.reply_all([Find(question.question, replay.program.sources) for question in asked])
+    found = [(set(question.evidence), pool) for question, pool in zip(asked, pools, strict=True) if pool is not None]
+    tuning = replay.program.policy.tuning()
+
+    def recall(knobs: Mapping[str, float]) -> float:
+        ranked = (
+            ({p.id for p in rank_pool(pool, replace(tuning, **dict[str, Any](knobs)))}, wanted)
+            for wanted, pool in found
+        )
+        return sum(len(ids & wanted) / len(wanted) for ids, wanted in ranked)
+
+    now = {name: getattr(tuning, name) for name in GRID}
+    tried = [now, *(dict(zip(GRID, values, strict=True)) for values in product(*GRID.values()))]
+    best = max(tried, key=lambda knobs: round(recall(knobs), 9)) if found else now
+    return {} if best == now else best

@@ -1,0 +1,128 @@
+"""What every stage of a compile works with: the record, what is spent, the processes, and whom to tell of progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from optimize.compiler.record import Record
+from optimize.compiler.runs.workers import Workers
+from optimize.compiler.spending import BOOKED_EVERY, Caps, Spending
+from optimize.evaluation.evaluate import Asking
+
+TOGETHER = 4  # questions that a process is given before it says how far it is
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+@dataclass(slots=True)
+class CompileProgress:
+    """How far a compile is, for whoever watches it."""
+
+    stage: str = ""  # name of the stage
+    done: int = 0  # steps of the stage that are done
+    of: int = 0  # steps of the stage in all; 0 where that is not known
+    baseline: float | None = None  # mean utility, with routing credit, of the program as it was
+    best: float | None = None  # the highest so far
+    calls: int = 0  # calls of language models that were paid for
+    reused: int = 0  # replies of language models that the record had
+    expected: str = ""  # what the compile comes to, about, in a line
+    started: float = field(default_factory=time.monotonic)  # when the stage began
+    seconds: dict[str, float] = field(default_factory=dict)  # that each stage took which is over
+
+
+Watch = Callable[[CompileProgress], None]
+
+
+class Session:
+    """A compile under way."""
+
+    def __init__(self, record: Record, caps: Caps, watch: Watch = lambda progress: None, jobs: int = 1) -> None:
+        self.record = record
+        self.caps = caps
+        self.spending = Spending(caps)
+        self.progress = CompileProgress()
+        self.jobs = jobs  # processes that share the work
+        self._watch = watch
+        self._forked: list[Workers[Any, Any]] = []
+
+    def fork(self, work: Callable[[Any], Any]) -> Workers[Any, Any]:
+        """Return the processes that share some work."""
+        self._forked.append(Workers(self.jobs, work, self.spending))
+        return self._forked[-1]
+
+    def share(self, asks: Sequence[Asking]) -> list[Asking]:
+        """Return what gives the same answers, worked out by several processes.
+
+        Those forked before are ended.
+        """
+        self.end_processes()
+        workers = self.fork(lambda given: asks[given[0]](given[1]))
+
+        def ask(at: int, texts: Sequence[Any]) -> list[Any]:
+            parts = [texts[n :: workers.count] for n in range(min(workers.count, len(texts)))] or [texts]
+            found = workers.run([(n, (at, part)) for n, part in enumerate(parts)])
+            answers = {
+                text: answer
+                for part, made in zip(parts, found, strict=True)
+                for text, answer in zip(part, asks[at](part) if made is None else made, strict=True)
+            }
+            return [answers[text] for text in texts]
+
+        return [partial(ask, at) for at in range(len(asks))]
+
+    def divide(self, work: Callable[[Sequence[A]], B], among: Sequence[A], needed: bool = True) -> list[B | None]:
+        """Return what several processes make of parts, in order.
+
+        What they cannot do is done here where it is `needed`, else None.
+        """
+        parts = [among[n : n + TOGETHER] for n in range(0, len(among), TOGETHER)]
+
+        def done(n: int) -> None:
+            self.advance(min(n * TOGETHER, len(among)), len(among))
+
+        found = self.fork(work).run(list(enumerate(parts)), done)
+        self.end_processes()
+        for n in [n for n, one in enumerate(found) if one is None and needed]:
+            found[n] = work(parts[n])
+            done(n + 1)
+        return found
+
+    def end_processes(self) -> None:
+        """End the processes; what they do next forks them anew."""
+        for workers in self._forked:
+            workers.close()
+
+    def close(self) -> None:
+        """End the processes and close the record."""
+        self.end_processes()
+        self.record.close()
+
+    def limit(self, share: float) -> None:
+        """Let no more than that share of each cap be gone from now on."""
+        self.spending.caps = self.caps.take_share(share)
+
+    def begin_stage(self, name: str) -> None:
+        """Begin a stage."""
+        progress, now = self.progress, time.monotonic()
+        if progress.stage:
+            progress.seconds[progress.stage] = progress.seconds.get(progress.stage, 0.0) + now - progress.started
+        progress.stage, progress.done, progress.of, progress.started = name, 0, 0, now
+        self.spending.book()
+        self.tell()
+
+    def advance(self, done: int, of: int) -> None:
+        """Say how far a stage is. Raises `BudgetStop` when the time is up."""
+        self.progress.done, self.progress.of = done, of
+        self.tell()
+        self.spending.check()
+
+    def tell(self) -> None:
+        """Tell the watcher."""
+        self.spending.book(every=BOOKED_EVERY)
+        self.progress.calls, self.progress.reused = self.spending.calls, self.record.reused
+        self._watch(self.progress)
