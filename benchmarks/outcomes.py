@@ -23,10 +23,10 @@ from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 from machines import make_project
 from small_projects import open_example, open_set
 
-from optimize.evaluation.comparison import compare_versions
 from optimize.evaluation.evaluate import evaluate
 from optimize.evaluation.risk import Judged, judge_grades, prove_risk
 from optimize.labelled.dataset import read_labelled
+from optimize.registry.versions import compare_versions
 from program.knowledge.project import Project
 from program.serve.opening import open_program
 

@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from optimize.compiler.compile import compile_program
     from optimize.compiler.compile import compile_project as compile
     from optimize.compiler.publish import seal_program as seal
-    from optimize.evaluation.comparison import compare_versions as compare
     from optimize.evaluation.evaluate import evaluate
     from optimize.metrics import graded
+    from optimize.registry.versions import compare_versions as compare
 
 _HOME = {
-    "compare": ("optimize.evaluation.comparison", "compare_versions"),
+    "compare": ("optimize.registry.versions", "compare_versions"),
     "compile": ("optimize.compiler.compile", "compile_project"),
     "compile_program": ("optimize.compiler.compile", "compile_program"),
     "evaluate": ("optimize.evaluation.evaluate", "evaluate"),

@@ -356,8 +356,6 @@ class TraceSettings(TomlTable):
 
     enabled: bool = True
     """Whether traces are written."""
-    review_below: Annotated[float, Field(ge=0, le=1)] = 0.35
-    """The confidence below which an answer is queued for review."""
     texts: bool = False
     """Whether OpenTelemetry spans hold questions, answers and the passages found."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,14 +20,15 @@ from optimize.evaluation.comparison import (
     compare_rows,
     fields_of,
     find_word,
+    list_questions,
     read_scores,
 )
-from optimize.evaluation.evaluate import Evaluation, Grader, Grading, evaluate_side_by_side
+from optimize.evaluation.evaluate import Evaluation, Grader, Side, evaluate_in_turns
 from optimize.evaluation.grades import Grade
 from optimize.evaluation.stats import correct_holm
 from optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
 from optimize.labelled.split import warn_of_overlap
-from optimize.registry.versions import note_test_use
+from optimize.registry.versions import note_comparison
 from program.errors import DataError
 from program.serve.manifest import open_version, refuse_unreadable
 from program.serve.reference import Manifest
@@ -63,15 +65,23 @@ class OfflineTest:
     metric: str
     arms: tuple[ArmComparison, ...]
     warnings: tuple[str, ...]
+    looks: int  # how often scores on these questions were looked at, this test included
     gate: bool = False  # whether guardrails were asked for, so that a breach fails the test
 
     @property
     def exit_code(self) -> Literal[0, 1, 3]:
-        """0: better; 1: none is, and one is worse or breaches a gate; 3: neither."""
-        verdicts = {arm.verdict for arm in self.arms if not (self.gate and arm.breached)}
-        if "better" in verdicts:
-            return 0
-        return 3 if verdicts == {"no_detectable_difference"} else 1
+        """0: one is better and breaches no gate. 1: none is, and one is worse or breaches a gate. 3: neither."""
+        states = {"breached" if self.gate and arm.breached else arm.verdict for arm in self.arms}
+        return 0 if "better" in states else 1 if states & {"worse", "breached"} else 3
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Versions about to be asked anew."""
+
+    questions: Sequence[str]
+    ask: Callable[[], Sequence[Sequence[Row]]]  # returns the rows of each version, the control's first
+    terms: str  # what their scores depend on besides, such as the operating point and the documents
 
 
 def compare_offline(
@@ -84,50 +94,68 @@ def compare_offline(
     margins: Sequence[Margin] = (),
     root: Folder = None,
     project: Folder = None,
-    ask_anew: Callable[[], Sequence[Sequence[Row]]] | None = None,
+    asking: Asking | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> OfflineTest:
     """Compare every version with the first of `refs`, the control.
 
-    Sealed scores are compared where they will do. All versions are asked anew for another labelled file (`data`), for
-    another operating point, or for `repeats` above 1; over the folder `project` when theirs moved, or by `ask_anew`
-    where they are no project's. `margins` replace the default guardrails. Raises `DataError` for fewer than two
-    versions, different questions, an unknown metric or guardrail, and a `project` where nothing is asked.
+    Sealed scores are compared where they will do, but for seconds. All versions are asked anew, and timed side by side,
+    for another labelled file (`data`), for another operating point, or for `repeats` above 1; over the folder `project`
+    when theirs moved, or as `asking` says where they are no project's. `margins` replace the default guardrails. It is
+    a look, noted before a question is asked. Raises `DataError` for fewer than two versions, different questions, an
+    unknown metric or guardrail, and a `project` where nothing is asked.
     """
     if len(refs) < 2:
         raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
     sealed = [open_version(ref, root) for ref in refs]
     names = _name_versions(sealed)
-    rows: Sequence[Sequence[Row]]
-    if ask_anew is not None:
-        rows = ask_anew()
-    elif data is not None or point != SEALED_POINT or repeats > 1:
-        from program.serve.opening import find_project, load
-
-        opened = find_project(refs[0], root, project)
-        questions = read_labelled(data) if data else _read_scored_questions(refs[0], opened, root)
-        programs = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
-        graders = [Grader(one, opened.settings.utility) for one in programs]
-        sides = [(grade, lambda asked, of=one: of(*asked)) for grade, one in zip(graders, programs, strict=True)]
-        rows = score_anew(sides, questions, repeats, progress)
-    elif project is not None:
+    note = partial(note_comparison, sealed, metric, by="ab offline", root=artifacts_root(root))
+    if asking is None and (data is not None or point != SEALED_POINT or repeats > 1):
+        asking = _open_versions(refs, data, point, repeats, root, project, progress)
+    elif asking is None and project is not None:
         mend = "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats."
         raise DataError("The sealed scores are compared, for which no project is opened.", mend)
+    if asking is not None:
+        looks, rows = note(asking.questions, asked=asking.terms), asking.ask()
     else:
-        rows = [read_scores(ref, root) for ref in refs]
+        rows = [read_scores(one) for one in sealed]
+    texts, timed = list_questions(rows[0]), asking is not None
     with refuse_unreadable("What one of the versions was scored"):
-        comparisons = [compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS) for other in rows[1:]]
+        others = {
+            name: compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS, names=(names[0], name), timed=timed)
+            for name, other in zip(names[1:], rows[1:], strict=True)
+        }
     if margins:
-        _require_measured(comparisons)
-    others = dict(zip(names[1:], comparisons, strict=True))
+        _require_measured(others.values())
+    if asking is None:
+        looks = note(texts)
     corrected = correct_holm({name: one.p for name, one in others.items()})
     arms = tuple(_name_arm(names[0], name, one.correct(corrected[name])) for name, one in others.items())
-    texts = [str(row["question"]) for row in rows[0] if row.get("question")]
-    for name in {one.name for one in sealed}:
-        note_test_use(artifacts_root(root), name, "ab offline", texts)
     warnings = [warning for one in sealed if (warning := warn_of_overlap(one, texts))]
     warnings += _warn_of_arms(arms)
-    return OfflineTest(names[0], metric, arms, tuple(dict.fromkeys(warnings)), bool(margins))
+    return OfflineTest(names[0], metric, arms, tuple(dict.fromkeys(warnings)), looks, bool(margins))
+
+
+def _open_versions(
+    refs: Sequence[str],
+    data: Path | None,
+    point: str,
+    repeats: int,
+    root: Folder,
+    project: Folder,
+    progress: Callable[[int, int], None],
+) -> Asking:
+    """Open the versions of a project, to be asked a labelled file or what the first was scored on."""
+    from program.serve.opening import find_project, load
+
+    opened = find_project(refs[0], root, project)
+    questions = read_labelled(data) if data else _read_scored_questions(refs[0], opened, root)
+    programs = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
+    graders = [Grader(one, opened.settings.utility) for one in programs]
+    sides = [(grade, lambda asked, of=one: of(*asked)) for grade, one in zip(graders, programs, strict=True)]
+    terms = f"{point} over {programs[0].runtime.library.corpus_digest}"
+    ask = partial(score_anew, sides, questions, repeats, progress)
+    return Asking([question.conversation for question in questions], ask, terms)
 
 
 def _name_arm(a: str, b: str, found: Comparison) -> ArmComparison:
@@ -136,7 +164,7 @@ def _name_arm(a: str, b: str, found: Comparison) -> ArmComparison:
 
 
 def score_anew(
-    sides: Sequence[tuple[Grading, Callable[[Any], Any]]],
+    sides: Sequence[Side],
     questions: Sequence[Question],
     repeats: int = 1,
     progress: Callable[[int, int], None] = lambda done, of: None,
@@ -145,14 +173,13 @@ def score_anew(
 
     The programs take turns. Nothing comes from DSPy's cache: such an answer takes no time, and its repeats are equal.
     """
-    arms = [(grade, lambda texts, ask=ask: [ask(text) for text in texts]) for grade, ask in sides]
     rows: list[list[Row]] = [[] for _ in sides]
     with _disable_cache():
         for _, ask in sides:
             ask(questions[0].asked)  # what is loaded once is not the first question's time
         for repeat in range(repeats):
             advance = lambda done, of, before=repeat: progress(before * of + done, repeats * of)  # noqa: E731
-            for n, found in enumerate(evaluate_side_by_side(arms, questions, advance, order="alternating")):
+            for n, found in enumerate(evaluate_in_turns(sides, questions, advance)):
                 if found.failed:
                     raise DataError(f"An answer cannot be graded: {found.failed[0]}.", "Mend the metric or the labels.")
                 rows[n] += [{**fields_of(grade), REPEAT: repeat} for grade in found.grades]
@@ -186,7 +213,7 @@ def _disable_cache() -> Iterator[None]:
 
 
 def _read_scored_questions(ref: str, project: Project, root: Folder) -> list[LabelledQuestion]:
-    scored = {str(row["id"]) for row in read_scores(ref, root)}
+    scored = {str(row["id"]) for row in read_scores(open_version(ref, root))}
     questions = [question for question in read_labelled(project.labelled, project.folder) if question.id in scored]
     if lost := len(scored) - len(questions):
         what = f"{lost} of the {len(scored)} questions that {ref} was scored on are not in {project.labelled} any more."
@@ -202,7 +229,7 @@ def _name_versions(sealed: Sequence[Manifest]) -> list[str]:
     return [name if short.count(name) == 1 else long for name, long in zip(short, full, strict=True)]
 
 
-def _require_measured(comparisons: Sequence[Comparison]) -> None:
+def _require_measured(comparisons: Iterable[Comparison]) -> None:
     for one in comparisons:
         if lost := [guard.metric for guard in one.guardrails if guard.state == "not_measured"]:
             mend = f"Measured: {', '.join([one.metric, *one.others])}. Versions are asked anew with --data FILE."

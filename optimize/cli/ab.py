@@ -36,29 +36,32 @@ def run_offline(
     html: Annotated[Path | None, Option(help="Write a page with the intervals and changed answers.")] = None,
     project: show.Moved = None,
     program: show.Program = "",
+    all_: show.All = False,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Compare versions with A, question by question.
 
-    Exit code 0: one is better. 1: none is and one is worse, or a --guard is breached. 3: no detectable difference.
+    Exit code 0: one is better. 1: none is and one is worse, or breaches a --guard. 3: no detectable difference.
     """
-    from optimize.abtest.offline import compare_offline
-    from optimize.evaluation.comparison import parse_margin
+    from optimize.abtest.offline import SEALED_POINT, Asking, compare_offline
+    from optimize.evaluation.comparison import PRIMARY, parse_margin
 
     margins = [parse_margin(text) for text in guard or ()]
+    show.refuse_beside("--program", program, point=point != SEALED_POINT, project=project)
     with show.show_progress("asking") as advance:
-        anew = None
+        asking = None
         if program:
             from optimize.compiler.tasks.examples import import_task
             from optimize.compiler.tasks.module import compare_anew, open_version
 
             task = import_task(program, data, metric, "--data FILE")
             tasks = [open_version(ref, *task, artifacts) for ref in (a, *b)]
-            anew = partial(compare_anew, tasks, repeats, advance)
+            asked = [example.question for example in tasks[0].examples]
+            asking = Asking(asked, partial(compare_anew, tasks, repeats, advance), metric)
         found = compare_offline(
             [a, *b],
-            "utility" if program else metric,
-            ask_anew=anew,
+            PRIMARY if program else metric,
+            asking=asking,
             data=data,
             point=point,
             repeats=repeats,
@@ -69,8 +72,8 @@ def run_offline(
         )
     if html is not None:
         _write_page(html, found)
-    shape = {**asdict(found.arms[0]), "warnings": found.warnings} if len(found.arms) == 1 else found
-    show.print_result(shape, lambda: _print_arms(found), found.exit_code)
+    shape = {**asdict(found.arms[0]), "warnings": found.warnings, "looks": found.looks}
+    show.print_result(shape if len(found.arms) == 1 else found, lambda: _print_arms(found, all_), found.exit_code)
 
 
 def run_test(
@@ -79,26 +82,31 @@ def run_test(
         str, Option(help="The control: an alias or number of the same name, or NAME@...")
     ] = "production",
     metric: Annotated[str, Option(help="What the verdict is on.")] = "utility",
+    data: Annotated[Path | None, Option(help="Ask both anew, on this labelled file.")] = None,
     guard: Annotated[
         list[str] | None, Option(help="May get worse by at most, as wrong:0.02; exit code 1 if breached.")
     ] = None,
     md: Annotated[bool, Option("--md", help="Print Markdown, for the summary of a step.")] = False,
+    project: show.Moved = None,
+    all_: show.All = False,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
-    """Test a version against the one in use on their sealed scores, as a step of CI.
+    """Test a version against the one in use, as a step of CI.
 
+    Their sealed scores are compared, of the documents of then; --data asks both over those of now.
     Exit code 0: it is better. 1: it is worse, or a --guard is breached. 3: no detectable difference.
     """
     control = against if "@" in against else f"{ref.partition('@')[0]}@{against}"
     if md and not show.AS_JSON.get():
         typer.echo(f"### {show.escape_markdown(ref)} against {show.escape_markdown(control)}\n")
     with show.print_markdown(md):
-        run_offline(control, [ref], metric, guard=guard, artifacts=artifacts)
+        run_offline(control, [ref], metric, data=data, guard=guard, project=project, all_=all_, artifacts=artifacts)
 
 
-def _print_arms(found: OfflineTest) -> None:
+def _print_arms(found: OfflineTest, all_: bool) -> None:
     for arm in found.arms:
-        show.print_comparison(arm, arm.text if len(found.arms) == 1 else f"{arm.b}: {arm.text}")
+        show.print_comparison(arm, arm.text if len(found.arms) == 1 else f"{arm.b}: {arm.text}", all_)
+    typer.echo(show.describe_looks(found.looks, "These questions, or some of them, were"))
     _print_warnings(found.warnings)
 
 

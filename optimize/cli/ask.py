@@ -166,15 +166,15 @@ def run_eval(
     replay: Annotated[Path | None, Option(help="Take them from this file, and ask no language model.")] = None,
     max_calls: Annotated[int | None, Option(min=0, help="Beside --record: stop after so many calls.")] = None,
     repeats: Annotated[int, Option(min=1, help="Ask so often, and list what does not end the same each time.")] = 1,
+    all_: show.All = False,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
-    """Measure every metric, with intervals and plain RAG beside it."""
-    if repeats > 1 and (program or record or replay):
-        raise SettingsError("--repeats asks a project's own program anew.", "Leave --program, --record, --replay out.")
-    if (record and replay) or (max_calls is not None and not record) or (program and (record or replay)):
-        raise SettingsError(
-            "Those options do not go together.", "Give --record [--max-calls], or --replay, of a project's own program."
-        )
+    """Measure a program, and plain RAG beside it, question by question in turns."""
+    show.refuse_beside("--repeats", repeats > 1, program=program, record=record, replay=replay)
+    show.refuse_beside("--program", program, point=point, project=moved, record=record, replay=replay)
+    show.refuse_beside("--replay", replay, record=record)
+    if (max_calls is not None and not record) or (metric and not program):
+        raise SettingsError("--max-calls goes with --record, and --metric with --program.", "Give both, or neither.")
     if program:
         from optimize.compiler.tasks.examples import import_task
         from optimize.compiler.tasks.module import evaluate_version, open_version
@@ -183,36 +183,46 @@ def run_eval(
         with show.show_progress("asking") as advance:
             opened = open_version(target, *task, artifacts)
             found, looks = evaluate_version(opened, target, split, advance)
-        _print_evaluation(f"{target} on {split}", target, split, [found], looks)
+        _print_evaluation(f"{target} on {split}", target, split, [found], looks, all_)
         return
     from optimize.abtest.offline import find_unstable, first_repeat, score_anew
     from optimize.compiler.runs.eval_recording import evaluate_by_record
-    from optimize.evaluation.evaluate import Grader, evaluate
+    from optimize.evaluation.evaluate import Grader, evaluate_in_turns
     from optimize.labelled.dataset import read_labelled
     from optimize.labelled.split import find_previous_splits
-    from optimize.registry.versions import note_test_use, read_ancestors
+    from optimize.registry.versions import read_ancestors
     from program.serve.opening import find_project
 
     rag = open_target(target, artifacts, moved, point)
     project, version = find_project(target, artifacts, moved), rag.runtime.version
+    sealed = read_ancestors(target, artifacts) or read_ancestors(version, project.artifacts) if version else []
     if questions is not None:
         labelled, split = read_labelled(questions), questions.name
     else:
-        sealed = read_ancestors(target, artifacts) or read_ancestors(version, project.artifacts) if version else []
         labelled = _read_splits(project, split, find_previous_splits(sealed))
-    looks = note_test_use(project.artifacts, project.name, "eval", [question.conversation for question in labelled])
+    spoke = [*(one.digest for one in sealed[:1]), point, rag.runtime.library.corpus_digest]
+    looks = _note_look(project, "eval", spoke, labelled)
     with show.show_progress("asking") as advance:
         programs, unstable = [rag, rag.plain()], None
+        arms = [(Grader(one, project.settings.utility), lambda asked, of=one: of(*asked)) for one in programs]
         if repeats > 1:
-            arms = [(Grader(one, project.settings.utility), lambda asked, of=one: of(*asked)) for one in programs]
             rows = score_anew(arms, labelled, repeats, advance)
             sides, unstable = [first_repeat(side) for side in rows], find_unstable(rows[0])
         elif record or replay:
             sides = evaluate_by_record(programs, labelled, project, record, replay, max_calls, advance)
         else:
-            sides = [evaluate(one, labelled, project.settings.utility, advance) for one in programs]
+            sides = evaluate_in_turns(arms, labelled, advance)
     title = f"{version or f'{project.name} (uncompiled)'} on {split}"
-    _print_evaluation(title, version, split, sides, looks, rag.risk, unstable)
+    _print_evaluation(title, version, split, sides, looks, all_, rag.risk, unstable)
+
+
+def _note_look(project: Project, by: str, spoke: Sequence[str], labelled: Sequence[LabelledQuestion]) -> int:
+    """Note a look at what is about to be asked, once for the same program, settings, documents and questions."""
+    from optimize.registry.versions import identify_look, note_test_use
+
+    texts = [question.conversation for question in labelled]
+    look = identify_look([*spoke, project.settings.model_dump_json()], by, texts)
+    return note_test_use(project.artifacts, project.name, by, texts, look)
 
 
 def _print_evaluation(
@@ -221,11 +231,14 @@ def _print_evaluation(
     split: str,
     sides: Sequence[Evaluation],
     looks: int,
+    all_: bool,
     risk: Risk | None = None,
     unstable: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
+    from optimize.evaluation.grades import FIRST
     from optimize.evaluation.risk import check_risk, compare_curves, describe_curves, judge_grades
+    from optimize.evaluation.stats import format_estimate, paired_test
 
     n, broken = len(sides[0].grades), [grade.answer for grade in sides[0].grades if grade.outcome == "failed"]
     shape: dict[str, Any] = {"version": version, "split": split, "n": n, "looks": looks}
@@ -239,15 +252,26 @@ def _print_evaluation(
     shape |= {"risk": risk, "risk_coverage": curves} | ({} if unstable is None else {"unstable": unstable})
 
     def tell() -> None:
-        show.print_metrics(f"{title}: {show.count_noun(n, 'question')}", table, lead=0)
+        topics, worth = [grade.topic for grade in sides[0].grades], [[one.utility for one in s.grades] for s in sides]
+        utility = table["this program"]["utility"]
+        line = f"utility {format_estimate(utility.value, utility.ci, '.3f')}, {show.count_noun(n, 'question')}"
+        if len(sides) > 1:
+            line = f"against plain RAG: {paired_test(worth[1], worth[0], topics).describe_for('utility')}"
+        typer.echo(f"{title}: {line}")
+        shown = {
+            name: {key: side[key] for key in (side if all_ else FIRST) if key in side} for name, side in table.items()
+        }
+        show.print_metrics("percent or mean [95 % interval by topic]", shown, lead=0)
         if risk is not None:
             typer.echo(f"Stated risk: {risk.describe()}. {check_risk(risk, sides[0].measure('selective_risk'))}")
-        if curves is not None:
+        if curves is not None and all_:
             typer.echo(describe_curves(curves))
         if unstable is not None:
             ended = [(one["id"], ", ".join(f"{n} {how}" for how, n in one["ended"].items())) for one in unstable]
             show.print_table(f"{show.count_noun(len(ended), 'question')} not stable", ("id", "ended"), ended)
-        typer.echo(show.describe_looks(looks, "These questions, or some of them, were"))
+        typer.echo(
+            show.describe_looks(looks, "These questions, or some of them, were") + ("" if all_ else f" {show.ALL}")
+        )
 
     if broken:
         typer.echo(f"{len(broken)} of {n} answers failed and count as not answered. The first: {broken[0]}", err=True)
@@ -313,7 +337,6 @@ def run_eval_search(
 ) -> None:
     """Measure recall, all gold found, and nDCG on a labelled set."""
     from optimize.evaluation import retrieval
-    from optimize.registry.versions import note_test_use
     from program.knowledge.project import Project
     from program.serve.opening import open_library
 
@@ -329,10 +352,9 @@ def run_eval_search(
         else:
             splits = split or "train,dev"
             name, questions = f"{opened.name} ({splits})", _read_splits(opened, splits)
-            if "test" in splits:
-                tested = [question.conversation for question in _read_splits(opened, "test")]
-                note_test_use(opened.artifacts, opened.name, "eval-search", tested)
             library = open_library(opened, progress=advance)
+            if "test" in splits:
+                _note_look(opened, "eval-search", [strategy, library.corpus_digest], _read_splits(opened, "test"))
             labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))
     with show.show_progress("searching") as advance:
         deepest = max(*depths, *retrieval.DEPTHS)

@@ -41,6 +41,8 @@ Artifacts = Annotated[Path, Option("--artifacts", envvar="RAGC_ARTIFACTS", help=
 Program = Annotated[str, Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
 Moved = Annotated[Path | None, Option("--project", help="A version's project folder, when it moved since.")]
 ProjectFolder = Annotated[Path, Argument(metavar="PROJECT", help="The project folder.")]
+All = Annotated[bool, Option("--all", help="Every metric, tag and changed answer.")]
+ALL = "Everything else: --all"
 AS_JSON = ContextVar("AS_JSON", default=False)
 """Whether the verb that runs was given `--json`: then it prints no progress."""
 AS_MARKDOWN = ContextVar("AS_MARKDOWN", default=False)
@@ -120,6 +122,7 @@ def _print_markdown_table(title: str, columns: Sequence[str], cells: Sequence[Se
     typer.echo(f"\n**{title}**" if cells else f"\n**{title}**: none")
     for row in [columns, ["---"] * len(columns), *cells] if cells else []:
         typer.echo(("\n| " if row is columns else "| ") + " | ".join(map(escape_markdown, row)) + " |")
+    typer.echo("")
 
 
 def escape_markdown(text: str) -> str:
@@ -170,14 +173,16 @@ def print_metrics(title: str, sides: Mapping[str, Mapping[str, Any]], lead: int 
     print_table(title, ["metric", *sides, "n"], rows)
 
 
-def print_comparison(found: Comparison, line: str = "") -> None:
-    """Print the verdict, in a line, and all that was compared besides."""
+def print_comparison(found: Comparison, line: str = "", all_: bool = True) -> None:
+    """Print the verdict in a line, three metrics and the guardrails; all with `all_`."""
     from optimize.abtest.offline import SUBGROUPS
+    from optimize.evaluation.grades import FIRST
     from optimize.evaluation.stats import format_interval, format_number, format_p
 
     typer.echo(line or found.describe())
     others, guards = [], []
-    for name, test in found.others.items():
+    for name in found.others if all_ else filter(found.others.__contains__, FIRST):
+        test = found.others[name]
         is_b = test.verdict.replace("no_detectable_difference", "none detectable")
         figures = [f"{test.difference:+.4g}", format_interval(test.ci), format_p(test.p).removeprefix("= "), test.n]
         others.append([name, *figures, is_b])
@@ -186,12 +191,16 @@ def print_comparison(found: Comparison, line: str = "") -> None:
         limits = [format_number(value, "+.3g") for value in (guard.worse_by, guard.limit)]
         guards.append([str(guard), *limits, guard.state.replace("_", " ")])
     print_table("guardrails", ("may get worse by", "worse by", "95 % limit", "state"), guards)
+    changed = f"{count_noun(len(found.flipped), 'answer')} changed"
+    if not all_:
+        typer.echo(f"{changed}. {ALL}")
+        return
     if found.by_tag:
         tags = [[tag, f"{i.difference:+.3f}", format_interval(i.ci), i.n] for tag, i in found.by_tag.items()]
         print_table(f"{found.metric} by tag", ("tag", "B - A", "95 % interval", "n"), tags)
         typer.echo(SUBGROUPS)
     flipped = [[one["id"], one["a"], one["b"], one.get("question", "")] for one in found.flipped]
-    print_table(f"{count_noun(len(flipped), 'answer')} changed", ("id", "A", "B", "question"), flipped)
+    print_table(changed, ("id", "A", "B", "question"), flipped)
 
 
 def count_noun(n: int, noun: str) -> str:
@@ -202,6 +211,16 @@ def count_noun(n: int, noun: str) -> str:
 def describe_looks(looks: int, of: str) -> str:
     """Return how often the scores on something were seen."""
     return f"{of} looked at {count_noun(looks, 'time')}."
+
+
+def refuse_beside(option: str, value: object, **others: object) -> None:
+    """Raise `SettingsError` for options that a given one would have ignored."""
+    from program.errors import SettingsError
+
+    if value and (ignored := [f"--{name}" for name, given in others.items() if given]):
+        raise SettingsError(
+            f"{option} does not go together with {' and '.join(ignored)}.", "Leave the one or the other out."
+        )
 
 
 @contextmanager

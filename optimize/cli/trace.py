@@ -38,11 +38,11 @@ def run_stats(
     review: Annotated[bool, Option("--review", help="List the answers that a person should look at.")] = False,
 ) -> None:
     """Show the monitoring figures of all traces. --review has what to look at."""
-    from optimize.report.monitoring import open_log, read_queue, summarise_traces
+    from optimize.report.monitoring import list_queue, open_log, summarise_traces
 
     log = open_log(where)
-    found = read_queue(log.review) if review else summarise_traces(log)
-    if isinstance(found, list):
+    found: Any = list_queue(log) if review else summarise_traces(log)
+    if review:
         title, columns = "to review", ["trace", "confidence", "question", "answer"]
         rows = [[e["trace_id"], f"{e['confidence']:.2f}", e["question"], e["text"]] for e in found]
     else:

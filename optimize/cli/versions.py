@@ -136,6 +136,7 @@ def run_verify(
 
     if bool(ref) == all_:
         raise RagcError("Nothing, or too much, was named to verify.", "Give one reference, or --all.")
+    show.refuse_beside("--program", program, project=project)
     if all_:
         checked = registry.verify_all(artifacts)
     else:
@@ -155,10 +156,10 @@ def run_promote(
     to: Annotated[str, Option(help="The alias to set, such as production.")],
     require: Annotated[
         Literal["better", "no-worse"] | None,
-        Option(help="Compare with the alias's version first; exit code 1 if that fails."),
+        Option(help="Compare with the alias's version first, else with the parent; exit code 1 if that fails."),
     ] = None,
     min_gain: Annotated[
-        float | None, Option(help="What the 95 % interval of the gain must not reach below: 0, or -0.02 for no-worse.")
+        float | None, Option(help="What the 95 % interval of the gain must not reach below, as -0.02.")
     ] = None,
     expect: Annotated[str | None, Option(help="Only if the alias points at this version now.")] = None,
     reason: Reason = "",

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import orjson
 
 from optimize.evaluation import stats
-from optimize.labelled.dataset import MIN_UNITS
 from program.errors import DataError
 from program.serve import manifest
+from program.serve.reference import Manifest
 
 Row = Mapping[str, Any]  # A line of `scores.jsonl`
 _Scored = tuple[Row, Mapping[str, float]]  # a question's row and its numbers
@@ -23,7 +23,9 @@ Pair = tuple[float, float, str]  # A's value of a metric, B's, and the topic of 
 State = Literal["holds", "breached", "not_shown", "not_measured"]
 SCORES = "scores.jsonl"
 PRIMARY = "utility"
+SECONDS = "seconds"
 WORDS = ("correct", "partial", "wrong")
+FARTHEST = 1e6  # how many times worse a limit may be
 REPEAT = "repeat"  # the key that tells one asking of a question from another
 _COSTS = ("sentences", "model_calls", "calls", "tokens", "tokens_in", "tokens_out", "usd", "seconds", "rounds")
 LOWER_IS_BETTER = frozenset(["wrong", "selective_risk", "seconds_p50", "seconds_p95", *_COSTS])
@@ -50,7 +52,7 @@ class Guardrail(Margin):
     """A test of non-inferiority: that B is at most so much worse than A."""
 
     state: State  # `holds` when `limit` is within the margin, `breached` when even the lower limit is beyond it
-    worse_by: float  # by how much B is worse, in the margin's unit; negative where it is better
+    worse_by: float  # by how much B is worse, in the margin's unit; negative where it is better, infinite from 0 on
     limit: float  # the one-sided 95 % upper limit of `worse_by`
     n: int
 
@@ -80,13 +82,7 @@ class Comparison(stats.PairedResult):
 
     def describe(self) -> str:
         """Return the verdict in one line, with the difference that could be seen."""
-        estimate = stats.format_estimate(self.difference, self.ci, "+.3f")
-        figures = f"{self.metric} {estimate}, p {stats.format_p(self.p)}, {self.n} question{'s' * (self.n != 1)}"
-        figures += f", {self.topics} topic{'s' * (self.topics != 1)}" if self.topics else ""
-        if self.verdict != "no_detectable_difference":
-            return f"{self.verdict}: {figures}"
-        seen = f"could have seen {self.mde:.3f}" if self.enough_topics else f"fewer than {MIN_UNITS} topics"
-        return f"no detectable difference ({seen}): {figures}"
+        return self.describe_for(self.metric)
 
 
 def fields_of(found: Any) -> dict[str, Any]:
@@ -95,28 +91,34 @@ def fields_of(found: Any) -> dict[str, Any]:
 
 
 def compare_rows(
-    a: Sequence[Row], b: Sequence[Row], metric: str = PRIMARY, margins: Sequence[Margin] = DEFAULT_MARGINS
+    a: Sequence[Row],
+    b: Sequence[Row],
+    metric: str = PRIMARY,
+    margins: Sequence[Margin] = DEFAULT_MARGINS,
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    timed: bool = True,
 ) -> Comparison:
     """Compare B's rows with A's, question by question, clustered on their topics.
 
     A metric is a number of the row itself or of its `metrics`; a question counts for it where both rows
-    have it. Rows of one id that differ in `repeat` are averaged first. Raises `DataError` when the two hold
-    different questions, an id twice, or no such metric.
+    have it. Rows of one id that differ in `repeat` are averaged first. Unless `timed`, side by side in one run, seconds
+    are left out: they are of two runs, whose machines had other work. Raises `DataError` when the two hold different
+    questions, an id twice, or no such metric.
     """
     from optimize.evaluation.risk import compare_curves, judge_rows  # imported late: DSPy comes with it
 
-    before, after = _average_repeats(a, "A"), _average_repeats(b, "B")
-    if before.keys() != after.keys():
-        only_a, only_b = len(before.keys() - after.keys()), len(after.keys() - before.keys())
-        where = f"{len(before.keys() & after.keys())} in both, {only_a} only in A, {only_b} only in B"
-        mend = "Score both on the same labelled file: ragc ab offline A B --data FILE."
-        raise DataError(f"A and B were scored on different questions: {where}.", mend)
+    before, after = _average_repeats(a, names[0]), _average_repeats(b, names[1])
+    if (x := before.keys()) != (y := after.keys()):
+        where = f"{len(x & y)} in both, {len(x - y)} only in {names[0]}, {len(y - x)} only in {names[1]}"
+        mend = f"Have both asked anew on one labelled file: ragc ab offline {' '.join(names)} --data FILE."
+        raise DataError(f"{' and '.join(names)} were scored on different questions: {where}.", mend)
     scored = [(before[id_], after[id_]) for id_ in sorted(before)]
-    names = sorted({name for (_, numbers), _ in scored for name in numbers})
-    pairs = {name: found for name in names if (found := _pair_values(name, scored))}
+    known = sorted({name for (_, numbers), _ in scored for name in numbers if timed or name != SECONDS})
+    pairs = {name: found for name in known if (found := _pair_values(name, scored))}
     if metric not in pairs:
-        known = ", ".join(pairs) or "none"
-        raise DataError(f"The scores hold no metric {metric!r} for both.", f"Measured for both: {known}.")
+        mend = f"Measured for both: {', '.join(pairs) or 'none'}. Seconds are where both are asked anew: --data FILE."
+        raise DataError(f"The scores hold no metric {metric!r} for both.", mend)
     tests = {
         name: stats.paired_test(*zip(*found, strict=True), within=_find_range(name), cost=name in LOWER_IS_BETTER)
         for name, found in pairs.items()
@@ -133,19 +135,17 @@ def compare_rows(
     )
 
 
-@manifest.refuse_unreadable("What one of the versions was scored")
-def compare_versions(a: str, b: str, metric: str = PRIMARY, root: Path | str | None = None) -> Comparison:
-    """Compare two versions by the scores sealed in them, once verified."""
-    return compare_rows(read_scores(a, root), read_scores(b, root), metric)
-
-
 @manifest.refuse_unreadable("What a version was scored")
-def read_scores(ref: str, root: Path | str | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a version's `scores.jsonl`, or raise `DataError`."""
-    found = manifest.open_version(ref, root)
-    if SCORES not in found.files:
-        raise DataError(f"{found} holds no {SCORES}.", "Compile a version on labelled questions with a test split.")
-    return [orjson.loads(line) for line in (found.path / SCORES).read_bytes().splitlines() if line.strip()]
+def read_scores(sealed: Manifest) -> list[dict[str, Any]]:
+    """Return the rows of a verified version's `scores.jsonl`, or raise `DataError`."""
+    if SCORES not in sealed.files:
+        raise DataError(f"{sealed} holds no {SCORES}.", "Compile a version on labelled questions with a test split.")
+    return [orjson.loads(line) for line in (sealed.path / SCORES).read_bytes().splitlines() if line.strip()]
+
+
+def list_questions(rows: Sequence[Row]) -> list[str]:
+    """Return the questions of rows, by their ids where texts are not there."""
+    return list(dict.fromkeys(str(row.get("question") or row["id"]) for row in rows))
 
 
 def parse_margin(text: str) -> Margin:
@@ -160,19 +160,45 @@ def parse_margin(text: str) -> Margin:
 def check_guardrail(margin: Margin, pairs: Sequence[Pair]) -> Guardrail:
     """Test a margin on pairs of A's and B's values, clustered on their topics.
 
-    A relative margin is on the ratio of the geometric means, over the questions where both are positive.
+    A relative margin is on the ratio of the means: the limit is the share of A at which B, less that much more of A, is
+    within the one-sided limit of no difference (Fieller 1954). What begins at 0 throughout is beyond every share where
+    it rises. Where no question got worse, topics of a kind never seen may have: the limit lies as much farther off.
     """
-    pairs = [(x, y, topic) for x, y, topic in pairs if not margin.relative or (x > 0 and y > 0)]
     if not pairs:
         return Guardrail(**fields_of(margin), state="not_measured", worse_by=math.nan, limit=math.nan, n=0)
-    sign = 1.0 if margin.metric in LOWER_IS_BETTER else -1.0
-    worse = [sign * (math.log(y / x) if margin.relative else y - x) for x, y, _ in pairs]
-    low, high = stats.one_sided_limits(worse, [topic for _, _, topic in pairs])
-    mean = math.fsum(worse) / len(worse)
-    if margin.relative:
-        low, mean, high = (math.expm1(value) for value in (low, mean, high))
-    state: State = "holds" if high <= margin.margin else "breached" if low > margin.margin else "not_shown"
-    return Guardrail(**fields_of(margin), state=state, worse_by=mean, limit=high, n=len(pairs))
+    before, after = (np.array([pair[side] for pair in pairs]) for side in (0, 1))
+    topics = stats.number_groups([topic for _, _, topic in pairs])
+    worse = (after - before) * (1 if margin.metric in LOWER_IS_BETTER else -1)
+    of = np.abs(before) if margin.relative else np.ones(len(pairs))
+    if not of.any():
+        worse_by = limit = math.copysign(math.inf, worse.mean()) if worse.any() else 0.0
+        state: State = "holds" if limit <= margin.margin else "breached"
+    else:
+        size = max(of.max(), after.max(), 0.0 if margin.relative else 1.0)
+        farther = 0.0 if (worse > 0).any() else stats.reach_unseen(worse, topics, size)
+
+        def limits(share: float) -> tuple[float, float]:
+            less = worse - share * of
+            low, high = stats.one_sided_limits(less, topics, size=size)
+            return low, high + (farther if np.ptp(less) else 0.0)
+
+        low, high = limits(margin.margin)
+        state = "holds" if high <= 0 else "breached" if low > 0 else "not_shown"
+        worse_by = float(worse.mean() / of.mean())
+        limit = _find_limit(lambda share: limits(share)[1] / of.mean(), worse_by)
+    return Guardrail(**fields_of(margin), state=state, worse_by=worse_by, limit=limit, n=len(pairs))
+
+
+def _find_limit(excess: Callable[[float], float], least: float) -> float:
+    """Return from where on a falling function is below 0, not before `least`; infinity where nowhere."""
+    from scipy.optimize import brentq
+
+    step = excess(least)
+    while step <= FARTHEST and excess(least + step) > 0:
+        step *= 2
+    if step > FARTHEST:
+        return math.inf
+    return float(brentq(excess, least, least + step, xtol=1e-6)) if step > 0 else least
 
 
 def _average_repeats(rows: Sequence[Row], side: str) -> dict[str, _Scored]:

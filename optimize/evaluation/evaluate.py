@@ -84,13 +84,22 @@ def evaluate(
     progress: Advance = lambda done, of: None,
 ) -> Evaluation:
     """Ask every question and grade the answers."""
-    weights = weights or UtilitySettings()
-    arm = Grader(program, weights), lambda questions: [program(*asked) for asked in questions]
-    return evaluate_side_by_side([arm], questions, progress, together=1)[0]
+    side = Grader(program, weights or UtilitySettings()), lambda asked: program(*asked)
+    return evaluate_in_turns([side], questions, progress)[0]
 
 
 Grading = Callable[[Any, Any], Grade]
 Asking = Callable[[Sequence[Any]], Sequence[Any]]
+Side = tuple[Grading, Callable[[Any], Any]]
+"""A grader, and what answers a question."""
+
+
+def evaluate_in_turns(
+    sides: Sequence[Side], questions: Sequence[Question], progress: Advance = lambda done, of: None
+) -> list[Evaluation]:
+    """Ask several programs each question in turns; return one evaluation each."""
+    arms = [(grade, lambda asked, ask=ask: [ask(one) for one in asked]) for grade, ask in sides]
+    return evaluate_side_by_side(arms, questions, progress, order="alternating")
 
 
 def evaluate_side_by_side(

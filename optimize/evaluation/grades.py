@@ -26,6 +26,8 @@ PROPORTIONS = frozenset(["partial", *METRICS]) - {"answer_relevancy", "sentences
 """Metrics in [0, 1], as their means are."""
 RANGES = {**dict.fromkeys(METRICS, (0.0, math.inf)), "answer_relevancy": (-1.0, 1.0)}
 """Between what the values of the others lie."""
+FIRST = ("correct", "wrong", "model_calls")
+"""Metrics that are shown before all others."""
 DIGITS = 6  # behind the point, of the figures that are printed and sealed
 CACHED = 65_536  # answers whose verdicts and sentences are remembered: a search meets most of them often
 _MARK = re.compile(rf"\s*(?:\[\d{{1,3}}\]|{re.escape(UNSURE)})")

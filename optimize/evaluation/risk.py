@@ -1,37 +1,36 @@
 """A promise on wrong answers proved by labels, and risk-coverage curves.
 
 1. The answers are ordered by confidence. A threshold of confidence divides those given from those refused.
-2. The upper limit of the share of wrong among those given is Clopper and Pearson's at the effective number of answers,
-   n / (1 + (m - 1) rho) with m answers a topic (Kish 1965, "Survey Sampling", section 5.4) and the correlation rho of
-   answers of one topic, and fewer by the degrees of freedom of few topics (Korn and Graubard 1998, Survey Methodology
-   24:193). rho is that of all answers, since of the surest too few are wrong to tell.
-3. Thresholds are tested from a strict one to the laxest, and the first that fails ends it: the chance that any is
-   accepted whose risk is above the level stays 5 % (fixed-sequence testing: Angelopoulos et al. 2021, "Learn then
-   Test", section 4.2). Where that begins depends on confidences, topics and rho, not on which answers are wrong.
+2. The upper limit of the share of wrong among those given is Clopper and Pearson's at the effective number of answers
+   (`count_effective`): that of so many independent answers as would vary as much between topics, and fewer by the
+   degrees of freedom of few topics (Korn and Graubard 1998). Of answers none of which is wrong it is that of topics.
+3. Thresholds are tested from a strict one to the laxest, and the first that fails ends it (fixed-sequence testing:
+   Angelopoulos et al. 2021, "Learn then Test", section 4.2). Where that begins depends on effective numbers, and so on
+   which answers are wrong, which the theorem does not cover: that a risk above the level is accepted with a chance of
+   at most 5 % is shown by simulation (`tests/optimize/test_risk.py`).
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optimize.evaluation.grades import Grade
-from optimize.evaluation.stats import ALPHA, Interval, format_estimate
+from optimize.evaluation.stats import ALPHA, Floats, Interval, count_effective, format_estimate, limit_share
 from program.loop.policy import Risk
 
 SPARED = (2, 1, 0)
-"""Wrong answers that the strictest threshold tested has room for: as many as the number of answers allows. One wrong
-answer among the surest would end a sequence that has room for none."""
+"""Wrong answers, of the effective ones, that the strictest threshold tested has room for: as many as their number
+allows. One wrong answer among the surest would end a sequence that has room for none."""
+ROUNDING = 1e-9
 MOST_LABELS = 10_000  # past which a proof is out of reach
 RESAMPLES = 1000
 POINTS = 40  # of a curve at most
-
-Floats = NDArray[np.float64]
 
 
 class Judged(NamedTuple):
@@ -69,8 +68,8 @@ def prove_risk(judged: Sequence[Judged], level: float) -> Risk:
     places, confidence, wrong = _order_answers(judged)
     topics = [judged[n].topic for n in places]
     n, shares, sizes = len(wrong), np.cumsum(wrong) / np.arange(1, len(wrong) + 1), _count_effective(wrong, topics)
-    limits = _limit_share(shares, sizes)
-    roomy = (np.flatnonzero(_limit_share(spared / np.arange(1, n + 1), sizes) <= level) for spared in SPARED)
+    limits = _limit_wrong(shares, sizes)
+    roomy = (np.flatnonzero(_limit_wrong(spared / np.maximum(sizes, 1.0), sizes) <= level) for spared in SPARED)
     start = next((int(found[0]) for found in roomy if len(found)), n)
     between = np.append(np.diff(confidence), -1.0)[:n] < 0  # answers as sure as each other have no threshold between
     tested = [k for k in range(start, n) if between[k]]
@@ -88,52 +87,33 @@ def prove_risk(judged: Sequence[Judged], level: float) -> Risk:
     )
 
 
+def _limit_wrong(share: Floats | float, size: Floats | float) -> Floats:
+    return np.where(size > 0, limit_share(share, size, ALPHA)[1], 1.0)
+
+
 def _tell_lack(level: float, shares: Floats, sizes: Floats, start: int) -> str:
     """Return in words whether labels or knowledge are missing for a proof, and how many labels."""
     n = len(shares)
     rate = float(shares[start]) if start < n else 0.0
-    enough = np.flatnonzero(_limit_share(rate, np.arange(1.0, MOST_LABELS)) <= level)
+    proves = lambda size: bool(_limit_wrong(rate, float(size)) <= level)  # noqa: E731
+    enough = bisect_left(range(1, MOST_LABELS), True, key=proves) + 1
     surest = f"of the {start + 1} surest answers {rate:.0%} are wrong"
-    if not len(enough):
+    if enough == MOST_LABELS:
         return f"knowledge, or a better order of answers: {surest}, so that more labels would hardly prove it"
     there = f"{n} answered questions, which count as {sizes[-1]:.0f} independent ones" if n else "no answered question"
-    needed = math.ceil((enough[0] + 1) * n / sizes[-1]) if n and sizes[-1] else enough[0] + 1
+    needed = math.ceil(enough * n / sizes[-1]) if n and sizes[-1] else enough
     return f"labels: there is {there}; {needed} would prove it where {surest if start < n else 'none of them is wrong'}"
 
 
 def _count_effective(wrong: Floats, topics: Sequence[str]) -> Floats:
     """Return for each k the effective number of the k + 1 surest answers."""
-    from scipy.special import stdtrit
-
-    own = np.unique(topics, return_inverse=True)[1]
-    counts = np.cumsum(own[:, None] == np.arange(len(set(topics))), axis=0)
-    n, many = np.arange(1, len(own) + 1), (counts > 0).sum(axis=1)
-    design = 1 + ((counts**2).sum(axis=1) / n - 1) * _correlate_topics(wrong, own)
-    with np.errstate(invalid="ignore"):
-        fewer = (stdtrit(n - 1, 1 - ALPHA) / stdtrit(many - 1, 1 - ALPHA)) ** 2
-    return np.asarray(n / design * np.where(many == n, 1.0, np.where(many > 1, fewer, 0.0)), float)
-
-
-def _limit_share(share: Floats | float, size: Floats) -> Floats:
-    """Return Clopper and Pearson's one-sided upper limit of a share, at 1 - ALPHA."""
-    from scipy.special import betaincinv
-
-    failed = np.minimum(share, 1.0) * size
-    return np.asarray(np.where(size > failed, betaincinv(failed + 1, np.maximum(size - failed, 1e-9), 1 - ALPHA), 1.0))
-
-
-def _correlate_topics(wrong: Floats, codes: NDArray[np.int64]) -> float:
-    """Return the correlation of answers of one topic, at least 0 (analysis of variance; Donner 1986)."""
-    sizes = np.bincount(codes)
-    n, many = len(codes), len(sizes)
-    if not 1 < many < n:
-        return 0.0
-    means = np.bincount(codes, weights=wrong) / sizes
-    between = (sizes * (means - wrong.mean()) ** 2).sum() / (many - 1)
-    within = ((wrong - means[codes]) ** 2).sum() / (n - many)
-    usual = (n - (sizes**2).sum() / n) / (many - 1)
-    spread = between + (usual - 1) * within
-    return float(max((between - within) / spread, 0.0)) if spread > 0 else 0.0
+    codes = np.unique(topics, return_inverse=True)[1]
+    own = codes[:, None] == np.arange(len(set(topics)))
+    answers, amiss = np.cumsum(own, axis=0), np.cumsum(own * wrong[:, None], axis=0)
+    n, many = np.arange(1, len(codes) + 1), (answers > 0).sum(axis=1)
+    share = amiss.sum(axis=1) / n
+    spread = ((amiss - share[:, None] * answers) ** 2).sum(axis=1) * many / np.maximum(many - 1, 1)
+    return count_effective(share, np.sqrt(np.where(spread > ROUNDING, spread, 0.0)) / n, n, many, ALPHA)
 
 
 def compare_curves(sides: Mapping[str, Sequence[Judged]]) -> dict[str, Any] | None:

@@ -10,27 +10,28 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optimize.labelled.dataset import MIN_UNITS
 from program.errors import DataError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ALPHA = 0.05
 POWER = 0.8
 ANY = (-math.inf, math.inf)
 RESAMPLES = 9999
 _DECIMALS = 9
+_LEAST = 1e-12  # what is smaller, as a share, is rounding
 _BATCH = 200_000  # signs drawn at a time: as many as fit a processor's cache, several times as fast as all at once
 _SIZES = {6: 1.79, 7: 1.33, 8: 1.19, 9: 1.09}
 """By units, the mean over standard deviation that the sign-flip test finds with a chance of 80 %, simulated; from ten
 units on it is the t-test's."""
 
-Groups = Sequence[Hashable] | None
+Groups = Sequence[Hashable] | NDArray[np.int64] | None
+Floats = NDArray[np.float64]
+Numbers = float | NDArray[Any]
 Verdict = Literal["better", "worse", "no_detectable_difference"]
 
 
@@ -65,6 +66,16 @@ class PairedResult:
     verdict: Verdict = "no_detectable_difference"
     """Whether B is better or worse than A, at p < ALPHA."""
 
+    def describe_for(self, metric: str) -> str:
+        """Return the verdict on a metric, with the difference that could be seen."""
+        figures = f"{metric} {format_estimate(self.difference, self.ci, '+.3f')}, p {format_p(self.p)}"
+        figures += f", {self.n} question{'s' * (self.n != 1)}"
+        figures += f", {self.topics} topic{'s' * (self.topics != 1)}" if self.topics else ""
+        if self.verdict != "no_detectable_difference":
+            return f"{self.verdict}: {figures}"
+        seen = f"could have seen {self.mde:.3f}" if self.enough_topics else f"fewer than {MIN_UNITS} topics"
+        return f"no detectable difference ({seen}): {figures}"
+
     def correct(self, p: float) -> Self:
         """Return the result with a p-value that is corrected upwards."""
         return replace(self, p=p, verdict=self.verdict if p < ALPHA else "no_detectable_difference")
@@ -98,8 +109,8 @@ def mean_interval(
 
     Cluster-robust standard error and Student's t with (groups - 1) degrees of freedom; one value, or one group, has no
     interval. No end lies outside of `within`, the range of a value, [0, 1] with `proportion`, unless a value does. When
-    all values of a proportion are 0 or 1 the interval is Clopper and Pearson's at the effective sample size (Korn and
-    Graubard 1998, Survey Methodology 24:193). Raises `DataError` when there is no value.
+    all values of a proportion are 0 or 1 the interval is Clopper and Pearson's at the effective number of values.
+    Raises `DataError` when there is no value.
     """
     data = _require_finite(values)
     mean, n = float(data.mean().clip(data.min(), data.max())), len(data)  # a sum of equal numbers is rounded
@@ -108,11 +119,43 @@ def mean_interval(
         return Interval(mean, ANY, n)
     least, most = (0.0, 1.0) if proportion else within
     if proportion and np.isin(data, (0.0, 1.0)).all():
-        low, high = _clopper_pearson(mean, n, spread)
+        size = count_effective(mean, spread.error, n, len(spread.sums), ALPHA / 2)
+        low, high = map(float, limit_share(mean, size, ALPHA / 2))
     else:
-        reach = _t_quantile(1 - ALPHA / 2, spread.freedom) * spread.error if spread.error > 0 else 0.0
-        low, high = max(mean - reach, min(least, data.min())), min(mean + reach, max(most, data.max()))
-    return Interval(mean, (min(float(low), mean), max(float(high), mean)), n)
+        reach = _t_quantile(1 - ALPHA / 2, spread.freedom) * spread.error
+        low = max(mean - reach, min(least, float(data.min())))
+        high = min(mean + reach, max(most, float(data.max())))
+    return Interval(mean, (min(low, mean), max(high, mean)), n)
+
+
+def count_effective(share: Numbers, error: Numbers, n: Numbers, topics: Numbers, alpha: float) -> Floats:
+    """Return the effective number of answers behind shares with standard errors.
+
+    So many independent answers would have that error, fewer by the degrees of freedom of few topics (Korn and Graubard
+    1998, Survey Methodology 24:193). A share without an error, such as 0 or 1, rests on as many as there are topics:
+    what no topic showed says nothing of how alike the answers of a topic are. One topic alone is worth nothing.
+    """
+    from scipy.special import stdtrit
+
+    share, error, n, topics = (np.asarray(one, float) for one in (share, error, n, topics))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fewer = (stdtrit(n - 1, 1 - alpha) / stdtrit(topics - 1, 1 - alpha)) ** 2
+        alike = np.where(error > 0, share * (1 - share) / error**2 * fewer, topics)
+    found: Floats = np.where(topics == n, n, np.where(topics > 1, alike, 0.0))
+    return found
+
+
+def limit_share(share: Numbers, size: Numbers, alpha: float) -> tuple[Floats, Floats]:
+    """Return Clopper and Pearson's limits of shares of `size` answers.
+
+    Each, the lower and the upper, is at 1 - `alpha`.
+    """
+    from scipy.special import betaincinv
+
+    hits = np.minimum(share, 1.0) * np.asarray(size, float)
+    misses = size - hits
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, _LEAST), misses + 1, alpha), 0.0)
+    return low, np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, _LEAST), 1 - alpha), 1.0)
 
 
 def paired_test(
@@ -142,7 +185,7 @@ def paired_test(
         p=p,
         n=n,
         topics=len({g for g in groups if g not in {None, ""}}) if groups is not None else 0,
-        mde=_detectable_difference(spread.error, units, n),
+        mde=_detectable_difference(spread.error, units),
         enough_topics=units >= MIN_UNITS,
         units=units,
         spread=spread.error * math.sqrt(units),
@@ -151,18 +194,42 @@ def paired_test(
     return found.correct(p if interval.value else 1.0)
 
 
-def one_sided_limits(values: Sequence[float], groups: Groups = None, alpha: float = ALPHA) -> tuple[float, float]:
+def one_sided_limits(
+    values: Sequence[float], groups: Groups = None, alpha: float = ALPHA, size: float = 1.0
+) -> tuple[float, float]:
     """Return the lower and the upper limit of the mean, each at 1 - `alpha`.
 
-    When no two values differ, the limits lie as far off as a share of values never seen in n may reach,
-    1 - alpha**(1/n) (the "rule of three"), times the larger of 1 and the mean. One value, or one group, has no limit.
+    Student's t over topics. Towards a side on which few topics lie far off, the third over the second moment of the
+    topics is the size of a rare change, and the limit is that of a count of such changes (an expansion of Garwood's
+    for Poisson's distribution, 1936), else two or three of them would make it too near. Where no two values differ, the
+    limits lie as far off as what was never seen may reach, with changes of `size` or as large as the mean. One value,
+    or one group, has no limit.
     """
     data = _require_finite(values)
-    mean, n = float(data.mean()), len(data)
-    spread = _measure_spread(data, groups)
-    unseen = (1 - alpha ** (1 / n)) * max(1.0, abs(mean))
-    reach = _t_quantile(1 - alpha, spread.freedom) * spread.error if spread.error else unseen
-    return (mean - reach, mean + reach) if spread.freedom else ANY
+    mean, n, spread = float(data.mean()), len(data), _measure_spread(data, groups)
+    if not spread.freedom:
+        return ANY
+    if not spread.error:
+        reach = share_unseen(len(spread.sums), alpha) * max(size, abs(mean))
+        return mean - reach, mean + reach
+    t, second = _t_quantile(1 - alpha, spread.freedom), float((spread.residuals**2).sum())
+    rare = float((spread.residuals**3).sum()) / second / n if second else 0.0
+    low, high = (far * (2 + t * t) / 3 + t * math.hypot(spread.error, far) for far in (max(-rare, 0.0), max(rare, 0.0)))
+    return mean - low, mean + high
+
+
+def share_unseen(topics: int, alpha: float = ALPHA) -> float:
+    """Return how frequent what no topic showed may be (the "rule of three")."""
+    return float(1 - alpha ** (1 / topics))
+
+
+def reach_unseen(values: Sequence[float], groups: Groups, size: float) -> float:
+    """Return by how much topics of a kind never seen may move the mean of values.
+
+    Each moves it as the topic does that moves it most, or as one whose values are all `size` where none does.
+    """
+    sums = _measure_spread(data := _require_finite(values), groups).sums
+    return share_unseen(len(sums)) * (float(np.abs(sums).max()) * len(sums) / len(data) or size)
 
 
 def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
@@ -176,38 +243,46 @@ def correct_holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    error: float
+    error: float  # 0 where no two values differ
     freedom: int
-    sums: NDArray[np.float64]
+    sums: Floats
+    residuals: Floats
 
 
-def _require_finite(values: Sequence[float]) -> NDArray[np.float64]:
+def _require_finite(values: Sequence[float]) -> Floats:
     data = np.asarray(values, dtype=np.float64)
     if not len(data) or not np.isfinite(data).all():
         raise DataError("There is no number to average, or one is not finite.", "Leave unmeasured questions out.")
     return data
 
 
-def _measure_spread(data: NDArray[np.float64], groups: Groups) -> _Spread:
-    """Return the cluster-robust spread (Liang and Zeger 1986), never below that of independent values.
+def number_groups(groups: Sequence[Hashable] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the numbers of groups, from 0 on.
 
-    A value whose group is None or "" is a group of its own.
+    None and "" stand for a group of their own each.
     """
-    n = len(data)
-    alone = float(data.std(ddof=1)) / math.sqrt(n) if n > 1 and np.ptp(data) > 0 else 0.0
+    if isinstance(groups, np.ndarray):
+        return np.unique(groups, return_inverse=True)[1]
     named: dict[Hashable, int] = {}
-    keys = enumerate(groups if groups is not None else [None] * n)
-    codes = [named.setdefault(("", i) if group in {None, ""} else (group,), len(named)) for i, group in keys]
+    keys = (("", n) if group in {None, ""} else (group,) for n, group in enumerate(groups))
+    return np.array([named.setdefault(key, len(named)) for key in keys], int)
+
+
+def _measure_spread(data: Floats, groups: Groups) -> _Spread:
+    """Return the cluster-robust spread (Liang and Zeger 1986), which questions asked several times do not narrow.
+
+    Where groups do not differ, each counts as one value.
+    """
+    n, codes = len(data), number_groups([None] * len(data) if groups is None else groups)
     if len(codes) != n:
         raise DataError(f"{n} values cannot be grouped by {len(codes)} topics.", "Give each value its topic.")
-    if (count := len(named)) == n:
-        return _Spread(alone, n - 1, data)
-    if count == 1:
-        return _Spread(alone, 0, data.sum(keepdims=True))
-    residuals = np.bincount(codes, weights=data - data.mean())
-    clustered = math.sqrt(count / (count - 1) * float((residuals**2).sum())) / n
-    error = max(alone, clustered) if alone else 0.0
-    return _Spread(error, count - 1, np.bincount(codes, weights=data).astype(np.float64))
+    rounding, count = _LEAST * float(np.abs(data).sum()), int(codes.max()) + 1
+    sums, residuals = (np.bincount(codes, one).astype(np.float64) for one in (data, data - data.mean()))
+    residuals[np.abs(residuals) <= rounding] = 0.0
+    error = math.sqrt(count / max(count - 1, 1) * float((residuals**2).sum())) / n
+    if not error and np.ptp(data) > rounding:
+        error = float(data.std()) / math.sqrt(count)
+    return _Spread(error, count - 1, sums, residuals)
 
 
 def _flip_signs(sums: NDArray[np.float64], seed: int) -> float:
@@ -245,28 +320,16 @@ def _t_quantile(share: float, freedom: float) -> float:
     return float(stdtrit(freedom, share))
 
 
-def _clopper_pearson(mean: float, n: int, spread: _Spread) -> tuple[float, float]:
-    from scipy.special import betaincinv
-
-    effective = min(float(n), mean * (1 - mean) / spread.error**2) if spread.error > 0 else float(n)
-    if 0 < spread.freedom < n - 1:
-        effective *= (_t_quantile(1 - ALPHA / 2, n - 1) / _t_quantile(1 - ALPHA / 2, spread.freedom)) ** 2
-    hits, misses = effective * mean, effective * (1 - mean)
-    low = float(betaincinv(hits, misses + 1, ALPHA / 2)) if hits > 0 else 0.0
-    high = float(betaincinv(hits + 1, misses, 1 - ALPHA / 2)) if misses > 0 else 1.0
-    return low, high
-
-
-def _detectable_difference(error: float, units: int, n: int) -> float:
+def _detectable_difference(error: float, units: int) -> float:
     """Return the smallest difference that the sign-flip test sees with 80 % power.
 
     The standard deviation of few units is too small on average; c4 corrects that (Holtzman 1950). When no two values
-    differ, it is the fewest questions that must change before the test can speak: one in each of MIN_UNITS units.
+    differ, it is the fewest units that must change before the test can speak, MIN_UNITS of them.
     """
     if units < MIN_UNITS:
         return math.inf
     if error == 0:
-        return MIN_UNITS / n
+        return MIN_UNITS / units
     c4 = math.sqrt(2 / (units - 1)) * math.exp(math.lgamma(units / 2) - math.lgamma((units - 1) / 2))
     return _detectable_size(units) / c4 * error * math.sqrt(units)
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import orjson
 
-from optimize.evaluation.comparison import Comparison, compare_versions
-from optimize.registry.versions import hold_lock, open_published
+from optimize.evaluation.comparison import Comparison
+from optimize.registry.versions import compare_versions, hold_lock, open_published
 from program.errors import GateError, IntegrityError, RagcError, VersionError
 from program.serve.reference import Manifest, is_alias, list_aliases, read_alias, require_name, resolve
 from program.settings import artifacts_root
@@ -19,8 +19,6 @@ from program.storage import write_whole
 
 Requirement = Literal["better", "no-worse"]
 HISTORY = "history.jsonl"
-DEFAULT_GAIN: dict[Requirement, float] = {"better": 0.0, "no-worse": -0.02}
-"""The lowest gain in utility that the 95 % interval may reach down to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +52,35 @@ def promote_version(
     """Point an alias at the verified version that a reference names.
 
     The version is compared, on their sealed scores, with the alias's present one, else with the one that it was
-    compiled from. With `require` the comparison with a present one decides: "better" wants the verdict better, both
-    want the 95 % interval of the gain in utility at or above `min_gain` (0 for better, -0.02 for no-worse). Raises
-    `GateError` when the gate does not pass, or the alias moved meanwhile or is not at `expect`, `VersionError` for a
-    bad alias, `IntegrityError` when an alias to compare with cannot be read.
+    compiled from. With `require` the verdict on utility decides: "better" wants that one, "no-worse" any but worse.
+    With `min_gain` the 95 % interval of the gain must not reach below it. Raises `GateError` when the gate does not
+    pass, there is nothing to compare with, or the alias moved meanwhile or is not at `expect`, `VersionError` for a bad
+    alias, `IntegrityError` when an alias to compare with cannot be read, `DataError` for scores that do not compare.
     """
-    base = artifacts_root(root)
+    base, gated = artifacts_root(root), require is not None or min_gain is not None
     require_alias(alias)
     found = open_published(ref, base)
     present = _read_present(base, found.name, alias)
-    if present is None and (require or expect is not None) and alias in list_aliases(base, found.name):
+    if present is None and (gated or expect is not None) and alias in list_aliases(base, found.name):
         read_alias(base, found.name, alias)  # raises: it is broken, so there is nothing to compare with
     if expect is not None and (wanted := resolve(expect, base).version) != present:
         raise _explain_move(found.name, alias, present, wanted)
     against = f"{found.name}@{present}" if present else found.parent or ""
+    if gated and not against:
+        what = (
+            f"{found} cannot be compared: {found.name}@{alias} points at nothing, and it was compiled from no version."
+        )
+        raise GateError(what, "Promote it without --require, or set the alias to what it is to be compared with first.")
     gate = None
-    if against and against != str(found):
+    if against and (gated or against != str(found)):
         try:
-            gate = compare_versions(against, str(found), root=base)
+            gate = compare_versions(against, str(found), root=base, by="promote")
         except RagcError as error:
-            if require and present:
+            if gated:
                 raise
             against = f"{against}: {error.what}"
-    if gate is not None and require and present:
-        _require_gain(gate, require, min_gain, new=str(found), old=f"{found.name}@{alias} ({present})")
+    if gate is not None and gated:
+        _require_gain(gate, require, min_gain, new=str(found), old=against)
     _set_alias(base, found, alias, present, action="promote", reason=reason)
     return AliasMove(found.name, alias, present, found.version, gate, against)
 
@@ -128,13 +131,15 @@ def read_history(name: str, root: Path | str | None = None) -> list[dict[str, An
         raise IntegrityError(f"{path} holds a line that is not JSON.", "Remove that line.") from error
 
 
-def _require_gain(gate: Comparison, require: Requirement, min_gain: float | None, *, new: str, old: str) -> None:
-    least = DEFAULT_GAIN[require] if min_gain is None else min_gain
-    if gate.ci[0] >= least and (require == "no-worse" or gate.verdict == "better"):
+def _require_gain(gate: Comparison, require: Requirement | None, min_gain: float | None, *, new: str, old: str) -> None:
+    if gate.verdict != "better" if require == "better" else require and gate.verdict == "worse":
+        what = f"{new} is not detectably better than {old}" if require == "better" else f"{new} is worse than {old}"
+    elif min_gain is not None and gate.ci[0] < min_gain:
+        what = f"The gain of {new} over {old} may be below {min_gain:+g}"
+    else:
         return
-    what = f"{new} is not shown to be {require.replace('-', ' ')} than {old} by {least:+g}: {gate.describe()}."
     mend = "Label more questions (above all more topics), lower --min-gain, or promote without --require."
-    raise GateError(what, mend)
+    raise GateError(f"{what}: {gate.describe()}.", mend)
 
 
 def _read_present(base: Path, name: str, alias: str) -> str | None:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import orjson
 
-from optimize.evaluation.comparison import Comparison, compare_versions
-from optimize.registry.versions import read_ancestors
+from optimize.evaluation.comparison import Comparison
+from optimize.registry.versions import compare_versions, read_ancestors
 from program.errors import DataError, VersionError
 from program.serve.manifest import open_version, refuse_unreadable
 from program.serve.reference import Manifest
@@ -82,7 +82,7 @@ def diff_versions(a: str, b: str, point: str = POINT, root: Path | str | None = 
     settings = [_read_settings(one, state, point) for one, state in zip(sealed, states, strict=True)]
     scores, unscored = None, ""
     try:
-        scores = compare_versions(a, b, root=root)
+        scores = compare_versions(a, b, root=root, by="diff")
     except DataError as error:
         unscored = error.what
     changes = {name: _compare_values(*(flatten(one.section(name)) for one in sealed)) for name in SECTIONS}

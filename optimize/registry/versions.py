@@ -1,4 +1,4 @@
-"""Versions below the artifacts folder: publish, list, verify, and a ledger of how often their test sets were used.
+"""Versions below the artifacts folder: publish, list, verify, compare, and a ledger of looks at their test sets.
 
 Several processes may publish at once.
 """
@@ -11,11 +11,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from optimize.evaluation.comparison import PRIMARY, Comparison, compare_rows, list_questions, read_scores
 from optimize.labelled.split import question_digest
 from program.errors import IntegrityError, RagcError, SettingsError, VersionError
 from program.serve import manifest, reference
@@ -278,21 +279,60 @@ def hold_lock(base: Path, name: str) -> Iterator[None]:
         raise RagcError(what, "Wait for it, or end it.") from error
 
 
-def note_test_use(root: Path, name: str, by: str, questions: Iterable[str], identity: str = "") -> int:
-    """Note that scores on questions are seen, and return which use it is.
+def identify_look(programs: Iterable[str], metric: str, questions: Iterable[str]) -> str:
+    """Return the identity of a look: programs in any order, metric, questions."""
+    digests = sorted({question_digest(text)[:DIGITS] for text in questions})
+    return reference.digest_of("\n".join([*sorted(set(programs)), metric, *digests]).encode())[7:23]
 
-    The first use of any of them is 1. Each use is a draw in which chance may find favour. Uses of the same `identity`
-    are one, however often they are noted. Where nothing can be written, nothing is.
+
+def note_comparison(
+    sealed: Sequence[Manifest], metric: str, questions: Sequence[str], by: str, root: Path, asked: str = ""
+) -> int:
+    """Note a comparison with the first version, and return the number of looks.
+
+    A pair is one look, however often and by whatever verb it is shown. What a compile showed (its version beside the
+    parent, by the sealed scores of its own metric) was its look. Scores of versions `asked` anew, at such a point and
+    over such documents, are others than those sealed.
     """
-    identity = identity or uuid4().hex[:16]
+    first, *others = sealed
+    pairs = [one for one in others if asked or metric != PRIMARY or not _is_of_one_compile(first, one)]
+    looks = " ".join(identify_look([first.digest, one.digest, asked], metric, questions) for one in pairs)
+    count = partial(note_test_use, by=by, identity=looks) if looks else count_test_uses
+    return max(count(root, name, questions=questions) for name in {one.name for one in sealed})
+
+
+def _is_of_one_compile(a: Manifest, b: Manifest) -> bool:
+    pairs = ((a, b), (b, a))
+    return a.digest == b.digest or any(x.section("gain") and x.parent in (y.label, y.full_label) for x, y in pairs)
+
+
+@manifest.refuse_unreadable("What one of the versions was scored")
+def compare_versions(
+    a: str, b: str, metric: str = PRIMARY, root: Path | str | None = None, by: str = "compare"
+) -> Comparison:
+    """Compare two versions, once verified, by their sealed scores. It is a look."""
+    sealed = [manifest.open_version(ref, root) for ref in (a, b)]
+    rows = [read_scores(one) for one in sealed]
+    found = compare_rows(rows[0], rows[1], metric, names=(sealed[0].label, sealed[1].label), timed=False)
+    note_comparison(sealed, metric, list_questions(rows[0]), by, artifacts_root(root))
+    return found
+
+
+def note_test_use(root: Path, name: str, by: str, questions: Iterable[str], identity: str = "") -> int:
+    """Note that scores on questions are seen, and return how often any of them were.
+
+    Each use is a draw in which chance may find favour. Uses of the same `identity` are one, however often they are
+    noted; of several, parted by blanks, what is new is one use. Where nothing can be written, nothing is.
+    """
     digests = {question_digest(text)[:DIGITS] for text in questions}
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # two at once are two uses
             stack.enter_context(hold_lock(root, name))
         rows = list(_read_ledger(root, name, digests))
-        number = 1 + _count_uses(row for row in rows if row["look"] != identity)
-        if identity not in {row["look"] for row in rows}:
-            line = {"look": identity, "by": by, "number": number, "questions": "".join(sorted(digests))}
+        new = {*(identity.split() or [uuid4().hex[:16]])}.difference(*(str(row["look"]).split() for row in rows))
+        number = _count_uses(rows) + bool(new)
+        if new:
+            line = {"look": " ".join(sorted(new)), "by": by, "number": number, "questions": "".join(sorted(digests))}
             with contextlib.suppress(OSError):
                 append_row(root / name / LOOKS, line)
     return number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from program.errors import DataError
 from program.knowledge.project import Project
 from program.models.language.adapter import DEFAULTED
 from program.serve.trace import UNRETRIEVED, LineLog, TraceLog
-from program.server.feedback import FEEDBACK
+from program.server.feedback import FEEDBACK, FeedbackLog
 from program.settings import FILE
 
 LOOKED_UP = ("search", "fallback")
@@ -46,9 +46,16 @@ def find_trace(log: TraceLog, trace_id: str) -> Entry:
     return found[0]
 
 
-def read_queue(log: LineLog) -> list[Entry]:
-    """Return the entries of a queue, least confident first."""
-    return sorted(log.entries(), key=lambda entry: (entry["confidence"], entry["at"]))
+def list_queue(log: TraceLog) -> Sequence[Entry]:
+    """Return the traces to review, as the page of a project lists them.
+
+    Beside no project they are each question's last, the least sure first.
+    """
+    home = log.folder.parent
+    if (home / FILE).is_file() and (project := Project.open(home)).private == log.folder:
+        return FeedbackLog(project).list_queue()
+    latest = {entry["question"]: entry for entry in log.traces.entries()}
+    return sorted(latest.values(), key=lambda entry: (entry["confidence"], entry["at"]))
 
 
 def summarise_traces(log: TraceLog) -> dict[str, Any]:
@@ -87,7 +94,7 @@ def summarise_traces(log: TraceLog) -> dict[str, Any]:
         "usd": round(sum(usage["usd"] for usage in usages), 6),
         "seconds_p50": float(np.percentile(seconds, 50)),
         "seconds_p95": float(np.percentile(seconds, 95)),
-        "to_review": sum(1 for _ in log.review.entries()),
+        "to_review": len(list_queue(log)),
         **_count_feedback(log),
         "unread": tuple(unread),
     }

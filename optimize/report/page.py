@@ -10,7 +10,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from optimize.evaluation.evaluate import Evaluation, tabulate_metrics
-from optimize.evaluation.grades import PROPORTIONS
+from optimize.evaluation.grades import FIRST, PROPORTIONS
 from optimize.evaluation.outcome import Compiled
 from optimize.evaluation.risk import describe_curves
 from optimize.evaluation.stats import format_estimate, format_interval, format_number, format_p
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 LARGEST = 500_000  # bytes of a compile's page, which is committed with its version
 SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))
 """Items of a list and characters of a text that are shown at most: the first with which the page is not too large."""
-FIRST = ("correct", "wrong", "model_calls")  # figures shown before all others
 WORDS = 110  # characters that say what a parameter is
 
 

@@ -121,7 +121,7 @@ def open_latest(
     if (current := find_current(root, opened.name)) is not None:
         return load(str(current), artifacts=root, project=opened.folder, point=point, progress=progress)
     if point:
-        what = f"{opened.name} has no version that was better than the uncompiled program, so no point {point}."
+        what = f"{opened.name} has no compiled version that is not worse than its parent, so no point {point}."
         raise VersionError(what, f"Ask without it, name a version, or run: ragc compile {shlex.quote(str(project))}")
     return open_program(opened, progress=progress)
 
@@ -148,7 +148,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     texts = {passage.id: passage.text for passage in library.passages()} if settings.trace.texts else None
     observers: list[Observer] = [SpanLog(None if texts is None else lambda id_: texts.get(id_, "")).emit_spans]
     if settings.trace.enabled:
-        observers.append(TraceLog(opened.private, settings.trace.review_below).write_answer)
+        observers.append(TraceLog(opened.private).write_answer)
     links = tuple(host.lower() for host in settings.answer.links)
     preset, reopen = "" if version else settings.loop.preset, partial(open_program, opened.folder, version=version)
     runtime = Runtime(library, models, settings.budget, tuple(observers), version, preset, links, reopen=reopen)

@@ -88,12 +88,12 @@ class Manifest:
         return str(self.fields.get("content_digest", ""))
 
     @property
-    def better(self) -> bool:
-        """True when the version was better than what it was compiled from, as it was judged when it was sealed.
+    def verdict(self) -> str:
+        """The paired test on its test against what it was compiled from: better, worse or no_detectable_difference.
 
-        One that does not say so counts where it has a parent.
+        It is empty where there was no such test.
         """
-        return bool(self.section("gain").get("better", self.parent is not None))
+        return str(self.section("gain").get("verdict", ""))
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Return a table of the manifest, such as `points`; empty when there is none."""
@@ -191,12 +191,13 @@ def resolve(given: str | Path, root: Path | str | None = None) -> Manifest:
 def find_current(root: Path, name: str) -> Manifest | None:
     """Return the version that opens a project's folder, or None for no version.
 
-    It is the one that the alias `production` names, else the newest that was better than what it was compiled from.
+    It is the one that the alias `production` names, else the newest that was compiled from another and is not worse.
     Raises as `resolve`.
     """
-    known = [PRODUCTION] if PRODUCTION in list_aliases(root, name) else find_versions(root, name)[::-1]
-    found = (resolve(f"{name}@{selector}", root) for selector in known)
-    return next((one for one in found if one.better or known == [PRODUCTION]), None)
+    if PRODUCTION in list_aliases(root, name):
+        return resolve(f"{name}@{PRODUCTION}", root)
+    found = (resolve(f"{name}@{version}", root) for version in reversed(find_versions(root, name)))
+    return next((one for one in found if one.parent and one.verdict != "worse"), None)
 
 
 def list_programs(root: Path) -> list[str]:

@@ -62,10 +62,9 @@ class LineLog:
 
 @dataclass(frozen=True, slots=True)
 class TraceLog:
-    """A folder of traces: all of them, and those to review."""
+    """A folder of traces."""
 
     folder: Path
-    review_below: float = 0.0
     name: str = "traces.jsonl"
     unwritable: Event = field(default_factory=Event, repr=False, compare=False)  # set by the first warning
 
@@ -74,13 +73,8 @@ class TraceLog:
         """One line for each question."""
         return LineLog(self.folder / self.name)
 
-    @property
-    def review(self) -> LineLog:
-        """The answers a person should look at: those of little confidence."""
-        return LineLog(self.folder / "review.jsonl")
-
     def write_answer(self, answer: Answer, asked: Asked, preset: str) -> None:
-        """Write a trace, a doubtful answer's to review, too; warn once if it cannot be."""
+        """Write a trace; warn once if it cannot be."""
         entry = {
             **answer.as_dict(),
             "question": asked.question,
@@ -94,11 +88,8 @@ class TraceLog:
             "rounds": [asdict(one) for one in answer.rounds],
             "steps": [step.as_dict() for step in answer.trace.steps],
         }
-        brief = ("trace_id", "at", "question", "text", "confidence", "path", "version")
         try:
             self.traces.append(entry)
-            if answer.outcome is Outcome.ANSWERED and answer.confidence < self.review_below:
-                self.review.append({name: entry[name] for name in brief})
         except (OSError, orjson.JSONEncodeError) as error:
             if not self.unwritable.is_set():
                 self.unwritable.set()

@@ -114,6 +114,23 @@ def test_eval_tells_the_figures_of_each_tag_and_plain_rag_beside_them(ragc, own_
     assert by_tag == pytest.approx(6 * found["plain"]["correct"]["value"])
 
 
+def test_eval_tells_in_a_sentence_what_the_program_is_worth_and_asks_both_in_turns(ragc, own_shop):
+    labels = [
+        {"id": f"n{n}", "question": f"How long is the guarantee on kettle {n}?", "outcome": "abstain"} for n in range(4)
+    ]
+    (own_shop / "more.jsonl").write_text("".join(json.dumps(one) + "\n" for one in labels))
+    code, shown, _ = ragc("eval", own_shop, "--questions", own_shop / "more.jsonl")
+    first, *table = shown.splitlines()
+    assert code == 0 and first.startswith("shop (uncompiled) on more.jsonl: against plain RAG: ")
+    assert [line.split()[0] for line in table[3:6]] == ["correct", "wrong", "model_calls"] and len(table) == 7
+    assert "Everything else: --all" in table[-1]
+    traces = map(json.loads, (own_shop / ".ragc" / "traces.jsonl").read_text().splitlines())
+    asked = [trace["preset"] == "plain" for trace in traces]
+    assert asked == [False, True, True, False] * 2, "each is first in its turn"
+    whole = ragc("eval", own_shop, "--questions", own_shop / "more.jsonl", "--all")[1]
+    assert "outcome_accuracy" in whole and "seconds_p50" in whole and first in whole and "--all" not in whole
+
+
 def test_a_compile_that_seals_a_version_ends_with_0_and_with_3_where_better_is_required_of_no_gain(ragc, own_shop):
     code, out, _ = ragc("compile", own_shop, "--trials", "2", "--json")
     found = json.loads(out)
@@ -259,6 +276,9 @@ MISTAKES = {
     "point of no version": (["ask", "{shop}", "Q?", "--point", "fastest"], "point"),
     "traces of nothing": (["trace", "stats", "{tmp}/nosuch"], "nosuch"),
     "traces of nobody": (["trace", "stats", "{tmp}"], "no traces"),
+    "metric without a program": (["eval", "{shop}", "--metric", "json:loads"], "--metric with --program"),
+    "calls without a record": (["eval", "{shop}", "--max-calls", "9"], "--max-calls goes with --record"),
+    "recorded and replayed": (["eval", "{shop}", "--record", "a", "--replay", "b"], "--replay does not go together"),
     "unknown strategy": (["search", "{shop}", "kettle", "--strategy", "psychic"], "psychic"),
     "no ranks": (["eval-search", "{shop}", "-k", "0"], "ranks"),
     "arms without names": (["ab", "start", "x", "shop@v1", "--primary", "p", "--max-units", "9"], "name arms"),

@@ -7,6 +7,8 @@ import pytest
 from optimize.report.monitoring import find_trace, open_log, summarise_traces
 from program import open_program
 from program.errors import DataError
+from program.knowledge.project import Project
+from program.server.feedback import FeedbackLog
 from tests.optimize.conftest import invoke
 
 WEEK = 7 * 86_400
@@ -39,7 +41,6 @@ def traces(tmp_path):
         (tmp_path / name).write_text("".join(json.dumps(e) + "\n" for e in entries))
 
     write("traces.jsonl", ENTRIES)
-    write("review.jsonl", [{**ENTRIES[1], "confidence": 0.3}, {**ENTRIES[2], "confidence": 0.1}])
     return tmp_path
 
 
@@ -51,7 +52,7 @@ def test_the_figures_are_those_of_the_traces(traces):
     assert found.items() >= {
         **rates, "n": 6, "one_round": 0.5, "mean_rounds": pytest.approx(8 / 6),
         "judge_by_week": {"2026-W01": 0.9, "2026-W02": 0.8, "2026-W03": 0.7, "2026-W05": 0.2},
-        "mean_calls": 2.0, "mean_tokens": 150.0, "usd": 0.06, "seconds_p50": 3.5, "to_review": 2,
+        "mean_calls": 2.0, "mean_tokens": 150.0, "usd": 0.06, "seconds_p50": 3.5, "to_review": 6,
         "false_retry_rate": pytest.approx(1 / 3),
     }.items()  # fmt: skip
     gone = {"degraded": ["not searched: stock (gone)"]}
@@ -72,9 +73,8 @@ def test_a_trace_is_found_by_the_beginning_of_its_id_when_that_is_enough(traces)
 
 
 def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
-    for name in ("traces.jsonl", "review.jsonl"):
-        with (traces / name).open("a") as file:
-            file.write("{broken")
+    with (traces / "traces.jsonl").open("a") as file:
+        file.write("{broken")
     found = summarise_traces(open_log(traces))
     assert (found["n"], found["unread"]) == (6, (f"{traces / 'traces.jsonl'} line 7",))
     for asked in ("stats", "stats --review", "show 0000000000000001"):
@@ -89,7 +89,11 @@ def test_the_command_line_prints_the_figures_the_queue_and_one_question_step_by_
 
     stats, show = ["stats", str(traces)], ["show", "0000000000000001", str(traces)]
     assert json.loads(run(*stats, "--json"))["n"] == 6
-    assert [e["question"] for e in json.loads(run(*stats, "--review", "--json"))] == ["question 2", "question 1"]
+    asked_again = {**ENTRIES[2], "confidence": 0.1}
+    with (traces / "traces.jsonl").open("a") as file:
+        file.write(json.dumps(asked_again) + "\n")
+    queue = json.loads(run(*stats, "--review", "--json"))
+    assert [e["question"] for e in queue][:2] == ["question 2", "question 0"] and len(queue) == 6
     assert "question 2" in run(*stats, "--review") and "false_retry_rate" in run(*stats)
     assert "question 1" in run(*show) and "search" in run(*show)
     assert json.loads(run(*show, "--json"))["trace_id"] == "0000000000000001"
@@ -97,7 +101,15 @@ def test_the_command_line_prints_the_figures_the_queue_and_one_question_step_by_
 
 def test_what_the_program_writes_is_what_the_figures_read(own_shop):
     program = open_program(own_shop)
-    answer = program("How much water does the Merle kettle hold?")
+    answer = program("How much water does the Merle hold?")
     log = open_log(own_shop)
     assert summarise_traces(log)["n"] == 1
+    assert summarise_traces(log)["to_review"] == 0, "the question is labelled"
+    program("How long is the guarantee on a Merle?")
+    project = Project.open(own_shop)
+    (queued,) = FeedbackLog(project).list_queue()
+    (listed,) = json.loads(invoke("trace", "stats", own_shop, "--review", "--json").stdout)
+    assert summarise_traces(log)["to_review"] == 1 and listed == queued
+    FeedbackLog(project).write_verdict(queued["trace_id"], "skip", by="reviewer")
+    assert summarise_traces(log)["to_review"] == len(FeedbackLog(project).list_queue()) == 0
     assert find_trace(log, answer.trace.id)["path"] == list(answer.trace.path)

@@ -48,30 +48,37 @@ def test_a_gain_that_is_proved_is_sealed_and_the_folder_is_answered_by_it(own_sh
     assert open_latest(own_shop).runtime.version == load(own_shop)(ASKED).version == "shop@v2"
 
 
-def publish(root, better=None, parent="helpdesk@v1", correct=range(20)):
-    gain = {} if better is None else {"gain": {"better": better}}
+def publish(root, verdict="", parent="helpdesk@v1", correct=range(20)):
+    gain = {"gain": {"verdict": verdict}} if verdict else {}
     rows = score_rows(["correct" if n in correct else "wrong" for n in range(40)], lambda n: n % 8)
     return publish_rows(root, rows, json.dumps(state()).encode(), parent=parent, **gain)
+
+
+BETTER, WORSE, ALIKE = "better", "worse", "no_detectable_difference"
 
 
 @pytest.mark.parametrize(
     ("versions", "alias", "opened"),
     [
         ([], "", None),
-        ([(False, None)], "", None),
-        ([(False, None), (True, "helpdesk@v1")], "", "v2"),
-        ([(False, None), (True, "helpdesk@v1"), (False, "helpdesk@v2")], "", "v2"),
-        ([(False, None), (False, "helpdesk@v1"), (True, "helpdesk@v1"), (False, "helpdesk@v1")], "", "v3"),
-        ([(False, None), (True, "helpdesk@v1"), (True, "helpdesk@v2")], "v1", "v1"),
-        ([(False, None), (False, "helpdesk@v1")], "v2", "v2"),
-        ([(None, None)], "", None),
-        ([(None, None), (None, "helpdesk@v1")], "", "v2"),
+        ([("", None)], "", None),
+        ([("", None), (BETTER, "helpdesk@v1")], "", "v2"),
+        ([("", None), (ALIKE, "helpdesk@v1")], "", "v2"),
+        ([("", None), (WORSE, "helpdesk@v1")], "", None),
+        ([("", None), (BETTER, "helpdesk@v1"), (WORSE, "helpdesk@v2")], "", "v2"),
+        ([("", None), (BETTER, "helpdesk@v1"), (ALIKE, "helpdesk@v2")], "", "v3"),
+        ([("", None), (WORSE, "helpdesk@v1"), (BETTER, "helpdesk@v1"), (WORSE, "helpdesk@v1")], "", "v3"),
+        ([("", None), (BETTER, "helpdesk@v1"), (BETTER, "helpdesk@v2")], "v1", "v1"),
+        ([("", None), (WORSE, "helpdesk@v1")], "v2", "v2"),
+        ([("", None), ("", "helpdesk@v1")], "", "v2"),
     ],
     ids=repr,
 )
-def test_a_folder_is_opened_by_production_else_by_the_newest_version_that_was_better(tmp_path, versions, alias, opened):
-    for better, parent in versions:
-        publish(tmp_path, better, parent)
+def test_a_folder_is_opened_by_production_else_by_the_newest_version_that_is_not_worse(
+    tmp_path, versions, alias, opened
+):
+    for verdict, parent in versions:
+        publish(tmp_path, verdict, parent)
     if alias:
         promote_version(f"helpdesk@{alias}", "production", root=tmp_path)
     found = find_current(tmp_path, "helpdesk")
@@ -79,9 +86,9 @@ def test_a_folder_is_opened_by_production_else_by_the_newest_version_that_was_be
 
 
 def test_a_promotion_tells_the_comparison_that_is_known(tmp_path):
-    publish(tmp_path, False, None)
-    publish(tmp_path, True, correct=range(32))
-    publish(tmp_path, False, correct=range(30))
+    publish(tmp_path, parent=None)
+    publish(tmp_path, BETTER, correct=range(32))
+    publish(tmp_path, ALIKE, correct=range(30))
     publish_version("helpdesk", {"parent": "helpdesk@v3"}, {"program.json": b"{}"}, tmp_path)
     for version, parts in {
         "v1": (), "v2": ("against helpdesk@v1-", "better: utility +0.600 ["),

@@ -2,18 +2,20 @@
 
 import json
 import re
+from itertools import product
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
 import orjson
 import pytest
 
-from optimize.abtest.offline import compare_offline
+from optimize.abtest.offline import OfflineTest, compare_offline
 from optimize.evaluation.comparison import compare_rows
 from optimize.labelled.split import question_digest
 from optimize.registry.aliases import promote_version
 from optimize.registry.versions import publish_version
-from program.errors import DataError, VersionError
+from program.errors import DataError, SettingsError, VersionError
 from tests.optimize.conftest import invoke, publish_rows, score_rows
 
 GOOD = ["correct"] * 70 + ["wrong"] * 10
@@ -60,7 +62,7 @@ def test_the_verdict_opens_the_page_and_is_the_exit_code(root, offline):
     for a, b, code, verdict in ((1, 2, 0, "better"), (2, 1, 1, "worse"), (2, 3, 3, "no_detectable_difference")):
         result = offline(*refs(a, b), "--json")
         assert (result.exit_code, json.loads(result.stdout)["verdict"]) == (code, verdict)
-    shown = offline(*refs(1, 2)).stdout
+    shown = offline(*refs(1, 2), "--all").stdout
     assert shown.startswith("better: utility +0.") and "Question 0?" in shown and "prove nothing" in shown
     shape = json.loads(offline(*refs(1, 2), "--json").stdout)
     assert {tag: found["n"] for tag, found in shape["by_tag"].items()} == {"new": 40, "old": 80}
@@ -81,14 +83,73 @@ def test_a_breached_guardrail_is_told_and_fails_the_test_when_it_was_asked_for(r
     found = json.loads(told.stdout)
     assert told.exit_code == 0
     assert {g["metric"]: g["state"] for g in found["guardrails"]} == {
-        "wrong": "holds", "model_calls": "breached", "seconds": "holds"
-    }  # fmt: skip
+        "wrong": "holds", "model_calls": "breached", "seconds": "not_measured"
+    }, "the seconds of two compiles are of machines with other work"  # fmt: skip
     assert any("breaches a guardrail: model_calls" in w for w in found["warnings"])
     assert offline(*refs(1, 4), "--guard", "model_calls:0.5").exit_code == 1
     assert offline(*refs(1, 4), "--guard", "model_calls:5").exit_code == 0
     assert offline(*refs(1, 4, 2), "--guard", "model_calls:0.5").exit_code == 0, "v2 is better without a breach"
-    failed = offline(*refs(1, 2), "--guard", "usd:0.1")
-    assert isinstance(failed.exception, DataError) and "'usd' was not measured" in str(failed.exception)
+    for name in ("usd:0.1", "seconds:25%"):
+        failed = offline(*refs(1, 2), "--guard", name)
+        what = f"{name.partition(':')[0]!r} was not measured"
+        assert isinstance(failed.exception, DataError) and what in str(failed.exception)
+    assert "seconds" not in json.loads(offline(*refs(1, 2), "--json").stdout)["others"]
+
+
+def arm(verdict, breached):
+    return SimpleNamespace(verdict=verdict, breached=["wrong:0.02"] * breached)
+
+
+OUTCOMES = [(verdict, breached) for verdict in ("better", "worse", "no_detectable_difference") for breached in (0, 1)]
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize(
+    "outcomes",
+    [*product(OUTCOMES), *product(OUTCOMES, repeat=2), *product(OUTCOMES[:2], OUTCOMES, OUTCOMES[2:])],
+    ids=repr,
+)
+def test_the_exit_code_is_0_for_one_that_is_better_1_for_a_failure_where_none_is_else_3(outcomes, gate):
+    states = ["breached" if gate and breached else verdict for verdict, breached in outcomes]
+    expected = 0 if "better" in states else 1 if "worse" in states or "breached" in states else 3
+    found = OfflineTest("helpdesk@v1", "utility", tuple(arm(*one) for one in outcomes), (), 1, gate)
+    assert found.exit_code == expected
+
+
+def test_one_of_several_versions_that_breaches_a_guardrail_fails_the_test_where_no_other_is_better(root, offline):
+    publish_rows(root, rows(BAD, model_calls=4.0)), publish_rows(root, rows(OTHER))
+    assert offline(*refs(2, 3, 6), "--guard", "model_calls:0.5").exit_code == 3
+    assert offline(*refs(1, 5), "--guard", "model_calls:0.5").exit_code == 1
+    assert offline(*refs(2, 3, 4), "--guard", "model_calls:0.5").exit_code == 1, "one breached, one not different"
+    assert offline(*refs(2, 3, 4)).exit_code == 3
+
+
+def test_first_comes_the_verdict_then_three_metrics_and_the_rest_when_it_is_asked_for(root, offline):
+    shown, whole = offline(*refs(1, 2)).stdout, offline(*refs(1, 2), "--all").stdout
+    assert shown.startswith("better: utility +0.") and whole.startswith(shown.partition("\n")[0])
+    table = shown[shown.index("other metrics") : shown.index("guardrails")].splitlines()[3:]
+    assert [line.split()[0] for line in table if line.strip()] == ["correct", "wrong", "model_calls"]
+    assert "Question 0?" not in shown and "answers changed. Everything else: --all" in shown
+    assert "Question 0?" in whole and "utility by tag" in whole and "--all" not in whole
+
+
+def test_versions_scored_on_different_questions_are_named_with_the_command_that_asks_both(root, offline):
+    publish_rows(root, rows(GOOD)[5:])
+    told = str(offline(*refs(1, 5)).exception)
+    assert "helpdesk@v1 and helpdesk@v5 were scored on different questions: 75 in both, 5 only in helpdesk@v1" in told
+    assert "ragc ab offline helpdesk@v1 helpdesk@v5 --data FILE" in told
+
+
+@pytest.mark.parametrize(
+    "options", ["--point economy", "--project .", "--point quality --project ."], ids=lambda one: one.split()[0]
+)
+@pytest.mark.parametrize("verb", ["ab offline helpdesk@v1 helpdesk@v2", "eval helpdesk@v1", "verify helpdesk@v1"])
+def test_what_is_of_a_project_is_refused_beside_a_program_of_ones_own_and_never_ignored(root, verb, options):
+    if verb.startswith("verify") and "--point" in options:
+        return
+    told = invoke(*verb.split(), "--program", "json:loads", *options.split(), "--artifacts", root)
+    assert isinstance(told.exception, SettingsError) and "--program does not go together with" in str(told.exception)
+    assert all(name in str(told.exception) for name in options.split() if name.startswith("--"))
 
 
 def test_repeats_are_averaged_within_their_question_and_do_not_count_as_questions():
@@ -139,7 +200,7 @@ def test_the_page_shows_intervals_and_both_answers_and_runs_nothing_that_a_versi
     pictures = [ElementTree.fromstring(svg) for svg in re.findall("<svg.*?</svg>", text, re.DOTALL)]
     assert len(pictures) == 2 + 1 and text.count("Risk against coverage") == 1, "where both sides have confidences"
     drawn, zero = pictures[0].findall("g"), float(pictures[0].find("line").get("x1"))
-    assert len(drawn) == 1 + 4 and drawn[0].get("class") == "better"
+    assert len(drawn) == 1 + 3 and drawn[0].get("class") == "better"
     line, dot = drawn[0].find("line"), float(drawn[0].find("circle").get("cx"))
     assert zero < float(line.get("x1")) < dot < float(line.get("x2")), "better: all of the interval beyond zero"
     assert isinstance(offline(*refs(1, 2), "--html", tmp_path / "no" / "page.html").exception, DataError)

@@ -100,16 +100,54 @@ def test_the_gate_lets_a_better_version_through_and_keeps_others_out(tmp_path):
     def promote(ref, require, **more):
         return promote_version(ref, "production", require=require, root=tmp_path, **more)
 
-    promote(same, "better")
+    promote_version(same, "production", root=tmp_path)
     for ref, require, more, told in (
-        (worse, "better", {}, r"worse: utility -0\.500"), (worse, "no-worse", {}, r"worse: utility -0\.500"),
-        (equal, "better", {}, "no detectable difference"), (better, "better", {"min_gain": 0.5}, ""),
+        (worse, "better", {}, r"worse: utility -0\.500"), (worse, "no-worse", {}, r"is worse than .*worse: utility -0\.500"),
+        (equal, "better", {}, "not detectably better than .*no detectable difference"),
+        (same, "better", {}, "not detectably better"), (better, "better", {"min_gain": 0.5}, r"may be below \+0\.5"),
+        (worse, None, {"min_gain": -0.1}, r"may be below -0\.1"),
     ):  # fmt: skip
         with pytest.raises(GateError, match=told):
             promote(ref, require, **more)
     assert reference.resolve("helpdesk@production", tmp_path).version.startswith("v2-")
     assert promote(equal, "no-worse").gate.verdict == "no_detectable_difference"
     assert promote(better, "better", min_gain=0.3).gate.verdict == "better"
+
+
+NOTHING = "cannot be compared: helpdesk@staging points at nothing, and it was compiled from no version"
+
+
+@pytest.mark.parametrize(
+    ("ref", "alias", "require", "told"),
+    [
+        ("v2", "staging", "better", ""),
+        ("v2", "staging", "no-worse", ""),
+        ("v3", "staging", "better", "no detectable difference"),
+        ("v3", "staging", "no-worse", ""),
+        ("v4", "staging", "better", "worse: utility"),
+        ("v4", "staging", "no-worse", "worse: utility"),
+        ("v1", "staging", "better", NOTHING),
+        ("v1", "staging", "no-worse", NOTHING),
+        ("v5", "staging", "better", "were scored on different questions"),
+        ("v3", "production", "better", ""),
+        ("v4", "production", "no-worse", ""),
+        ("v1", "production", "no-worse", ""),
+        ("v1", "production", "better", "no detectable difference"),
+    ],
+)
+def test_a_gate_tests_against_the_version_in_use_else_the_parent_and_refuses_where_there_is_none(
+    tmp_path, ragc, ref, alias, require, told
+):
+    publish(tmp_path), publish(tmp_path, 0.5, parent="helpdesk@v1")
+    publish(tmp_path, 0.5, parent="helpdesk@v2"), publish(tmp_path, 0.2, parent="helpdesk@v3")
+    publish_rows(tmp_path, [{"id": "other", "topic": "t", "utility": 1.0}], parent="helpdesk@v1")
+    promote_version("helpdesk@v1", "production", root=tmp_path)
+    done = ragc("promote", f"helpdesk@{ref}", "--to", alias, "--require", require)
+    assert done.exit_code == 0 if not told else str(told) in str(done.exception)
+    if told and isinstance(done.exception, GateError):
+        assert done.exception.exit_code == 1
+    moved = alias in reference.list_aliases(tmp_path, "helpdesk") and reference.read_alias(tmp_path, "helpdesk", alias)
+    assert (moved or {"version": ""})["version"].startswith(f"{ref}-") is not bool(told) or ref == "v1"
 
 
 def test_every_verb_prints_one_json_document_or_something_for_people(ragc, two):

@@ -26,22 +26,46 @@ def answers(count, wrong=(), topics=None):
 
 def draw(rng, topics, each, rho, risk):
     """Answers whose risk rises with doubt as `risk` says, those of one topic right or wrong together."""
-    found = []
-    for topic in range(topics):
-        doubt = rng.random(each)
-        tossed = np.sqrt(rho) * rng.standard_normal() + np.sqrt(1 - rho) * rng.standard_normal(each)
-        wrong = tossed < ndtri(np.clip(risk(doubt), 1e-9, 1))
-        found += [Judged(1 - d, bool(w), f"t{topic}") for d, w in zip(doubt, wrong, strict=True)]
-    return found
+    doubt, alike, own = (
+        rng.random((topics, each)),
+        rng.standard_normal((topics, 1)),
+        rng.standard_normal((topics, each)),
+    )
+    wrong = np.sqrt(rho) * alike + np.sqrt(1 - rho) * own < ndtri(np.clip(risk(doubt), 1e-9, 1))
+    rows = zip(doubt.ravel().tolist(), wrong.ravel().tolist(), strict=True)
+    return [Judged(1 - d, w, f"t{n // each}") for n, (d, w) in enumerate(rows)]
 
 
-@pytest.mark.parametrize(("topics", "each", "rho"), [(120, 1, 0.0), (20, 10, 0.1), (12, 12, 0.2)])
-def test_a_promise_is_broken_in_no_more_than_one_of_twenty_draws(topics, each, rho):
+@pytest.mark.parametrize(
+    ("topics", "each", "rho", "least", "level"),
+    [(120, 1, 0.0, 0.04, 0.1), (20, 10, 0.1, 0.04, 0.1), (12, 12, 0.2, 0.04, 0.1), (35, 5, 0.95, 0.1, 0.1)],
+)
+def test_a_promise_is_broken_in_no_more_than_one_of_twenty_draws(topics, each, rho, least, level):
     rng, broken = np.random.default_rng(0), []
-    for _ in range(150):
-        risk = prove_risk(draw(rng, topics, each, rho, lambda doubt: 0.04 + 0.24 * doubt), 0.1)
-        broken.append(risk.proved and 0.04 + 0.12 * (1 - risk.threshold) > 0.1)
+    for _ in range(2000):
+        risk = prove_risk(draw(rng, topics, each, rho, lambda doubt: least + 0.24 * doubt), level)
+        broken.append(risk.proved and least + 0.12 * (1 - risk.threshold) > level)
     assert np.mean(broken) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / len(broken))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([None, 0.2, 0.4, 0.6, 0.8]), st.booleans(), st.integers(0, 9)),
+        min_size=1,
+        max_size=40,
+    ),
+    st.sampled_from([0.1, 0.3, 0.5]),
+)
+def test_asking_each_question_25_times_within_its_topic_proves_no_more(drawn, level):
+    judged = [Judged(sure, wrong, f"t{topic}") for sure, wrong, topic in drawn]
+    once, often = prove_risk(judged, level), prove_risk([one for one in judged for _ in range(25)], level)
+    assert once.proved or not often.proved
+    assert not often.proved or often.answered <= once.answered
+    assert once.proved != often.proved or once.threshold != often.threshold or often.upper >= once.upper
+
+
+def test_answers_none_of_which_is_wrong_prove_as_much_as_there_are_topics():
+    assert not prove_risk(answers(280, topics=28), 0.1).proved and prove_risk(answers(290, topics=29), 0.1).proved
 
 
 def test_twenty_nine_independent_answers_without_a_wrong_one_prove_a_tenth_and_twenty_eight_do_not():

@@ -12,9 +12,11 @@ from scipy.stats import binomtest, permutation_test
 from optimize.abtest.sequential import MIN_EACH, Moments, compare_means, log_e_multinomial, log_e_rates
 from optimize.evaluation.stats import (
     correct_holm,
+    count_effective,
     format_estimate,
     format_interval,
     format_p,
+    limit_share,
     mean_interval,
     one_sided_limits,
     paired_test,
@@ -59,6 +61,69 @@ def test_the_interval_of_a_proportion_covers_it_even_near_one(p):
         low, high = mean_interval((rng.random(100) < p).astype(float), np.arange(100).tolist(), proportion=True).ci
         hits.append(low <= p <= high)
     assert np.mean(hits) >= 0.95 - slack(0.05, 600)
+
+
+def copied(values, groups, times=25):
+    return [value for value in values for _ in range(times)], [group for group in groups for _ in range(times)]
+
+
+kinds = st.sampled_from(
+    [st.sampled_from([0.0, 1.0]), st.just(1.0), st.sampled_from([-1.0, 0.0, 1.0]), st.floats(-9, 9)]
+)
+
+
+@settings(max_examples=300)
+@given(kinds.flatmap(lambda kind: st.lists(st.tuples(kind, st.integers(0, 6)), min_size=2, max_size=30)))
+def test_asking_each_question_25_times_within_its_topic_narrows_no_limit(rows):
+    values, groups = zip(*rows, strict=True)
+    many = copied(values, groups)
+    slack = 1e-9 * max(map(abs, values), default=0) + 1e-12
+    binary = set(values) <= {0.0, 1.0}
+    for limits in (
+        lambda *of: mean_interval(*of, proportion=binary).ci,
+        one_sided_limits,
+        lambda *of: (-(mde := paired_test([0.0] * len(of[0]), *of).mde), mde),
+    ):
+        (low, high), (lower, higher) = limits(values, groups), limits(*many)
+        assert lower <= low + slack and higher >= high - slack
+
+
+def test_a_share_that_no_topic_showed_is_limited_by_topics_not_by_questions():
+    groups = [i // 15 for i in range(300)]
+    low, high = mean_interval([0.0] * 300, groups, proportion=True).ci
+    assert (low, high) == (0, pytest.approx(1 - 0.025 ** (1 / 20)))
+    assert mean_interval([1.0] * 300, groups, proportion=True).ci == (pytest.approx(0.025 ** (1 / 20)), 1)
+    assert one_sided_limits([0.0] * 300, groups)[1] == pytest.approx(1 - 0.05 ** (1 / 20))
+    assert limit_share(0.0, count_effective(0.0, 0.0, 29, 29, 0.05), 0.05)[1] <= 0.1 < 1 - 0.05 ** (1 / 28)
+
+
+@pytest.mark.parametrize(("topics", "each"), [(10, 10), (20, 15), (12, None)])
+@pytest.mark.parametrize("share", [0.95, 0.7])
+def test_the_interval_of_a_proportion_covers_it_where_topics_are_right_or_wrong_as_a_whole(topics, each, share):
+    rng, hits = np.random.default_rng(5), []
+    for _ in range(2000):
+        sizes = rng.integers(1, 20, topics) if each is None else each
+        values = np.repeat(rng.random(topics) < share, sizes).astype(float)
+        low, high = mean_interval(values, np.repeat(np.arange(topics), sizes).tolist(), proportion=True).ci
+        hits.append(low <= share <= high)
+    assert np.mean(hits) >= 0.95 - slack(0.05, 2000)
+
+
+SELDOM = {
+    "one question in fifty, each by itself": lambda rng, n, topic: rng.random(n) < 0.02,
+    "and as often one the other way": lambda rng, n, topic: (rng.random(n) < 0.07) * 1.0 - (rng.random(n) < 0.05),
+    "one topic in fifty as a whole": lambda rng, n, topic: (rng.random(n) < 0.02)[topic],
+    "all, by a little": lambda rng, n, topic: rng.normal(0.02, 0.3, n) + rng.normal(0, 0.1, n)[topic],
+}
+
+
+@pytest.mark.parametrize("changes", SELDOM)
+def test_a_one_sided_limit_holds_the_mean_of_what_seldom_changes(changes):
+    rng, missed, topic = np.random.default_rng(6), [], np.arange(300) // 15
+    for _ in range(2000):
+        values = SELDOM[changes](rng, 300, topic) * 1.0
+        missed.append(one_sided_limits(values, topic.tolist())[1] < 0.02)
+    assert np.mean(missed) <= 0.05 + slack(0.05, 2000)
 
 
 def test_the_sign_flip_is_that_of_scipy_and_of_single_questions_the_exact_binomial_test():
@@ -130,7 +195,7 @@ def test_one_question_or_one_topic_is_told_without_an_interval_and_proves_nothin
 def test_identical_versions_show_no_difference_and_five_topics_are_too_few_to_say_anything():
     result = paired_test([1.0] * 60, [1.0] * 60, [i // 5 for i in range(60)])
     assert (result.difference, result.ci, result.p, result.topics) == (0, (0, 0), 1.0, 12)
-    assert result.mde == pytest.approx(0.1)
+    assert result.mde == pytest.approx(0.5), "six of the twelve topics"
     assert paired_test([0.0] * 100, [1.0] * 10 + [-1.0] * 10 + [0.0] * 80).mde == pytest.approx(0.127, abs=0.002)
     result = paired_test([0.0] * 50, [1.0] * 50, [i // 10 for i in range(50)])
     assert not result.enough_topics and result.p > 0.05 and result.mde == math.inf

@@ -51,11 +51,9 @@ def test_a_full_file_is_put_aside_and_the_oldest_is_dropped(tmp_path):
     assert {p.name for p in tmp_path.glob("log.*")} <= {"log.jsonl.lock", "log.jsonl", "log.jsonl.1", "log.jsonl.2"}
 
 
-def test_a_trace_tells_every_step_with_its_scores_tokens_and_model_and_the_doubtful_are_queued(tmp_path):
-    log, told, doubtful = TraceLog(tmp_path, review_below=0.7), answer(), answer(confidence=0.6)
-    for one in (told, doubtful, answer(outcome=Outcome.ABSTAIN, confidence=0.1)):
-        log.write_answer(one, Asked("What is it?"), "full")
-    assert [entry["trace_id"] for entry in log.review.entries()] == [doubtful.trace.id]
+def test_a_trace_tells_every_step_with_its_scores_tokens_and_model(tmp_path):
+    log, told = TraceLog(tmp_path), answer()
+    log.write_answer(told, Asked("What is it?"), "full")
     entry, *_ = log.traces.entries()
     assert (entry["trace_id"], entry["question"], entry["preset"]) == (told.trace.id, "What is it?", "full")
     assert entry["path"] == ["search(2)", "generate"]
