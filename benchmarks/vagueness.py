@@ -21,11 +21,12 @@ from optimize.reader.vague import VAGUE, list_nearest, read_vague
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import MINILM, Embedder
 from program.models.embedded.reader import TitledText, shared_reader
+from program.signatures import Route, words_of
 
 FOLDS = 5
 MOST_ASKED = 0.05  # of answerable questions, asked back
 QUICK = 40  # questions of a set
-PUT = {"vague": {"type": "noul", "instructions": "The knowledge holds several answers, and the asker must choose."}}
+PUT = {"vague": {"type": "noul", "instructions": words_of(Route, "vague")}}
 
 Asked = Mapping[str, Any]
 

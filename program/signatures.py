@@ -21,7 +21,7 @@ ROUTES = {
     "simple": "One fact from one place answers it.",
     "complex": "Several facts are needed: a comparison, several parts, a chain of links, or several places.",
 }
-BASE_PREFIX = "base_"
+BASE_PREFIX, NEEDS_BASE = "base_", "The answer needs this knowledge base: "
 NOTHING = "none"  # what is written where the passages do not answer
 
 Choices = Mapping[str, tuple[Any, ...]]
@@ -374,11 +374,16 @@ class CheckClaims(dspy.Signature):
     responsive: list[Chance] = dspy.OutputField(desc="one entry, number 1: the answer gives what was asked for")
 
 
+def words_of(signature: type[dspy.Signature], output: str) -> str:
+    """Return the words by which a decision is asked for."""
+    return str(signature.output_fields[output].json_schema_extra["desc"])
+
+
 def route_signature(cards: Sequence[SourceCard]) -> type[dspy.Signature]:
     """Return `Route` with a decision for each source: whether it is needed."""
     signature: Any = Route
     for card in cards:
-        desc = f"The answer needs this knowledge base: {card.describe()}"
+        desc = f"{NEEDS_BASE}{card.describe()}"
         signature = signature.append(BASE_PREFIX + card.name, dspy.OutputField(desc=desc), type_=Noul)
     return signature  # type: ignore[no-any-return]
 

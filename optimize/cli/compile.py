@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from optimize.evaluation.outcome import Compiled
     from optimize.evaluation.stats import PairedResult
     from program.knowledge.project import Project
+
+LONGEST = 200  # characters of why a question was not graded
 
 
 OWN = "Of a program of your own"
@@ -93,16 +94,20 @@ def run_compile(
         require_alias(promote)
     options: dict[str, Any] = {"trials": trials, "seed": seed, "max_calls": max_calls, "max_usd": max_usd}
     options |= {"max_seconds": max_seconds, "origin": origin or ""} | ({} if risk is None else {"risk": risk})
-    opened: Project | None = None
+    own = {"data": data, "metric": metric, "name": name, "optimizer": "" if optimizer == "ragc" else optimizer}
+    command = shlex.join(
+        ["ragc", "compile", str(project), *(f"--{key}={value}" for key, value in own.items() if value)]
+    )
+    opened, run = None, None
     if is_named(str(project)) and not project.exists():
         if jobs is not None or risk is not None:
             what = "A program of your own code is run in one process, and states no risk."
             raise SettingsError(what, "Leave --jobs and --risk out.")
         task = import_task(str(project), data, metric, "--name NAME --data FILE", name)
-        run: Callable[..., Any] = partial(compile_program, *task, name=name, optimizer=optimizer, artifacts=artifacts)
-        root = artifacts
+        about: dict[str, Any] = {"name": name, "optimizer": optimizer, "artifacts": artifacts, "command": command}
+        run, root = partial(compile_program, *task, **about), artifacts
     else:
-        if data or metric or name or optimizer != "ragc":
+        if any(own.values()):
             what = "--data, --metric, --name and --optimizer are for a program of your own code."
             raise SettingsError(what, "Name it as MODULE:FUNCTION.")
         opened = Project.open(project)
@@ -134,7 +139,7 @@ def run_seal(
     data: Annotated[Path, Option(help="Labelled examples, JSON Lines.")],
     metric: Annotated[str, Option(help="MODULE:FUNCTION, a metric in DSPy's form.")],
     name: Annotated[str, Option(help="The name of the program and its versions.")],
-    parent: Annotated[str, Option(help="The version that it came from.")] = "",
+    parent: Annotated[str, Option(help="The version it is compared with; the one in production unless given.")] = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Seal what another optimizer learned as a scored version."""
@@ -142,7 +147,8 @@ def run_seal(
     from optimize.compiler.tasks.examples import import_function
     from program.serve.factory import make_program
 
-    learned = make_program(import_function(program))
+    make = import_function(program)
+    learned = make_program(make)
     try:
         learned.load(state)
     except Exception as error:  # DSPy raises what it likes
@@ -150,7 +156,7 @@ def run_seal(
         raise DataError(what, "Name the JSON that program.save(...) wrote.") from error
     with show.show_progress("asking the test questions"):
         reference = seal_program(
-            learned, name=name, data=data, metric=import_function(metric), parent=parent, artifacts=artifacts
+            learned, name=name, data=data, metric=import_function(metric), make=make, parent=parent, artifacts=artifacts
         )
     how = f'load("{reference}", {program.partition(":")[2]})'
     show.print_result({"version": reference}, lambda: typer.echo(f"{reference} is sealed. Load it: {how}"))
@@ -218,7 +224,8 @@ def _print_compiled(done: Compiled, project: Project | None, everything: bool) -
     if done.stopped_by or any(some < every for some, every in done.asked.values()):
         why = f"The cap on {done.stopped_by} was reached" if done.stopped_by else "Within its caps"
         parts = ", ".join(f"{some} of {every} questions of {name}" for name, (some, every) in done.asked.items())
-        typer.echo(f"{why}: asked were {parts}. A compile under a higher cap pays for nothing again.")
+        again = f"asked were {parts}. A compile under a higher cap pays for nothing again."
+        typer.echo(f"{why}: {again if parts else f'the version holds the best that {done.optimizer} had found.'}")
     for warning in _list_warnings(done, project):
         typer.echo(warning, err=True)
 
@@ -247,7 +254,20 @@ def _list_warnings(done: Compiled, project: Project | None) -> list[str]:
         )
     if not done.replayed:
         found.append("The program does not do the same twice, so each setting was run anew.")
-    return [*found, *(f"not graded: {name} ({why})" for name, why in done.broken.items())]
+    return [*found, *_list_broken(done)]
+
+
+def _list_broken(done: Compiled) -> list[str]:
+    """Return what was not graded, many of one kind in a line."""
+    kinds: dict[str, list[str]] = {}
+    for name, why in done.broken.items():
+        kinds.setdefault(why.partition(":")[0], []).append(f"{name} ({' '.join(why.split())[:LONGEST]})")
+    of = sum(asked for asked, _ in (done.asked[part] for part in ("train", "dev", "test") if part in done.asked))
+    of = of or len(done.after.grades)
+    return [
+        f"not graded: {same[0]}" if len(same) == 1 else f"{len(same)} of {of} not graded: {kind}, as {same[0]}"
+        for kind, same in kinds.items()
+    ]
 
 
 def _name_current(project: Project) -> str:

@@ -16,6 +16,7 @@ the same command given again goes on where a killed one was. Each stage may use 
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from collections.abc import Callable
@@ -34,8 +35,8 @@ from optimize.compiler.search import search_settings
 from optimize.compiler.session import Session, Watch
 from optimize.compiler.spending import Caps
 from optimize.compiler.tasks.examples import Metric
-from optimize.compiler.tasks.module import ModuleTask, open_folder, open_module_task
-from optimize.compiler.tasks.optimizers import RAGC, require_optimizer, run_optimizer
+from optimize.compiler.tasks.module import ModuleTask, find_production, open_folder, open_module_task
+from optimize.compiler.tasks.optimizers import RAGC, estimate_calls, require_optimizer, run_optimizer
 from optimize.compiler.tasks.project import open_project_task
 from optimize.compiler.tasks.task import Task
 from optimize.compiler.thresholds import fit_thresholds
@@ -46,7 +47,7 @@ from program.errors import BudgetError, BudgetStop, DataError, StudyError
 from program.knowledge.project import Project
 from program.loop.policy import Setting, apply_setting, read_setting
 from program.models.catalog import require_price
-from program.serve.factory import Factory
+from program.serve.factory import Factory, adopt_predictors
 from program.serve.reference import resolve
 
 WITHOUT_CAP = 64  # questions of test that processes are given at once where no cap can cut the test short
@@ -94,23 +95,27 @@ def compile_program(
     name: str,
     optimizer: str = RAGC,
     artifacts: Path | str | None = None,
+    command: str = "",
     **terms: Unpack[Terms],
 ) -> Compiled:
     """Compile a function's program against labelled examples, and publish it.
 
     Learned are the demonstrations of each predictor, the thresholds of its decisions and, where it gains, its
-    instructions; or an `optimizer` of DSPy's learns in its way. The record is kept in `.ragc` of the working folder.
-    Raises as `compile_project`, `SettingsError` and `ModelError` for a program that cannot be made or asked.
+    instructions; or an `optimizer` of DSPy's learns in its way, and is compared with the version in production. The
+    record is kept in `.ragc` of the working folder; `command` is what errors say to run again. Raises as
+    `compile_project`, `SettingsError` and `ModelError` for a program that cannot be made or asked.
     """
     require_optimizer(optimizer)
     project = open_folder(name, artifacts)
-    search = search_task if optimizer == RAGC else partial(learn, optimizer)
+    command = command or f"ragc compile MODULE:FUNCTION --data {shlex.quote(str(data))} --metric ... --name {name}"
+    search = search_task if optimizer == RAGC else partial(learn, optimizer, command)
 
     def maker(session: Session, seed: int, origin: str) -> ModuleTask:
-        return open_module_task(project, make, data, metric, seed, origin)
+        against = find_production(project) if optimizer != RAGC else ""
+        return open_module_task(project, make, data, metric, seed, origin, against)
 
     terms["jobs"] = 1  # another's code may hold what does not survive a fork
-    return compile_task(project, maker, search, "ragc compile MODULE:FUNCTION", optimizer, **terms)
+    return compile_task(project, maker, search, command, optimizer, **terms)
 
 
 def compile_task(
@@ -227,12 +232,24 @@ def fit_stages(
     return stages
 
 
-def learn(optimizer: str, session: Session, task: ModuleTask, trials: int) -> Found:
-    """Return the program as one of DSPy's optimizers compiled it."""
+def learn(optimizer: str, command: str, session: Session, task: ModuleTask, trials: int) -> Found:
+    """Return the program as one of DSPy's optimizers compiled it.
+
+    Raises `BudgetError` where a cap stops it before it found anything.
+    """
     task = task.prepare(session, trials)
-    session.begin_stage(f"running {optimizer}")
     shown = [[one.example for one in task.parts[part]] for part in ("train", "dev")]
-    final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)
+    calls = 0 if len(task.undecided) == len(task.base.predictors()) else estimate_calls(optimizer, task.base, shown)
+    session.progress.expected = f"about {calls:,} model calls by {optimizer}" if calls else ""
+    session.begin_stage(f"running {optimizer}")
+    try:
+        final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)
+    except BudgetStop as stop:
+        share = f"The cap on {stop.tripped}, of which {1 - CHOICE:.0%} are kept for the test,"
+        what = f"{share} was reached before {optimizer} had found anything. It makes about {calls:,} model calls."
+        more = math.ceil(calls / CHOICE) if stop.tripped == "calls" and calls else "N"
+        raise BudgetError(what, f"Give more: {command} --max-{stop.tripped} {more}") from None
+    adopt_predictors(final, task.undecided)
     return Found(task, final, OperatingPoints({BALANCED: read_setting(final)}))
 
 

@@ -17,11 +17,12 @@ import orjson
 
 from optimize.compiler.candidates.offers import CandidateSets
 from optimize.compiler.choice import OperatingPoints
+from optimize.compiler.record import Record
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.session import Session
 from optimize.compiler.spending import Spending
 from optimize.compiler.tasks.examples import Metric
-from optimize.compiler.tasks.module import open_folder, open_module_task
+from optimize.compiler.tasks.module import find_production, open_folder, open_module_task
 from optimize.compiler.tasks.task import Contents, Task
 from optimize.evaluation.evaluate import Evaluation
 from optimize.evaluation.grades import Grade
@@ -34,6 +35,7 @@ from optimize.report.page import render_compile_page
 from program.knowledge.project import Project
 from program.loop.policy import Risk, read_setting
 from program.serve.artifact import STATE
+from program.serve.factory import Factory
 from program.serve.reference import resolve
 
 SCORES, REPORT = "scores.jsonl", "report.html"
@@ -274,19 +276,27 @@ def seal_program(
     name: str,
     data: Path | str,
     metric: Metric,
+    make: Factory | None = None,
     parent: str = "",
     artifacts: Path | str | None = None,
 ) -> str:
-    """Publish a program as it is, scored on test; raises as `compile_program`."""
+    """Publish a program as it is, scored on test; raises as `compile_program`.
+
+    `make` makes the program by which the version will be loaded. `parent` is the version in production unless given.
+    Raises `DataError` for a program that is not what it was once its state is all that is left of it.
+    """
     learned = program.deepcopy()
     for _, part in learned.named_sub_modules():
         part._compiled = False  # else its parent's state leaves it out
     project = open_folder(name, artifacts)
     task = open_module_task(project, lambda: learned, data, metric)
+    parent = str(resolve(parent, project.artifacts)) if parent else find_production(project)
     with task.asking(Spending()):
-        task.check()
+        record = Record()
+        task.check(record)
+        contents = task.contents(learned)
+        task.require_state(contents, make, record)
         publisher = Publisher(project, task.parts)
-        made: dict[str, Any] = {"optimizer": {"name": "sealed", "test_looks": publisher.note_look("")}}
-        made |= {"parent": str(resolve(parent, project.artifacts))} if parent else {}
-        scores, points = task.evaluate(learned, task.parts["test"]), OperatingPoints({BALANCED: read_setting(learned)})
-        return publisher.publish(task.contents(learned), scores, points, made)
+        made = {"optimizer": {"name": "sealed", "test_looks": publisher.note_look("")}, "parent": parent or None}
+        scores, points = task.evaluate(learned, task.parts["test"]), OperatingPoints({BALANCED: contents.setting})
+        return publisher.publish(contents, scores, points, made)

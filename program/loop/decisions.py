@@ -18,8 +18,6 @@ from program.models.requests import Decision, Evidence, decode_output, order_lev
 from program.passage import Passage
 from program.signatures import Chance, excerpts
 
-_DEFAULT_TRACE = dspy.settings.trace  # an optimizer puts a list of its own in its place
-
 
 def is_undecided(decision: Any) -> bool:
     """Tell whether a model's reply could not be read, so that it is no score."""
@@ -93,17 +91,12 @@ def clients_of(models: Models, predictor: dspy.Predict, inputs: Mapping[str, Any
 
 def is_decision(predictor: dspy.Predict) -> bool:
     """Tell whether every output of the predictor is a decision."""
-    return _only_decisions(predictor.signature)
+    return only_decisions(predictor.signature)
 
 
 def judges_many(predictor: dspy.Predict) -> bool:
     """Tell whether the predictor's outputs are lists of decisions."""
     return not is_decision(predictor) and not JUDGED.isdisjoint(predictor.signature.output_fields)
-
-
-def is_untraced() -> bool:
-    """Tell whether no optimizer collects DSPy's trace."""
-    return dspy.settings.trace is _DEFAULT_TRACE
 
 
 def ask_client(view: View, client: Any, asks: Sequence[Ask]) -> list[Evidence]:
@@ -139,7 +132,8 @@ def _read_prediction(prediction: dspy.Prediction) -> Evidence:
 
 
 @lru_cache(maxsize=64)  # about three programs' signatures: those of a program that is gone are kept here
-def _only_decisions(signature: type[dspy.Signature]) -> bool:
+def only_decisions(signature: type[dspy.Signature]) -> bool:
+    """Tell whether every output of a signature is a decision."""
     return all(decision_type(field) is not None for field in signature.output_fields.values())
 
 

@@ -314,7 +314,7 @@ class ProgramParameters:
 
     def _add_decisions(self, name: str, predictor: dspy.Predict) -> None:
         for output, one in predictor.signature.output_fields.items():
-            kind: Any = decision_type(one) or object
+            kind: Any = (decision_type(one) if reads_evidence(predictor, output) else None) or object
             meaning = str((one.json_schema_extra or {}).get("desc", "")).rstrip(".")
             if issubclass(kind, Noul):
                 meant = f"probability from which it holds: {meaning}"
@@ -342,6 +342,8 @@ class ProgramParameters:
             return float(values.get(last, default))
 
         def write(value: float) -> None:
+            if value == read():
+                return  # a field that says nothing new would still have a language model asked for probabilities
             values = predictor.fields.setdefault(output, {})
             for key in nested:
                 values = values.setdefault(key, {})
@@ -352,8 +354,9 @@ class ProgramParameters:
     def _add_cut(self, dimension: Dimension, predictor: dspy.Predict, output: str, n: int) -> None:
         def write(value: float) -> None:
             cuts = cuts_of(predictor, output)
-            cuts[n] = float(value)
-            predictor.fields.setdefault(output, {})["cuts"] = cuts
+            if value != cuts[n]:
+                cuts[n] = float(value)
+                predictor.fields.setdefault(output, {})["cuts"] = cuts
 
         self._add(dimension, lambda: cuts_of(predictor, output)[n], write)
 
@@ -365,6 +368,25 @@ class ProgramParameters:
                 found = Dimension(name + kind, 0, len(choices) - 1, integral=True, nominal=True)
                 write = lambda value, chosen=chosen: setattr(predictor.candidates, chosen, int(value))  # noqa: E731
                 self._add(found, partial(attrgetter(f"candidates.{chosen}"), predictor), write)
+
+
+def is_declared(field: Any) -> bool:
+    """Tell whether an output's own type is a decision.
+
+    DSPy asks every model for its probabilities.
+    """
+    kinds = (one for one in (field.annotation, *field.metadata) if isinstance(one, type))
+    return any(issubclass(kind, Choice | Noul | Score) for kind in kinds)
+
+
+def reads_evidence(predictor: dspy.Predict, output: str) -> bool:
+    """Tell whether a decision is read from probabilities.
+
+    Only then can a threshold or a weight move it. A decision client gives them for every output; a language model is
+    asked for them where the output is declared as a decision, or has an entry in the predictor's `fields`.
+    """
+    decides = not isinstance(predictor.lm or dspy.settings.lm, dspy.BaseLM)
+    return decides or output in predictor.fields or is_declared(predictor.signature.output_fields[output])
 
 
 def find_dimensions(program: dspy.Module) -> list[Dimension]:

@@ -21,6 +21,7 @@ from program.loop import decisions
 from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, View
 from program.loop.steps import steps
 from program.models.catalog import is_local
+from program.models.language.adapter import is_traced
 from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from program.passage import Passage
 from program.text.history import Asked
@@ -154,7 +155,7 @@ class Driver:
         stand_in = traits.stand_in
         if stand_in is not None and client.model in self._unreachable and decides:
             client, traits = stand_in, decisions.traits_of(stand_in)
-        direct = decides and traits.decides and decisions.is_untraced()
+        direct = decides and traits.decides and not is_traced()
         return PreparedRequest(
             request, started, not traits.embedded, predictor, inputs, client, traits, stand_in, direct
         )

@@ -212,7 +212,7 @@ def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answ
     inputs = {"question": state.question, "passages": state.kept, "options": []}
     (reply,) = yield [Ask("generator.clarify", inputs)]
     text = reply["clarifying_question"]
-    if (options := reply.get("options")) and not state.program.quotes(strict=False):
+    if (options := reply.get("offered")) and not state.program.quotes(strict=False):
         (reply,) = yield [Ask("generator.clarify", {**inputs, "options": options})]
         if not grounding.repeats_prompt(state, "generator.clarify", reply["clarifying_question"]):
             text = reply["clarifying_question"]

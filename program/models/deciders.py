@@ -18,6 +18,7 @@ from program.models.language.fence import fence_input, remove_invisible
 from program.models.language.gateway import Endpoint, ProviderLM, shared_gateway
 from program.models.language.spending import current_spending
 from program.models.requests import Answers, DecisionClient, Question, Questions, State, options_of
+from program.signatures import NEEDS_BASE
 
 EXAMPLES_SHOWN = 8  # demonstrations in a request
 EXAMPLE_CHARACTERS = 1200  # of each
@@ -119,7 +120,7 @@ class LanguageDecider(ModelDecider):
         signature, inputs = _signature_of(state, questions), dict(state["inputs"])
         (said,) = await self._adapter.acall(self.chat, {}, signature, [], inputs)
         if None in said.values():
-            return {name: safe_default(name, question) for name, question in questions.items()}
+            return {name: safe_default(question) for name, question in questions.items()}
         return {name: said[name].evidence for name in questions}
 
 
@@ -233,14 +234,15 @@ def _visible(value: Any) -> Any:
     return [_visible(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def safe_default(name: str, question: Question) -> dict[str, Any]:
+def safe_default(question: Question) -> dict[str, Any]:
     """Return the careful reading of a question that nothing decided.
 
     Every source is taken, the middle route, nothing upheld. What is not upheld is marked `undecided`: its 0 is no
     score.
     """
     if question["type"] == "noul":
-        return {"noul": 1.0} if name.startswith("base_") else {"noul": 0.0, "undecided": True}
+        needed = str(question.get("instructions")).startswith(NEEDS_BASE)
+        return {"noul": 1.0} if needed else {"noul": 0.0, "undecided": True}
     options = list(options_of(question))
     chosen = "simple" if "simple" in options else options[0]
     return {"probabilities": {option: float(option == chosen) for option in options}, "confidence": 0.0}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from inspect import unwrap
 from typing import Any
@@ -28,7 +29,12 @@ where nobody could tell."""
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return inputs as they are sent and saved: excerpts as objects, lists as lists."""
+    """Return inputs as they are sent and saved.
+
+    Excerpts are objects, lists are lists, a member of an Enum is its label.
+    """
+    if isinstance(value, Enum):
+        return value.value if isinstance(value.value, str | int) else value.name
     if isinstance(value, Mapping):
         return {name: to_jsonable(item) for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

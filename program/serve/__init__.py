@@ -8,6 +8,7 @@ __all__ = [
     "follow",
     "manifest",
     "opening",
+    "predictors",
     "reference",
     "trace",
 ]

@@ -28,7 +28,7 @@ STATE = "program.json"
 HEADS = "heads.safetensors"
 DEFAULT_POINT = "balanced"
 ROLES = ("decide", "write", "query", "judge")
-COMPILE_ANEW = "Compile it again with this code and these settings: ragc compile PROJECT"
+COMPILE_ANEW = "Compile it again, by `ragc compile`, with this code and these settings."
 _log = logging.getLogger(__name__)
 
 
@@ -49,7 +49,7 @@ def export_state(program: dspy.Module, heads: Mapping[str, Any]) -> dict[str, by
         if isinstance(part, dict) and "signature" in part:  # what is not learned stays out: model, trace
             part.pop("metadata", None)
             part.update(lm=None, traces=[], train=[])
-    files = {STATE: orjson.dumps(state, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)}
+    files = {STATE: orjson.dumps(state, option=orjson.OPT_INDENT_2)}  # in order: a demonstration is shown as it lies
     if heads:
         files[HEADS] = save(dict(heads))
     return files
@@ -67,6 +67,8 @@ def restore_program(
     Raises `IntegrityError` when they are another program's, `VersionError` for an unknown point.
     """
     state = orjson.loads((manifest.path / STATE).read_bytes())
+    for name, predictor in program.named_predictors():  # by which some parameters are there at all
+        predictor.fields = dict(state.get(name, {}).get("fields", {}))
     check_fit(manifest, program, state, weights)
     program.load_state(state["self"] if isinstance(program, dspy.Predict) else state)
     heads = manifest.path / HEADS

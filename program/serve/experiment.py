@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
+
+import dspy
 
 from program.answer import Answer, Outcome, StoppedBy
 from program.errors import ExperimentError, IntegrityError
@@ -18,11 +19,12 @@ from program.serve import experiment_store as store
 from program.serve.follow import Proxy
 from program.serve.opening import load
 from program.serve.reference import resolve
+from program.storage import keep_last
 
 if TYPE_CHECKING:
-    from program.loop.rag import AgenticRAG
+    from program.serve.factory import Factory
 
-REMEMBERED = 10_000  # how many answers outside the experiment are kept in mind: no outcome of theirs is logged
+REMEMBERED = 10_000  # trace ids that are kept in mind; the log of all processes holds the others
 _LOG = logging.getLogger("ragc.experiment")
 
 
@@ -36,15 +38,15 @@ class LoggedProgram(Proxy):
         self._experiment, self._arm, self._unit = experiment, arm, unit
         self.request_id = ""
 
-    def choose_program(self) -> AgenticRAG:
+    def choose_program(self) -> Any:
         """Log the exposure, and return the arm's program."""
         self.request_id = self._experiment.log_exposure(self._arm, self._unit) if self._unit else ""
         arm = self._arm if self.request_id else self._experiment.design.control
         return self._experiment.programs[arm.name]
 
-    def note_answer(self, answer: Answer) -> Answer:
+    def note_answer(self, answer: Any, seconds: float) -> Any:
         """Return an answer; what it took is logged."""
-        self._experiment.log_answer(self.request_id, answer)
+        self._experiment.log_answer(self.request_id, answer, seconds)
         return answer
 
 
@@ -55,7 +57,8 @@ class AssignedArm:
     name: str  # the letter of the arm
     version: str  # the version that answers
     why: str  # why it is that one: "assigned", "not included", or how the experiment ended; only the first is logged
-    program: LoggedProgram  # the program to ask: `program(q)`, `await program.aask(q)`, `program.stream(q)`
+    program: LoggedProgram
+    """The program to ask: `program(q)`, `await program.aask(q)`, `program.stream(q)`; one of your own by its inputs."""
 
     @property
     def request_id(self) -> str:
@@ -66,25 +69,27 @@ class AssignedArm:
 class Experiment:
     """A running experiment in a service, safe from threads and across a fork."""
 
-    def __init__(self, folder: Path, design: store.Design, programs: Mapping[str, AgenticRAG]) -> None:
+    def __init__(self, folder: Path, design: store.Design, programs: Mapping[str, Any]) -> None:
         self.design, self.programs = design, programs
         self._folder = folder
         self._key = store.read_unit_key()
         self._log = store.ExposureLog(folder, design.id, design.seal, self._key)
-        self._outside: OrderedDict[str, None] = OrderedDict()
+        self._seen: OrderedDict[str, bool] = OrderedDict()  # trace ids of answers here, and whether they were logged
 
     @classmethod
     def open(
         cls,
         name: str,
+        make: Factory | Mapping[str, Factory] | None = None,
         *,
         artifacts: str | Path | None = None,
         project: str | Path | None = None,
-        programs: Mapping[str, AgenticRAG] | None = None,
+        programs: Mapping[str, Any] | None = None,
     ) -> Experiment:
         """Open the experiment that `ragc ab start` began, and load its versions.
 
-        The response caches of their models are off, for the version asked second must not look fast and cheap.
+        `make` makes a program of your own code, as for `load`; by arm where they differ. The response caches of a
+        project's models are off, for the version asked second must not look fast and cheap.
         `programs` gives arms that are loaded already. Raises `ExperimentError` when there is no such experiment or no
         key for pseudonyms, `IntegrityError` when its design or a version changed since the start.
         """
@@ -94,7 +99,12 @@ class Experiment:
         known = [arm.name for arm in design.arms]
         if surplus := sorted(given.keys() - set(known)):
             raise ExperimentError(f"{design.id} has no arm {', '.join(surplus)}.", f"Its arms are {', '.join(known)}.")
-        loaded = {arm.name: _load_arm(arm, artifacts, project) for arm in design.arms if arm.name not in given}
+        makers = make if isinstance(make, Mapping) else dict.fromkeys(known, make)
+        loaded = {
+            arm.name: _load_arm(arm, makers.get(arm.name), artifacts, project)
+            for arm in design.arms
+            if arm.name not in given
+        }
         return cls(folder, design, {**given, **loaded})
 
     @contextmanager
@@ -124,12 +134,22 @@ class Experiment:
 
         `answer` is the answer, its trace id, or the arm's request id; `outcome` names numbers (True is 1). The last
         value of a name counts. What was answered outside the experiment is not written. Raises `ExperimentError` for an
-        outcome without a name, or that is not a number: text could say who the user is.
+        unknown id, for an outcome without a name, or that is not a number: text could say who the user is.
         """
         key = answer.trace.id if isinstance(answer, Answer) else answer
         values = {name: _require_number(name, value) for name, value in outcome.items()}
-        if key and values and key not in self._outside:
-            self._write_row("outcome", request=key, values=values)
+        if key == "" or not values or self._seen.get(key) is False:
+            return
+        if not self.knows(key):
+            what = f"{self.design.id} has logged no request {str(key)[:40]!r}."
+            raise ExperimentError(what, "Record by arm.request_id, once the arm was asked, or by a project's answer.")
+        self._write_row("outcome", request=key, values=values)
+
+    def knows(self, key: object) -> bool:
+        """Tell whether an id is a request's, of any host, or a logged answer's here."""
+        if not (isinstance(key, str) and key.isascii() and key.isalnum()):
+            return False
+        return store.is_request_id(self._key, self.design.id, key) or self._seen.get(key, False) or self._log.holds(key)
 
     def record_vote(self, arms: Sequence[str], preferred: str) -> None:
         """Write down which arm was preferred by who saw two answer; empty for neither."""
@@ -144,19 +164,17 @@ class Experiment:
 
     def log_exposure(self, arm: store.ArmDesign, unit: str) -> str:
         """Log an exposure and return its request's id; "" when the disk fails."""
-        request = uuid4().hex
+        request = store.make_request_id(self._key, self.design.id)
         unit_hash = store.pseudonymize_unit(self._key, self.design.id, unit)
         logged = self._write_row("exposure", unit=unit_hash, arm=arm.name, digest=arm.digest, request=request)
         return request if logged else ""
 
-    def log_answer(self, request: str, answer: Answer) -> None:
+    def log_answer(self, request: str, answer: Any, seconds: float) -> None:
         """Log what an answer took, under its request's id."""
+        trace = {"trace": answer.trace.id} if isinstance(answer, Answer) else {}
+        keep_last(self._seen, dict.fromkeys(trace.values(), bool(request)), REMEMBERED)
         if request:
-            self._write_row("measured", request=request, trace=answer.trace.id, values=measure_answer(answer))
-            return
-        self._outside[answer.trace.id] = None
-        if len(self._outside) > REMEMBERED:
-            self._outside.popitem(last=False)
+            self._write_row("measured", request=request, **trace, values=measure_answer(answer, seconds))
 
     def _write_row(self, kind: str, **fields: object) -> bool:
         """Write a row, or return False: a full disk must not keep a user from an answer."""
@@ -168,8 +186,15 @@ class Experiment:
         return True
 
 
-def measure_answer(answer: Answer) -> dict[str, float]:
-    """Return the figures of an answer by the names that guards and reports use."""
+def measure_answer(answer: Any, seconds: float) -> dict[str, float]:
+    """Return the figures of an answer by the names that guards and reports use.
+
+    Of a program of your own they are seconds and, where DSPy tracks usage, tokens.
+    """
+    if not isinstance(answer, Answer):
+        tracked = answer.get_lm_usage() if isinstance(answer, dspy.Prediction) else None
+        tokens = {"tokens": float(sum(one.get("total_tokens", 0) for one in tracked.values()))} if tracked else {}
+        return {"error": 0.0, "latency_s": round(seconds, 4), **tokens}
     usage = answer.usage
     return {
         "error": float(answer.outcome is Outcome.FAILED),
@@ -182,13 +207,17 @@ def measure_answer(answer: Answer) -> dict[str, float]:
     }
 
 
-def _load_arm(arm: store.ArmDesign, artifacts: str | Path | None, project: str | Path | None) -> AgenticRAG:
+def _load_arm(
+    arm: store.ArmDesign, make: Factory | None, artifacts: str | Path | None, project: str | Path | None
+) -> Any:
     found = resolve(arm.version, artifacts)
     if found.digest != arm.digest:
         raise IntegrityError(
             f"Arm {arm.name} began as {arm.version} with {arm.digest}, but that is now {found.digest}.",
             "Restore the version, or stop the experiment and start another.",
         )
+    if make is not None:
+        return load(arm.version, make, artifacts=artifacts)
     program = load(arm.version, artifacts=artifacts, project=project)
     for model in (program.runtime.models.decide, program.runtime.models.write):
         model.cache = False

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -240,6 +241,24 @@ def pseudonymize_unit(key: bytes, experiment: str, unit: str) -> str:
     return hmac.digest(key, _encode_unit(experiment, unit), "sha256")[:16].hex()
 
 
+def make_request_id(key: bytes, experiment: str) -> str:
+    """Return a new request's id, which every host that has the key knows by it.
+
+    It is 32 hexadecimal digits.
+    """
+    drawn = os.urandom(8).hex()
+    return drawn + _sign_request(key, experiment, drawn)
+
+
+def is_request_id(key: bytes, experiment: str, request: str) -> bool:
+    """Tell whether an id was made for a request of an experiment."""
+    return hmac.compare_digest(_sign_request(key, experiment, request[:16]).encode(), request[16:].encode())
+
+
+def _sign_request(key: bytes, experiment: str, drawn: str) -> str:
+    return hmac.digest(key, _encode_unit(f"request\0{experiment}", drawn), "sha256")[:8].hex()
+
+
 class ExposureLog:
     """The files of an experiment on a host, one a process, in which neither threads nor a kill mix rows.
 
@@ -261,6 +280,15 @@ class ExposureLog:
             self._write_row(path, "opened", self._opened)
             self._begun_by = process
         self._write_row(path, kind, fields)
+
+    def holds(self, trace: str) -> bool:
+        """Tell whether any process of this host has logged an answer by its trace id."""
+        needle = b'"trace":' + orjson.dumps(trace)
+        for path in filter(os.path.getsize, log_files(self._folder)):
+            with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                if content.find(needle) >= 0:
+                    return True
+        return False
 
     def _write_row(self, path: Path, kind: str, fields: Mapping[str, Any]) -> None:
         append_row(path, {"kind": kind, "ts": round(time.time(), 3), "experiment": self._experiment, **fields})

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+import orjson
 
 from program.errors import DataError, ModelError, SettingsError
-from program.loop.decisions import is_decision
+from program.loop.decisions import only_decisions
 from program.models.embedded.decider import LocalDecider
 from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.reader import READER, shared_reader
 from program.models.requests import RequestCache
 from program.serve.artifact import DEFAULT_POINT, describe_structure, export_state, restore_program
+from program.serve.predictors import adopt_predictor, asks_for_more, decide_enums, own_class
 from program.serve.reference import Manifest, digest_of
 
 MODULE = "module"  # kind of program in a manifest; one without a kind is a project's
@@ -44,7 +46,23 @@ def make_program(make: Factory) -> dspy.Module:
     if not isinstance(made, dspy.Module):
         what = f"{name} returned {type(made).__name__}, not a dspy.Module."
         raise SettingsError(what, "Name a function that returns the program.")
-    return made
+    return require_names(made)
+
+
+def require_names(program: dspy.Module) -> dspy.Module:
+    """Return the program.
+
+    Raises `SettingsError` when DSPy has one name for two of its parts, and so one state.
+    """
+    for path, module in program.named_sub_modules():
+        for attribute, parts in vars(module).items():
+            keys: dict[str, Any] = {}
+            for key in parts if isinstance(parts, dict) else ():
+                if (other := keys.setdefault(str(key), key)) is not key and isinstance(parts[key], dspy.Module):
+                    twice = " and ".join(f"{path}.{attribute}[{one!r}]".removeprefix("self.") for one in (other, key))
+                    what = f"{twice} are one name to DSPy, which would save one state for both."
+                    raise SettingsError(what, "Give them keys that differ as text.")
+    return program
 
 
 def open_decider() -> LocalDecider:
@@ -58,9 +76,9 @@ def find_undecided(program: dspy.Module) -> list[str]:
     Raises `ModelError` for one that writes and has no model.
     """
     alone = [(name, one) for name, one in program.named_predictors() if not (one.lm or dspy.settings.lm)]
-    if writers := [name for name, one in alone if not is_decision(one)]:
+    if writers := [name for name, one in alone if not only_decisions(decide_enums(one.signature))]:
         what = f"{writers[0]} has an output that is no decision, and no language model to write it."
-        mend = "Call dspy.configure(lm=...) where the program is made, or make the output a Literal, bool or Choice."
+        mend = "Call dspy.configure(lm=...) where the program is made, or make it a Literal, an Enum, bool or Choice."
         raise ModelError(what, mend)
     for name, one in alone:
         for field, info in one.signature.output_fields.items():
@@ -68,6 +86,39 @@ def find_undecided(program: dspy.Module) -> list[str]:
                 what, mend = f"The output {field} of {name} has no description.", "Give it one: OutputField(desc=...)."
                 raise DataError(what, mend)
     return [name for name, _ in alone]
+
+
+def take_state(program: dspy.Module, state: bytes, undecided: list[str]) -> None:
+    """Give a program a sealed state, as `restore_module` does."""
+    found = orjson.loads(state)
+    adopt_predictors(program, undecided)
+    program.load_state(found["self"] if isinstance(program, dspy.Predict) else found)
+    adopt_predictors(program, undecided)
+
+
+def find_stateless(program: dspy.Module) -> dict[str, str]:
+    """Return the parts of a program that code does not make again, and why."""
+    found = {}
+    for name, part in program.named_sub_modules():
+        replaced = sorted({"forward", "aforward"} & vars(part).keys())
+        kind = own_class(part)
+        if replaced:  # as KNNFewShot does
+            found[name] = f"its {replaced[0]} is not that of its class"
+        elif kind.__module__.startswith("dspy.") and "<locals>" in kind.__qualname__:  # as Ensemble does
+            found[name] = f"its class {kind.__name__} was made by an optimizer"
+    return found
+
+
+def adopt_predictors(program: dspy.Module, undecided: list[str], embedded: LocalDecider | None = None) -> None:
+    """Give `undecided` predictors the embedded decider, and others a plain form.
+
+    The plain form is for a language model that does not give the probabilities that compiled fields ask for.
+    """
+    for name, predictor in program.named_predictors():
+        if name in undecided:
+            predictor.lm = embedded
+        if name in undecided or asks_for_more(predictor):
+            adopt_predictor(predictor)
 
 
 def describe_module(program: dspy.Module, undecided: list[str]) -> dict[str, Any]:
@@ -80,7 +131,7 @@ def describe_module(program: dspy.Module, undecided: list[str]) -> dict[str, Any
     }
     if undecided:
         models |= {"embedder": shared_embedder().digest, "reader": shared_reader().digest}
-    made = {"kind": MODULE, "class": type(program).__qualname__, "code_digest": digest_program_code(program)}
+    made = {"kind": MODULE, "class": own_class(program).__qualname__, "code_digest": digest_program_code(program)}
     return {"program": {**made, "structure": describe_structure(program)}, "models": models}
 
 
@@ -114,11 +165,10 @@ def restore_module(manifest: Manifest, make: Factory | None) -> dspy.Module:
     models: Mapping[str, Any] = manifest.section("models")
     undecided = [name for name, model in models.get("predictors", {}).items() if model == READER]
     embedded = open_decider() if undecided else None
+    adopt_predictors(program, undecided, embedded)
     weights = {"embedder": embedded.embedder.digest, "reader": embedded.reader.digest} if embedded else {}
     restore_program(program, manifest, embedded, weights, DEFAULT_POINT)
-    for name, predictor in program.named_predictors():
-        if name in undecided:
-            predictor.lm = embedded
+    adopt_predictors(program, undecided, embedded)  # anew: no state holds a model, and it may bring fields
     if manifest.section("program").get("code_digest") != digest_program_code(program):
         _log.warning("The code of %s has changed since: measure it again with `ragc eval`.", manifest.label)
     return program
@@ -126,7 +176,7 @@ def restore_module(manifest: Manifest, make: Factory | None) -> dspy.Module:
 
 def digest_program_code(program: dspy.Module) -> str:
     """Return the digest of the code of a program's class, or a DSPy class's name."""
-    kind = type(program)
+    kind = own_class(program)
     if kind.__module__.startswith("dspy."):
         return kind.__qualname__
     try:

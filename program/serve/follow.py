@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import inspect
 import logging
 import math
 import threading
@@ -13,47 +14,45 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from program.answer import Answer
 from program.errors import VersionError
-from program.passage import Readers, hide_readers
 from program.serve.reference import LATEST, Reference, find_versions, is_alias, parse_reference
-from program.text.history import History
-
-if TYPE_CHECKING:
-    from program.loop.rag import AgenticRAG
 
 RETRY_SECONDS = 30.0  # a version that failed to load is tried again no sooner: its files may still be on their way
 _log = logging.getLogger(__name__)
 
 
 class Proxy(ABC):
-    """What is asked like a program, and hands each question to the program chosen for it."""
+    """What is asked like a program, a project's or anybody's, and hands each question to the program chosen for it."""
 
     @abstractmethod
-    def choose_program(self) -> AgenticRAG:
+    def choose_program(self) -> Any:
         """Return the program to ask."""
 
-    def note_answer(self, answer: Answer) -> Answer:
-        """Return an answer, noted."""
+    def note_answer(self, answer: Any, seconds: float) -> Any:
+        """Return what a program answered in so many seconds, noted."""
         return answer
 
-    @hide_readers
-    def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
-        """Answer a question, with the conversation before it, of what these groups may read."""
-        return self.note_answer(self.choose_program()(question, history, readers))
+    def __call__(self, *args: Any, **inputs: Any) -> Any:
+        """Return what the program chosen answers; inputs are that program's."""
+        program, began = self.choose_program(), time.perf_counter()
+        return self.note_answer(program(*args, **inputs), time.perf_counter() - began)
 
-    async def aask(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
-        """Answer a question; the choice does not hold up the event loop."""
-        program = await asyncio.to_thread(self.choose_program)
-        return self.note_answer(await program.aask(question, history, readers))
+    async def aask(self, *args: Any, **inputs: Any) -> Any:
+        """Return the same, awaited; the choice does not hold up the event loop."""
+        program, began = await asyncio.to_thread(self.choose_program), time.perf_counter()
+        ask = program.aask if hasattr(program, "aask") else program.acall
+        return self.note_answer(await ask(*args, **inputs), time.perf_counter() - began)
 
-    async def stream(self, question: str, history: History = None, readers: Readers = ()) -> AsyncIterator[Any]:
+    acall = aask
+
+    async def stream(self, *args: Any, **inputs: Any) -> AsyncIterator[Any]:
         """Yield the events of the program chosen, the answer last."""
-        program = await asyncio.to_thread(self.choose_program)
-        async for event in program.stream(question, history, readers):
-            yield self.note_answer(event) if isinstance(event, Answer) else event
+        program, began = await asyncio.to_thread(self.choose_program), time.perf_counter()
+        async for event in program.stream(*args, **inputs):
+            yield self.note_answer(event, time.perf_counter() - began) if isinstance(event, Answer) else event
 
 
 class Followed(Proxy):
@@ -64,7 +63,7 @@ class Followed(Proxy):
     named in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
     """
 
-    def __init__(self, reference: str | Path, root: Path, load_version: Callable[[], AgenticRAG]) -> None:
+    def __init__(self, reference: str | Path, root: Path, load_version: Callable[[], Any]) -> None:
         """Load the version named now. Raises `VersionError` for one that never moves."""
         self._reference = parse_reference(reference)
         if self._reference.selector != LATEST and not is_alias(self._reference.selector):
@@ -77,11 +76,16 @@ class Followed(Proxy):
         self._current = load_version()
 
     @property
-    def current(self) -> AgenticRAG:
+    def current(self) -> Any:
         """The program that answers now; it stays the same, whatever the alias does."""
         return self._current
 
-    def choose_program(self) -> AgenticRAG:
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The inputs, as a tool made of it shows them."""
+        return inspect.signature(self._current)
+
+    def choose_program(self) -> Any:
         """Return the program named now; the old one when the new one fails to load."""
         named = _fingerprint_alias(self._reference, self._root)
         due = named != self._seen or time.monotonic() >= self._retry_at
@@ -100,8 +104,8 @@ class Followed(Proxy):
         except Exception as error:  # whatever is wrong with the new version, the old one can answer
             self._retry_at = time.monotonic() + RETRY_SECONDS
             if named != self._seen:
-                warning = "%s moved, but what it names does not load; %s goes on. %s"
-                _log.warning(warning, self._reference, self._current.runtime.version, error)
+                warning = "%s moved, but what it names does not load; the version before goes on. %s"
+                _log.warning(warning, self._reference, error)
         self._seen = named
 
 

@@ -22,8 +22,8 @@ KINDS = (".json", ".jsonl", ".safetensors", ".html")
 RECORDS = frozenset(["scores.jsonl", "report.html"])
 """Files about a program rather than of it: their timings and dates do not count as its content."""
 SHOWN = 200  # characters of why something cannot be read
-RESTORE = "Restore it from a copy, or compile a new version: ragc compile PROJECT"
-COMPILE_AGAIN = "Compile it again with this ragc (ragc compile PROJECT), or install the ragc that wrote it."
+RESTORE = "Restore it from a copy, or compile a new version by `ragc compile`."
+COMPILE_AGAIN = "Compile it again with this ragc, by `ragc compile`, or install the ragc that wrote it."
 FOREIGN = "its schema is"
 _UNSEALED = "0" * 64
 _CANONICAL = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY

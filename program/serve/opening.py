@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from program.errors import BudgetError, SettingsError, VersionError
 
@@ -49,7 +49,15 @@ def load(reference: str | Path, *, follow: Literal[True], **options: Unpack[Load
 
 
 @overload
-def load(reference: str | Path, make: Factory, *, artifacts: str | Path | None = None) -> dspy.Module: ...
+def load(
+    reference: str | Path, make: Factory, *, follow: Literal[False] = False, artifacts: str | Path | None = None
+) -> dspy.Module: ...
+
+
+@overload
+def load(
+    reference: str | Path, make: Factory, *, follow: Literal[True], artifacts: str | Path | None = None
+) -> Followed: ...
 
 
 def load(
@@ -79,9 +87,8 @@ def load(
         from program.settings import artifacts_root
 
         root = artifacts_root(artifacts)
-        return Followed(
-            reference, root, lambda: load(reference, point=point, artifacts=root, project=project, progress=progress)
-        )
+        options: dict[str, Any] = {"point": point, "artifacts": root, "project": project, "progress": progress}
+        return Followed(reference, root, partial(load, reference, make, **options))
     if make is None and _is_project(reference):
         return open_latest(reference, artifacts=artifacts, point=point, progress=progress)
     manifest = open_version(reference, artifacts)

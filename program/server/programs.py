@@ -116,7 +116,7 @@ class Programs:
 
     def record_outcome(self, trace: str, name: str, value: float) -> None:
         """Write an outcome of an answer into the experiment's log, where there is one."""
-        if self.experiment is not None:
+        if self.experiment is not None and self.experiment.knows(trace):
             self.experiment.record(trace, {name: value})
 
     def _open(self, reference: str) -> Any:

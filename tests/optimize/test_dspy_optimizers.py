@@ -59,6 +59,21 @@ def test_dspys_optimizers_work_on_the_program(rag, examples, optimize):
     assert [name for name, _ in found.named_parameters()] == [name for name, _ in rag.named_parameters()]
 
 
+def test_a_question_asked_back_is_a_demonstration_as_any_answer_is(shop, examples):
+    rag = open_program(shop)
+    rag.set_lm(rag.get_lm())
+    rag.policy.turn(clarify_above=0.0, generate_above=1.0)
+    rag.predictor("classifier.route").fields["vague"] = {"threshold": 0.0}
+    some = {"max_bootstrapped_demos": 2, "max_labeled_demos": 0}
+    found = dspy.BootstrapFewShot(lambda *_: True, **some).compile(rag, trainset=examples)
+    (shown, *_) = found.predictor("generator.clarify").demos
+    assert {"question", "options", "clarifying_question"} <= set(shown.keys())
+    with dspy.context(trace=[]):
+        for example in examples:
+            rag(**example.inputs())
+        assert all(not inputs.keys() & outputs.keys() for _, inputs, outputs in dspy.settings.trace)
+
+
 REFUND = dspy.Example(
     question="How many days?", outcome="answered", route="simple", sources=["billing"],
     evidence=["billing/a.md#x", "billing/a.md#y", "billing/a.md#z"], facts=["30 days", "to the card"], not_facts=["14 days"],

@@ -1,6 +1,8 @@
 """What a compile of anybody's program learns: thresholds by arithmetic, and what DSPy's own optimizers write."""
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +13,7 @@ from dspy.experimental import Score
 from dspy.lm15 import TextPart
 
 from optimize import compile_program
+from optimize.cli.main import main
 from optimize.compiler.runs.runner import Arm
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.spending import Spending
@@ -127,7 +130,7 @@ def make_written():
     return program
 
 
-def compile_written(folder, optimizer, **caps):
+def write_rows(folder):
     what = {"billing": "My invoice", "delivery": "My parcel"}
     rows = [
         {"ticket": f"{what[team]} {n} is wrong.", "team": team, "split": ("train", "dev", "test")[n % 3]}
@@ -135,6 +138,10 @@ def compile_written(folder, optimizer, **caps):
         for team in what
     ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def compile_written(folder, optimizer, **caps):
+    write_rows(folder)
     metric = lambda example, told, trace=None: told.team == example.team  # noqa: E731
     return compile_program(
         make_written, "rows.jsonl", metric, name="written", optimizer=optimizer, artifacts=folder / "kept", **caps
@@ -152,3 +159,43 @@ def test_gepa_that_the_cap_on_calls_stops_keeps_what_it_had_found(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     done = compile_written(tmp_path, "gepa", max_calls=80)
     assert (done.stopped_by, done.calls <= 80, done.after.measure("utility").value) == ("calls", True, 1.0)
+
+
+def run_cli(*arguments):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "argv", ["ragc", *map(str, arguments)])
+        main()
+    return end.value.code
+
+
+WRITTEN = """
+from tests.optimize.test_program_learning import make_written as make
+
+
+def metric(example, prediction, trace=None):
+    return prediction.team == example.team
+"""
+
+
+@pytest.mark.parametrize(("optimizer", "enough", "few"), [("gepa", 90, 8), ("mipro", 130, 40), ("bootstrap", 30, 1)])
+def test_a_cap_that_an_optimizer_meets_seals_the_best_so_far_or_says_what_it_wants(
+    tmp_path, monkeypatch, capfd, optimizer, enough, few
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RAGC_ARTIFACTS", str(tmp_path / "kept"))
+    (tmp_path / "written.py").write_text(WRITTEN)
+    monkeypatch.delitem(sys.modules, "written", raising=False)
+    write_rows(tmp_path)
+    task = ("written:make", "--data", "rows.jsonl", "--metric", "written:metric", "--name", "written")
+    assert run_cli("compile", *task, "--optimizer", optimizer, "--max-calls", few) == 2
+    said = capfd.readouterr().err
+    assert f"before {optimizer} had found anything" in said or "before the program as it is could be tried" in said
+    command = re.search(r"Give more: ragc (.*) --max-calls (\d+)", " ".join(said.split()))
+    assert few == 1 or (
+        command and command[1].startswith("compile written:make --data=rows.jsonl") and int(command[2]) > few
+    )
+    assert run_cli("compile", *task, "--optimizer", optimizer, "--max-calls", enough) == 0
+    told = capfd.readouterr()
+    assert "cap on calls was reached" in told.out or optimizer == "bootstrap"
+    assert not any(mark in told.err for mark in ("it/s", "Average Metric", "==>", "Traceback", "Bootstrapped"))

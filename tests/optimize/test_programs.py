@@ -1,5 +1,6 @@
 """Anybody's DSPy program: the programs of docs/dspy.md, compiled, sealed, loaded and compared from the command line."""
 
+import asyncio
 import json
 import logging
 import os
@@ -17,8 +18,9 @@ from optimize import compile_program, seal
 from optimize.cli.main import main
 from optimize.compiler.record import Record
 from optimize.compiler.runs.module_runs import ModuleRuns
-from program import load
-from program.errors import BudgetError, DataError, IntegrityError, ModelError, SettingsError
+from optimize.compiler.tasks.examples import read_examples
+from program import Experiment, load
+from program.errors import BudgetError, DataError, ExperimentError, IntegrityError, ModelError, SettingsError
 from program.loop.policy import Knob, apply_setting
 from tests.support.prompts import TextDecider, reply_with
 
@@ -131,6 +133,42 @@ def test_the_registry_and_the_ab_test_take_any_program(desk, capsys):
     assert ask(capsys, "rollback", "triage")[1]["to"].startswith("v1-")
 
 
+def test_an_alias_of_a_program_of_ones_own_is_followed_with_the_inputs_it_has(desk):
+    make = read_module("triage").make
+    assert run("promote", "triage@v1", "--to", "production") == 0
+    triage = load("triage@production", make, follow=True)
+    before = triage.current
+    asked = "The courier lost it"
+    assert triage(ticket=asked).team == load("triage@v1", make)(ticket=asked).team and triage.current is before
+    assert run("promote", "triage@v2", "--to", "production") == 0
+    assert asyncio.run(triage.acall(ticket=asked)).team == "delivery" == triage(ticket=asked).team
+    assert triage.current is not before
+    with pytest.raises(SettingsError, match="Give the function"):
+        load("triage@production", follow=True)
+
+
+def test_versions_of_a_program_of_ones_own_are_put_to_a_live_test(desk, capsys, monkeypatch):
+    monkeypatch.setenv("RAGC_UNIT_KEY", "a secret of the tests, long enough")
+    arms = ("A=triage@v1", "B=triage@v2", "--primary", "right", "--max-units", "500")
+    assert run("ab", "start", "exp-triage", *arms) == 0
+    with pytest.raises(SettingsError, match="Give the function"):
+        Experiment.open("exp-triage")
+    make = read_module("triage").make
+    rows = [json.loads(line) for line in Path("tickets.jsonl").read_text().splitlines()]
+    for given in (make, {"A": make, "B": make}):
+        exp = Experiment.open("exp-triage", given)
+        for n, row in enumerate(rows):
+            with exp.assign(unit=f"user-{n}") as arm:
+                said = arm.program(ticket=row["ticket"])
+            exp.record(arm.request_id, {"right": said.team == row["team"]})
+    with pytest.raises(ExperimentError, match="has logged no request"):
+        exp.record("no-such-request", {"right": True})
+    found = ask(capsys, "ab", "report", "exp-triage")[1]
+    assert found["units"] == len(rows) == sum(arm["measured"] for arm in found["arms"])
+    assert found["accounting"]["unmatched"] == 0 and set(found["measures"]) >= {"latency_s", "error", "right"}
+    assert found["arms"][1]["mean"] > found["arms"][0]["mean"] + 0.1
+
+
 def test_what_another_optimizer_learned_becomes_a_version(desk, capsys):
     own = *task("triage", "tickets"), "--name", "triage"
     capsys.readouterr()
@@ -190,6 +228,26 @@ def test_what_is_wrong_with_a_program_is_said_in_a_sentence(desk, capsys, broken
     error = json.loads(capsys.readouterr().err.splitlines()[-1])
     assert told in error["what"]
     assert error["mend"]
+
+
+def test_labels_are_tags_where_they_have_few_values_or_are_named(desk):
+    make = lambda: dspy.Predict("ticket -> team: str, customer: str, note: str")  # noqa: E731
+    rows = [
+        {
+            "ticket": f"t{n}",
+            "team": "ab"[n % 2],
+            "customer": f"C-{n}",
+            "note": f"n{n}",
+            "tags": ["vip", "note"][: n % 3],
+        }
+        for n in range(12)
+    ]
+    Path("tagged.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_examples(Path("tagged.jsonl"), make())
+    assert [one.tags for one in found[:3]] == [("team=a",), ("team=b", "vip"), ("team=a", "note=n2", "vip")]
+    Path("tagged.jsonl").write_text("".join(json.dumps({**row, "tags": "vip"}) + "\n" for row in rows))
+    with pytest.raises(DataError, match="line 1: tags is no list of texts"):
+        read_examples(Path("tagged.jsonl"), make())
 
 
 @pytest.mark.parametrize(

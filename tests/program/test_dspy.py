@@ -4,6 +4,8 @@ import asyncio
 import csv
 import itertools
 import json
+import subprocess
+import sys
 from collections import Counter
 
 import dspy
@@ -246,3 +248,21 @@ def test_reanchor_fits_thresholds_as_its_documentation_says(own_shop, examples):
     fitted = ReAnchor(states_fact, num_threads=1).compile(rag, trainset=examples)
     assert states_fact(examples[0], fitted(QUESTION))
     assert rag.classifier.route.fields == {}
+
+
+LAZY = """
+import dspy
+with dspy.context({context}):
+    from program.models.language.adapter import is_traced
+    assert is_traced() is {inside}
+    with dspy.context(lm=None):
+        assert is_traced() is {inside}
+assert not is_traced()
+with dspy.context(trace=[]):
+    assert is_traced()
+"""
+
+
+@pytest.mark.parametrize(("context", "inside"), [("trace=[]", True), ("lm=None", False), ("", False)])
+def test_whether_a_trace_is_collected_is_told_by_the_moment_not_by_where_ragc_was_first_imported(context, inside):
+    subprocess.run([sys.executable, "-c", LAZY.format(context=context, inside=inside)], check=True)

@@ -281,3 +281,19 @@ def test_rows_survive_a_killed_process_and_its_torn_last_line_is_counted(tmp_pat
     *found, torn = read_logs(tmp_path)
     assert [row["request"] for row in found[1:]] == [str(n) for n in range(len(found) - 1)]
     assert (len(found), torn) == (whole - 1, None)
+
+
+def test_an_outcome_of_a_request_that_nobody_logged_is_refused_and_not_written(tmp_path):
+    begin(tmp_path, include=0.5)
+    exp, asked = opened(tmp_path), {}
+    for n in range(40):
+        with exp.assign(unit=f"user-{n}") as arm:
+            asked[arm.why] = arm.program("why?")
+    before, inside = rows(tmp_path), asked["assigned"].trace.id
+    for unknown in ("no-such-request", "A", "opened", '"', inside[:-1], NAME, "0" * 32, "\ud800"):
+        with pytest.raises(ExperimentError, match="has logged no request"):
+            opened(tmp_path).record(unknown, outcome={"resolved": True})
+    exp.record(asked["not included"], outcome={"resolved": True})
+    assert rows(tmp_path) == before
+    opened(tmp_path).record(inside, outcome={"resolved": True})
+    assert len(rows(tmp_path)) == len(before) + 2  # the head of the file is of each process that opens it

@@ -175,7 +175,7 @@ def test_what_earlier_code_sealed_is_listed_and_refused_with_the_command_that_me
     assert [version.version for version in registry.list_versions("shop", EARLIER)] == ["v1-bfdda811"]
     with pytest.raises(IntegrityError, match=r"its schema is 1, this program reads 2\.") as error:
         load("shop@latest", artifacts=EARLIER, project=shop)
-    assert error.value.mend.startswith("Compile it again with this ragc (ragc compile PROJECT), or install the ragc")
+    assert error.value.mend.startswith("Compile it again with this ragc, by `ragc compile`, or install the ragc")
     assert registry.verify_version("shop@v1", EARLIER).mend == error.value.mend
 
 

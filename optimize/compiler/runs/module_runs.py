@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +20,7 @@ from typing import Any
 import dspy
 import orjson
 from dspy.adapters.decision import record_evidence
-from dspy.utils.callback import BaseCallback
+from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
 
 from optimize.compiler.record import Record
 from optimize.compiler.runs.recorded_lm import RecordedLM, paid
@@ -217,12 +218,29 @@ class _Recalled(DecisionClient):
 class CallMeter(BaseCallback):
     """Counts every request to a language model, whoever makes it, and stops what would pass a cap.
 
-    Money is by LiteLLM's list prices. A reply that DSPy's cache gives counts as a request.
+    Money is by LiteLLM's list prices. As DSPy's `usage_tracker`, too, it hears of what was sent: a reply of DSPy's
+    cache is not paid for. Where the program tracks usage by itself, every reply counts as sent.
     """
 
     def __init__(self, spending: Spending) -> None:
         self._spending = spending
         self._under_way: dict[str, tuple[str, int, float]] = {}
+        self._sent: set[str | None] = set()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CallMeter:
+        return self
+
+    def watch(self) -> AbstractContextManager[None]:
+        """Return DSPy's context in which requests are counted."""
+        heard = {} if dspy.settings.track_usage else {"usage_tracker": self}
+        context: AbstractContextManager[None] = dspy.context(
+            callbacks=[*(dspy.settings.callbacks or []), self], **heard
+        )
+        return context
+
+    def add_usage(self, model: str, usage: Mapping[str, Any]) -> None:
+        """Note that the request under way was sent."""
+        self._sent.add(ACTIVE_CALL_ID.get())
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Reserve what the request may cost at most. Raises `BudgetStop` past a cap."""
@@ -236,8 +254,10 @@ class CallMeter(BaseCallback):
     def on_lm_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
         """Book what the request did cost."""
         if (known := self._under_way.pop(call_id, None)) is not None:
-            model, sent, most = known
-            usd = min(most, listed_price(model, sent, estimate_prompt_tokens([outputs], 0)) or 0.0)
-            self._spending.after_call(most, usd)
+            model, length, most = known
+            sent = exception is not None or call_id in self._sent or dspy.settings.usage_tracker is not self
+            self._sent.discard(call_id)
+            usd = min(most, listed_price(model, length, estimate_prompt_tokens([outputs], 0)) or 0.0)
+            self._spending.after_call(most, usd if sent else 0.0, sent)
             if (costs := paid.get()) is not None:
                 costs.append(usd)

@@ -21,10 +21,12 @@ from optimize.labelled.dataset import Question, Split
 from optimize.labelled.split import divide_groups
 from program.errors import DataError, SettingsError
 from program.serve.factory import Factory
+from program.serve.predictors import decide_enums
 
 Metric = Callable[..., Any]
 NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 LEAST = 12  # examples under which no split leaves anything to learn from, to choose on and to test on
+MOST_VALUES, EACH = 12, 3  # values of a label that are tags, at most, and the examples of each, about, at least
 LONGEST_TAG = 60  # characters of a label by whose value examples are divided alike
 
 
@@ -113,7 +115,7 @@ def list_outputs(program: dspy.Module) -> dict[str, list[Any]]:
     """
     found: dict[str, list[Any]] = {}
     for _, predictor in program.named_predictors():
-        for name, field in predictor.signature.output_fields.items():
+        for name, field in decide_enums(predictor.signature).output_fields.items():
             kind: Any = decision_type(field) or object
             options = found.setdefault(name, [])
             if issubclass(kind, Choice):
@@ -126,8 +128,9 @@ def list_outputs(program: dspy.Module) -> dict[str, list[Any]]:
 def read_examples(path: Path, program: dspy.Module) -> list[ExampleQuestion]:
     """Return the examples of a JSON Lines file, objects of inputs and labels.
 
-    `id`, `split` and, unless a predictor makes it, `topic` (which groups examples that succeed and fail together) mean
-    what they do in labelled questions. Raises `DataError` for the first line that is no example.
+    `id`, `split` and, unless a predictor makes them, `topic` (which groups examples that succeed and fail together) and
+    `tags` mean what they do in labelled questions; a tag that names a label stands for its value, too. Labels of few
+    values are tags unasked. Raises `DataError` for the first line that is no example.
     """
     try:
         lines = [(n, line) for n, line in enumerate(path.read_bytes().splitlines(), 1) if line.strip()]
@@ -136,6 +139,7 @@ def read_examples(path: Path, program: dspy.Module) -> list[ExampleQuestion]:
     needed, optional = list_inputs(program)
     outputs = list_outputs(program)
     rows = [_read_line(f"{path} line {n}", line, needed, outputs) for n, line in lines]
+    few = {name for name, options in outputs.items() if options or _are_few([row.get(name) for row in rows])}
     found: dict[str, ExampleQuestion] = {}
     for n, row in enumerate(rows):
         id_, split = str(row.get("id") or f"e{n + 1:06}"), row.get("split")
@@ -143,17 +147,25 @@ def read_examples(path: Path, program: dspy.Module) -> list[ExampleQuestion]:
             amiss = f"the id {id_} is there twice" if id_ in found else f"{split!r} is no split"
             what = f"{path} line {lines[n][0]}: {amiss}."
             raise DataError(what, f"Give each its own id, and of splits only {', '.join(get_args(Split))}.")
-        labels = {name: value for name, value in row.items() if name in outputs}
+        own = [] if "tags" in outputs else row.get("tags") or []
+        labels = {name: value for name, value in row.items() if name in few or (name in outputs and name in own)}
+        tags = [f"{name}={value}" for name, value in labels.items() if len(str(value)) <= LONGEST_TAG]
         inputs = [*needed, *(name for name in optional if row.get(name) is not None)]
         found[id_] = ExampleQuestion(
             id=id_,
             question=orjson.dumps({name: row[name] for name in inputs}, option=orjson.OPT_SORT_KEYS).decode(),
             topic="" if "topic" in outputs else str(row.get("topic") or ""),
-            tags=tuple(f"{name}={value}" for name, value in labels.items() if len(str(value)) <= LONGEST_TAG),
+            tags=(*tags, *(tag for tag in own if tag not in labels)),
             split=split,
             example=dspy.Example(**row).with_inputs(*inputs),
         )
     return list(found.values())
+
+
+def _are_few(values: Sequence[Any]) -> bool:
+    """Tell whether labels have few values, each of several examples: not the numbers of customers."""
+    known = [str(value) for value in values if value is not None]
+    return len(set(known)) <= MOST_VALUES and EACH * len(set(known)) <= len(known)
 
 
 def _read_line(
@@ -165,6 +177,9 @@ def _read_line(
         raise DataError(f"{where} is not JSON: {error}.", "Write one JSON object a line.") from error
     if not isinstance(row, dict):
         raise DataError(f"{where} is not a JSON object.", "Write one JSON object a line.")
+    tags = [] if "tags" in outputs else row.get("tags") or []
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise DataError(f"{where}: tags is no list of texts.", 'Write "tags": ["one", "another"], or leave it out.')
     if lost := [name for name in inputs if row.get(name) is None]:
         what = f"{where} has no {', '.join(lost)}, which the program takes."
         raise DataError(what, f"Give every example the inputs {', '.join(inputs)}.")

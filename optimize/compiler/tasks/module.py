@@ -44,19 +44,20 @@ from optimize.evaluation.evaluate import Evaluation, Grading, evaluate_side_by_s
 from optimize.evaluation.grades import Grade
 from optimize.labelled.split import find_previous_splits, question_digest, sample_stratified
 from optimize.registry.versions import note_test_use, read_ancestors
-from program.errors import BudgetError, BudgetStop, DataError, SettingsError
+from program.errors import BudgetError, BudgetStop, DataError, IntegrityError, SettingsError
 from program.knowledge.index.build import Advance
 from program.knowledge.project import Project
-from program.loop.policy import DEMONSTRATIONS, Dimension, Setting, find_dimensions, read_setting
+from program.loop.policy import Dimension, find_dimensions, read_setting
 from program.models.embedded.decider import LocalDecider
 from program.models.language.provider import listed_price
 from program.serve import factory
-from program.serve.artifact import STATE
+from program.serve.artifact import STATE, describe_structure
 from program.serve.opening import load
-from program.serve.reference import digest_of, resolve
+from program.serve.reference import PRODUCTION, digest_of, list_aliases, resolve
 from program.settings import NAME, Settings, artifacts_root
 
 GOOD = 1.0  # score from which a run is worth showing
+COMPARED = 3  # examples on which a program is compared with what its state makes
 LONGEST = 2_000  # characters of an answer in `scores.jsonl`
 MOST = 4_000  # demonstrations of a predictor that the embedded decider answers
 LIGHTEST, HEAVIEST = 1e-3, 1e3  # weights of a choice's options
@@ -71,6 +72,7 @@ class ModuleTask(Task):
     undecided: list[str]  # predictors that the embedded decider answers
     examples: Sequence[ExampleQuestion]
     metric: Metric
+    control: dspy.Module  # the version, or the program as it is, that a new one is compared with
     embedded: LocalDecider = field(default_factory=factory.open_decider)
     graded: dict[tuple[str, int], tuple[Answered, Grade]] = field(default_factory=dict)  # answers kept: ids stay theirs
 
@@ -81,7 +83,7 @@ class ModuleTask(Task):
 
     @property
     def controls(self) -> list[dspy.Module]:
-        return [self.base]
+        return [self.control]
 
     def describe_program(self) -> dict[str, Any]:
         """Return the program as it begins, and the name of the metric."""
@@ -100,8 +102,7 @@ class ModuleTask(Task):
             what = f"What {unknown[0]} costs is not known, so that --max-usd could not stop it."
             raise BudgetError(what, "Cap --max-calls instead.")
         self.embedded.embedder.remember_in(self.project.private)
-        callbacks = [*(dspy.settings.callbacks or []), CallMeter(spending)]
-        with dspy.context(lm=dspy.settings.lm or self.embedded, callbacks=callbacks):
+        with dspy.context(lm=dspy.settings.lm or self.embedded), CallMeter(spending).watch():
             yield
 
     def prepare(self, session: Session, trials: int) -> ModuleTask:
@@ -118,6 +119,38 @@ class ModuleTask(Task):
             what = f"The program failed on the example {first.id}: {answer.error}."
             raise DataError(what, "Mend the program, or the example.")
         check_metric(self.metric, first.example, answer.prediction)
+
+    def require_state(self, contents: Contents, make: factory.Factory | None, record: Record) -> None:
+        """Raise `DataError` where sealed state does not make a program what it is.
+
+        That is tried on some examples of test, with the program that `make` makes, else with a copy of the given one.
+        """
+        stateless = factory.find_stateless(self.base)
+        fresh = factory.make_program(make) if make else self.base.deepcopy()
+        factory.adopt_predictors(fresh, self.undecided)
+        kept = factory.find_stateless(fresh) if make else {}
+        lost = [f"of {name}, {what}" for name, what in stateless.items() if name not in kept]
+        if not lost and describe_structure(fresh) != describe_structure(self.base):
+            lost = [f"{getattr(make, '__qualname__', make)} makes a program of other predictors or knobs"]
+        if not lost:
+            factory.take_state(fresh, contents.files[STATE], self.undecided)
+            lost = self._find_differences(fresh, record)
+        if lost:
+            what = f"A version holds state only, and this program is more: {lost[0]}."
+            mend = "Write it into the program's code, and give the function that makes it: seal(..., make=make)."
+            raise DataError(what, mend)
+
+    def _find_differences(self, fresh: dspy.Module, record: Record) -> list[str]:
+        """Return in words an example on which a program asks or says something else than the task's own."""
+        asked = self.parts["test"][:COMPARED]
+        own, texts = self.run(self.base, record), [one.question for one in asked]
+        answers, calls = own.answer_all(texts), record.calls
+        others = self.run(fresh, record).answer_all(texts)
+        said = [[(one.path, str(one.prediction), one.error) for one in run] for run in (answers, others)]
+        if not own.replays or (said[0] == said[1] and record.calls == calls):  # by chance it is no program twice
+            return []
+        first = next((n for n in range(len(asked)) if said[0][n] != said[1][n]), 0)
+        return [f"made of its state, it asks or says something else on the example {asked[first].id}"]
 
     def run(self, program: dspy.Module, record: Record | None = None) -> ModuleRuns:
         """Return the runs of a copy of a program, from a record if there is one."""
@@ -182,7 +215,8 @@ class ModuleTask(Task):
         sets = {AS_IT_IS: [Demonstration(name, "", dict(demo)) for demo in predictor.demos]}
         if name in self.undecided:
             return Offer((), sets | ({LABELLED: thin_out(made, MOST)} if made else {}))
-        sets |= {f"{LABELLED}-{size}": thin_out(made, size) for size in FEW if made}
+        kinds = {LABELLED: FEW[0], **{f"{LABELLED}-{size}": size for size in FEW[1:]}}
+        sets |= {kind: thin_out(made, size) for kind, size in kinds.items() if made}
         lm, failures = predictor.lm or dspy.settings.lm, self._list_failures(name, runs)
         if not (isinstance(lm, dspy.BaseLM) and failures):
             return Offer((), sets)
@@ -226,13 +260,6 @@ class ModuleTask(Task):
             ]
         return failures
 
-    def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
-        """Return each candidate of a prompt, and the first demonstrations of all prompts."""
-        ways = super().list_ways(session, candidates)
-        shown = [one for one in ways.values() if any(name.endswith(DEMONSTRATIONS) for name in one)]
-        first = {name: 1.0 for one in shown for name in one}
-        return {"demonstrations of all": first, **ways} if len(first) > 1 else ways
-
     def list_parameters(self, program: dspy.Module) -> list[Dimension]:
         """Return every parameter, the weights of options in a wide range."""
         found = find_dimensions(program)
@@ -251,14 +278,31 @@ class ModuleTask(Task):
 
 
 def open_module_task(
-    project: Project, make: factory.Factory, data: Path | str, metric: Metric, seed: int = 0, origin: str = ""
+    project: Project,
+    make: factory.Factory,
+    data: Path | str,
+    metric: Metric,
+    seed: int = 0,
+    origin: str = "",
+    against: str = "",
 ) -> ModuleTask:
-    """Return the program made, with an origin's state, and its examples divided."""
-    ancestors = read_ancestors(origin, project.artifacts) if origin else []
-    base = factory.restore_module(ancestors[0], make) if ancestors else factory.make_program(make)
-    for _, predictor in base.named_predictors():
-        predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
+    """Return the program made, with an origin's state, and its examples divided.
+
+    It is compared with what it begins as, or with the version `against`, where the program made fits that.
+    """
+    ancestors = read_ancestors(origin or against, project.artifacts) if origin or against else []
+    base = factory.restore_module(ancestors[0], make) if origin else factory.make_program(make)
+    control = base
+    if against and not origin:
+        try:
+            control, origin = factory.restore_module(ancestors[0], make), against
+        except IntegrityError:  # of the program as it was before its code changed
+            ancestors = []
+    for program in (base, control):
+        for _, predictor in program.named_predictors():
+            predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
     undecided = factory.find_undecided(base)
+    factory.adopt_predictors(base, undecided)
     examples = read_examples(Path(data), base)
     return ModuleTask(
         project=project,
@@ -269,7 +313,15 @@ def open_module_task(
         undecided=undecided,
         examples=examples,
         metric=metric,
+        control=control,
     )
+
+
+def find_production(project: Project) -> str:
+    """Return the version that the alias `production` names, or empty."""
+    if PRODUCTION not in list_aliases(project.artifacts, project.name):
+        return ""
+    return str(resolve(f"{project.name}@{PRODUCTION}", project.artifacts))
 
 
 def open_folder(name: str, artifacts: Path | str | None) -> Project:
@@ -293,7 +345,9 @@ def open_version(
     """Return the task of measuring a version's program on examples."""
     program, project = load(ref, make, artifacts=artifacts), open_folder(resolve(ref, artifacts).name, artifacts)
     examples = read_examples(Path(data), program)
-    return ModuleTask(project=project, parts={}, base=program, undecided=[], examples=examples, metric=metric)
+    return ModuleTask(
+        project=project, parts={}, base=program, undecided=[], examples=examples, metric=metric, control=program
+    )
 
 
 def evaluate_version(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import dspy
+from dspy.utils import parallelizer
+from dspy.utils.callback import BaseCallback
 
 from optimize.compiler.tasks.examples import Metric, score_prediction
-from program.errors import BudgetStop, ModelError, SettingsError
+from program.errors import BudgetStop, DataError, ModelError, RagcError, SettingsError
 
 RAGC = "ragc"
 Examples = Sequence[dspy.Example]
@@ -25,8 +30,8 @@ def require_optimizer(name: str) -> None:
 def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], metric: Metric, seed: int) -> dspy.Module:
     """Return a program as one of DSPy's optimizers compiled it on train and dev.
 
-    GEPA that a cap stops keeps the best it had found. Raises `ModelError` when it writes and there is no language
-    model.
+    One that a cap stops keeps the best it had found. Raises `ModelError` when it writes and there is no language model,
+    `DataError` when it gives up.
     """
     models = (dspy.settings.lm, *(predictor.lm for predictor in program.predictors()))
     writer = next((one for one in models if isinstance(one, dspy.BaseLM)), None)
@@ -43,9 +48,23 @@ def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], me
     student = program.deepcopy()
     for predictor in student.predictors():
         predictor.lm = predictor.lm or dspy.settings.lm
+    best = BestSoFar()
+    callbacks = [best, *(dspy.settings.callbacks or [])]
     # Those that show demonstrations forget the models of predictors, so a writer stands in for all while they learn.
-    with dspy.context(lm=writer or dspy.settings.lm), redirect_stdout(sys.stderr):  # they print
-        learned: dspy.Module = OPTIMIZERS[name](student, list(train), list(dev or train), scored, seed, writer)
+    with dspy.context(lm=writer or dspy.settings.lm, callbacks=callbacks), _quiet():
+        try:
+            learned: dspy.Module = OPTIMIZERS[name](student, list(train), list(dev or train), scored, seed, writer)
+        except BudgetStop:
+            if best.program is None:
+                raise
+            learned = best.program.deepcopy()
+        except RagcError:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise DataError(f"{name} gave up: {why[:LONGEST]}.", "Mend that, or take another optimizer.") from error
+        finally:
+            best.over = True
     for _, part in learned.named_sub_modules():
         part._compiled = False
     for (_, predictor), (_, own) in zip(learned.named_predictors(), program.named_predictors(), strict=True):
@@ -53,9 +72,96 @@ def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], me
     return learned
 
 
+def estimate_calls(name: str, program: dspy.Module, parts: Sequence[Examples]) -> int:
+    """Return about how many calls an optimizer makes; 0 where that is not known.
+
+    By DSPy's own arithmetic for MIPROv2 and GEPA, each predictor asked once a run.
+    """
+    train, dev = parts
+    predictors, asked = len(program.predictors()), len(dev or train)
+    trials = int(max(4 * predictors * math.log2(CANDIDATES), 1.5 * CANDIDATES))
+    match name:
+        case "mipro":
+            asked = min(asked, 100)
+            runs = 35 * trials + asked * (trials // 5 + 1) if asked > 50 else asked * (trials + 1)
+            return predictors * (runs + 5 * CANDIDATES) + 10 + CANDIDATES // 2 * predictors + predictors + 1
+        case "gepa":
+            sketch = dspy.GEPA(lambda *_: 0.0, auto="light", reflection_lm=lambda _: "")
+            return predictors * int(sketch.auto_budget(predictors, CANDIDATES, asked)) + trials
+    return predictors * len(train) if name == "bootstrap" else 0
+
+
+class BestSoFar(BaseCallback):
+    """The program that did best where an optimizer evaluated one on the most examples.
+
+    Once the optimizer is `over`, what it left in threads asks no model any more.
+    """
+
+    def __init__(self) -> None:
+        self.program: dspy.Module | None = None
+        self.over = False
+        self._rank: tuple[int, float] = (0, -math.inf)
+        self._asked: dict[str, tuple[dspy.Module, int]] = {}
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Raise `BudgetStop` once the optimizer is over."""
+        if self.over:
+            raise BudgetStop("calls")
+
+    def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Note what is evaluated."""
+        program: dspy.Module = inputs["program"].deepcopy()
+        vars(program).pop("forward", None)  # by which DSPy collects its traces
+        self._asked[call_id] = program, len(inputs.get("devset") or instance.devset)
+
+    def on_evaluate_end(self, call_id: str, outputs: Any, exception: BaseException | None = None) -> None:
+        """Keep it where it does better."""
+        program, count = self._asked.pop(call_id)
+        if exception is None and (rank := (count, float(outputs.score))) > self._rank:
+            self.program, self._rank = program, rank
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Show no bar of DSPy's and none of its steps; what fails is still told."""
+    logger, bar = logging.getLogger("dspy"), parallelizer.tqdm.tqdm
+    level, begin = logger.level, bar.__init__
+
+    def begin_hidden(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **{**kwargs, "disable": True})
+
+    bar.__init__ = begin_hidden
+    logger.setLevel(logging.ERROR)
+    try:
+        with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
+            yield
+    finally:
+        bar.__init__ = begin
+        logger.setLevel(level)
+
+
+def _bootstrap(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
+    optimizer = dspy.BootstrapFewShot(metric=metric)
+    try:
+        return optimizer.compile(program, trainset=train)
+    except BudgetStop:
+        shown: Mapping[str, list[Any]] = getattr(optimizer, "name2traces", {})
+        if not any(shown.values()):
+            raise
+    for name, predictor in program.named_predictors():
+        predictor.demos = shown[name]
+    return program
+
+
 def _mipro(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
     optimizer = dspy.MIPROv2(metric=metric, auto="light", seed=seed, prompt_model=writer)
     return optimizer.compile(program, trainset=train, valset=dev)
+
+
+def _gepa(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
+    return dspy.GEPA(metric=metric, auto="light", reflection_lm=writer, seed=seed).compile(
+        program, trainset=train, valset=dev
+    )
 
 
 def _reanchor(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
@@ -64,36 +170,12 @@ def _reanchor(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int
     return ReAnchor(metric, require_cache=False).compile(program, trainset=train)
 
 
-def _gepa(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int, writer: Any) -> Any:
-    best = _BestCandidate()
-    kept = {"callbacks": [best]}
-    optimizer = dspy.GEPA(metric=metric, auto="light", reflection_lm=writer, seed=seed, gepa_kwargs=kept)
-    try:
-        return optimizer.compile(program, trainset=train, valset=dev)
-    except BudgetStop:
-        if best.texts is None:
-            raise
-    for name, predictor in program.named_predictors():
-        predictor.signature = predictor.signature.with_instructions(best.texts[name])
-    return program
-
-
-class _BestCandidate:
-    """Hears from GEPA which instructions, by predictor, are the best so far."""
-
-    texts: Mapping[str, str] | None = None
-
-    def on_valset_evaluated(self, event: Mapping[str, Any]) -> None:
-        if event["is_best_program"]:
-            self.texts = event["candidate"]
-
-
+CANDIDATES = 6  # of `auto="light"`
+LONGEST = 300  # characters of an error that is shown
 WRITERS = ("mipro", "gepa")
 OPTIMIZERS: Mapping[str, Callable[..., Any]] = {
     "gepa": _gepa,
     "mipro": _mipro,
-    "bootstrap": lambda program, train, dev, metric, *_: dspy.BootstrapFewShot(metric=metric).compile(
-        program, trainset=train
-    ),
+    "bootstrap": _bootstrap,
     "reanchor": _reanchor,
 }

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from program.errors import IntegrityError
-from program.models.embedded.demonstrations import VAGUE, DemonstrationSet, Question, answer_untaught, to_json_bytes
-from program.models.embedded.encoder import Embedder
+from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
+from program.models.embedded.encoder import Embedder, shared_embedder
 from program.models.embedded.features import Case, EvidenceText, Vector, read_case
 from program.models.embedded.heads import (
     EVIDENCE_SETS,
@@ -25,7 +25,7 @@ from program.models.embedded.heads import (
     fit_decision,
     fit_statement,
 )
-from program.models.embedded.reader import READER, Reader, TitledText
+from program.models.embedded.reader import READER, Reader, TitledText, shared_reader
 from program.models.embedded.rivals import PIECES, read_rivals
 from program.models.requests import DecisionClient
 from program.storage import keep_last
@@ -59,6 +59,10 @@ class LocalDecider(DecisionClient):
     def dump_state(self) -> None:
         """Return nothing: a saved predictor that is answered here names no model."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Save what was fitted and the names of the models, which are opened where it is loaded."""
+        return reopen_decider, (self.embedder.name, self.reader.name, self.export_heads())
+
     def __call__(self, state: State, questions: Questions) -> dict[str, dict[str, Any]]:
         """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": the largest}`."""
         return self.batch(state, questions, [state["inputs"]])[0]
@@ -74,7 +78,7 @@ class LocalDecider(DecisionClient):
 
         They share one request's demonstrations.
         """
-        shown = self._demonstrations({**state, "inputs": inputs[0]}, sorted(questions))
+        shown = self._demonstrations({**state, "inputs": inputs[0]}, questions)
         cases = [read_case(one, shown.described) for one in inputs]
         blocks = shown.read_cases(cases, self.embedder, self.reader)
         put = {name: Question.from_questions(name, questions) for name in questions}
@@ -92,7 +96,7 @@ class LocalDecider(DecisionClient):
         with self._lock:
             wanted = set(self._heads)
             if requests is not None:
-                put = ((self._demonstrations(state, sorted(asked)), asked) for state, asked in requests)
+                put = ((self._demonstrations(state, asked), asked) for state, asked in requests)
                 wanted &= {
                     shown.head_key(Question.from_questions(n, asked)) or "" for shown, asked in put for n in asked
                 }
@@ -129,7 +133,7 @@ class LocalDecider(DecisionClient):
         asked, *vectors = self.embedder.encode([question, *(text.embedded for text in shown)])
         sims = np.array([vector @ asked for vector in vectors], np.float32)
         kinds, rivals = read_rivals(question, shown, sims, self.reader)
-        logits = self._priors[VAGUE].calibrated_logits({"rivals": rivals})[:, 0].tolist()
+        logits = self._priors["vague"].calibrated_logits({"rivals": rivals})[:, 0].tolist()
         ranked = sorted(zip(kinds, logits, strict=True), key=lambda one: (one[0].form == PIECES, -one[1]))
         return ranked[0][0].options if ranked else []
 
@@ -138,7 +142,7 @@ class LocalDecider(DecisionClient):
         return {name: Head.from_arrays(arrays) for name, arrays in self.reader.priors.items()}
 
     def _prior(self, question: Question) -> Head:
-        return self._priors["follows_on" if question.follows else VAGUE if question.field == VAGUE else "statement"]
+        return self._priors["follows_on" if question.follows else "vague" if question.vague else "statement"]
 
     @cached_property
     def _read_by(self) -> str:
@@ -162,12 +166,15 @@ class LocalDecider(DecisionClient):
             return {"noul": rounded[1]}
         return {"probabilities": dict(zip(question.options, rounded, strict=True)), "confidence": max(rounded)}
 
-    def _demonstrations(self, state: State, outputs: list[str]) -> DemonstrationSet:
+    def _demonstrations(self, state: State, questions: Questions) -> DemonstrationSet:
         demos, described = state.get("demos") or (), str(state.get("input_fields") or "")
-        inputs = sorted(state["inputs"])
-        key = to_json_bytes([described, inputs, outputs, demos])  # kept whole: no digest is as quick
+        inputs, told = (
+            sorted(state["inputs"]),
+            sorted((name, put.get("instructions")) for name, put in questions.items()),
+        )
+        key = to_json_bytes([described, inputs, told, demos])  # kept whole: no digest is as quick
         with self._lock:
-            found = self._sets.get(key) or DemonstrationSet(demos, inputs, outputs, described, self._read_by)
+            found = self._sets.get(key) or DemonstrationSet(demos, inputs, questions, described, self._read_by)
             keep_last(self._sets, {key: found}, SETS_KEPT)
             return found
 
@@ -192,5 +199,12 @@ class LocalDecider(DecisionClient):
             cases.append({**rows[n], "options": answer_untaught(*given)[1]})
         read = question.follows or any(case.evidence for case in shown.cases)
         sets: Sequence[str] = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
-        sets = VAGUE_SETS if question.field == VAGUE and "rivals" in rows[0] else sets
+        sets = VAGUE_SETS if question.vague and "rivals" in rows[0] else sets
         return fit_decision(cases, labels, groups, sets)
+
+
+def reopen_decider(embed: str, read: str, heads: Mapping[str, NDArray[Any]]) -> LocalDecider:
+    """Return a decider on the embedder and the reader of those names, with its heads."""
+    decider = LocalDecider(shared_embedder(embed), shared_reader(read))
+    decider.import_heads(heads)
+    return decider

@@ -27,9 +27,10 @@ from program.models.embedded.features import (
 from program.models.embedded.heads import Head
 from program.models.embedded.reader import Reader
 from program.models.embedded.rivals import FORMS, MEASURES, read_rivals
+from program.signatures import BASE_PREFIX, NEEDS_BASE, FollowsOn, Route, words_of
 
-VAGUE = "vague"
-"""The field that says whether only the asker can say what is meant: the rivals in the evidence tell."""
+VAGUE, FOLLOWS_ON = words_of(Route, "vague"), words_of(FollowsOn, "follows_on")
+"""The words of two decisions for which there is a prior: a field of the same name is anybody's."""
 TRUE = frozenset({"true", "yes", "1", "1.0"})
 FALSE = frozenset({"false", "no", "0", "0.0"})
 SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
@@ -49,21 +50,21 @@ class Question:
     field: str
     put: Mapping[str, Any]
     peers: tuple[str, ...] = ()
-    """What is put for the other fields of one prefix (`base_...`)."""
+    """What is put for the other knowledge bases, where it is asked if one is needed."""
     alone: bool = True
     """Whether nothing else is asked of the same inputs: what is asked of evidence alone is what it states."""
 
     @classmethod
     def from_questions(cls, field: str, questions: Mapping[str, Mapping[str, Any]]) -> Question:
         """Return the field's question."""
-        prefix, _, base = field.partition("_")
-        others = [n for n in sorted(questions) if n != field and base and n.startswith(f"{prefix}_")]
-        return cls(field, questions[field], tuple(cls(n, questions[n]).told for n in others), len(questions) == 1)
+        put = {name: cls(name, questions[name]) for name in sorted(questions)}
+        others = [one.told for name, one in put.items() if name != field and put[field].base and one.base]
+        return cls(field, questions[field], tuple(others), len(questions) == 1)
 
     @property
     def base(self) -> str:
-        """The knowledge base the field may be named after: `billing` of `base_billing`."""
-        return self.field.partition("_")[2]
+        """The knowledge base that is asked about: `billing` of `base_billing`."""
+        return self.field.removeprefix(BASE_PREFIX) if self.told.startswith(NEEDS_BASE) else ""
 
     @property
     def told(self) -> str:
@@ -74,7 +75,12 @@ class Question:
     @property
     def follows(self) -> bool:
         """Whether it is asked if a question follows on from a conversation."""
-        return self.field == "follows_on"
+        return self.told == FOLLOWS_ON
+
+    @property
+    def vague(self) -> bool:
+        """Whether it is asked if only the asker can say what is meant."""
+        return self.told == VAGUE
 
     @cached_property
     def options(self) -> tuple[str, ...]:
@@ -111,15 +117,20 @@ class Question:
 class DemonstrationSet:
     """A request's demonstrations, parsed once and kept in one order, whatever order they come in.
 
-    `inputs` and `outputs` are the names that hold what is judged and its labels; `read_by` tells the models that read
-    the inputs.
+    `inputs` are the names that hold what is judged, `questions` is what is put of it; `read_by` tells the models that
+    read the inputs.
     """
 
     def __init__(
-        self, demos: Demos, inputs: Collection[str], outputs: Collection[str], described: str, read_by: str
+        self,
+        demos: Demos,
+        inputs: Collection[str],
+        questions: Mapping[str, Mapping[str, Any]],
+        described: str,
+        read_by: str,
     ) -> None:
         given = [{k: v for k, v in demo.items() if k in inputs} for demo in demos]
-        labels = [{k: v for k, v in demo.items() if k in outputs} for demo in demos]
+        labels = [{k: v for k, v in demo.items() if k in questions} for demo in demos]
         written = [to_json_bytes(g, SORTED) for g in given]
         order = sorted(range(len(demos)), key=lambda n: (written[n], to_json_bytes(labels[n], SORTED)))
         self.described = described
@@ -129,7 +140,8 @@ class DemonstrationSet:
         self.digest = _digest(
             VERSION, bytes((FORMS, MEASURES)), read_by.encode(), to_json_bytes(described), *self._written
         ).hex()
-        self._vague = VAGUE in outputs and (not demos or any(case.evidence for case in self.cases))
+        vague = any(Question(name, put).vague for name, put in questions.items())
+        self._vague = vague and (not demos or any(case.evidence for case in self.cases))
         self._keys: dict[bytes, str | None] = {}
         self._blocks: list[dict[str, Vector]] = []
 
@@ -206,7 +218,7 @@ def answer_untaught(
         return np.array([0.0, logit], np.float32), np.append(row, np.float32(logit))
     if question.alone and case.quoted:
         return np.array([0.0, prior.calibrated_logits(blocks)[0]], np.float32), np.zeros(0, np.float32)
-    if question.field == VAGUE and "rivals" in blocks:
+    if question.vague and "rivals" in blocks:
         found = weigh_forms(blocks["rivals"], prior)
         # Log odds of p / (1 + p), which is under a half: before labels nothing is asked back by the prior alone.
         return np.array([0.0, -np.logaddexp(0.0, -found[0])], np.float32), found

@@ -101,6 +101,11 @@ class Reader:
     def __deepcopy__(self, memo: dict[int, Any]) -> Reader:
         return self
 
+    @property
+    def name(self) -> str:
+        """The name by which `shared_reader` gives it."""
+        return "" if self.folder == FOLDER else str(self.folder)
+
     @cached_property
     def digest(self) -> str:
         """Identity of the weights.

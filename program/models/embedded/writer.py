@@ -78,7 +78,7 @@ class QuotingAdapter(dspy.Adapter):
 
 
 def fill_outputs(signature: Any, inputs: Mapping[str, Any], embedded: LocalDecider) -> dict[str, Any]:
-    """Return a signature's outputs by name, a question back with its options.
+    """Return a signature's outputs by name, and with a question back what it offers.
 
     Raises `ModelError` for unknown ones.
     """
@@ -97,7 +97,7 @@ def fill_outputs(signature: Any, inputs: Mapping[str, Any], embedded: LocalDecid
         case ("clarifying_question",):
             texts = [(one.title, one.text) for one in passages]
             options = inputs.get("options") or embedded.name_options(question, texts)
-            return {"clarifying_question": _ask_back(options), "options": options}
+            return {"clarifying_question": _ask_back(options), "offered": options}
         case ("answer",):
             direct = "" if "passages" in inputs else find_reply(question) or solve_arithmetic(question)
             return {"answer": direct}

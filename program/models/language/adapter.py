@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import dspy
+from dspy.dsp.utils.settings import main_thread_config
 from dspy.utils.exceptions import AdapterParseError, LMError
 from pydantic import create_model
 
@@ -24,7 +25,6 @@ from program.signatures import Excerpt
 LONGEST_ANSWER = 8_000  # characters; the rest is cut at the end of a sentence
 DEFAULTED = "took the safe default"
 REMINDER = "Your last reply was not in this form. Keep to it exactly."
-_DEFAULT_TRACE = dspy.settings.trace
 
 
 class FencedAdapter(dspy.ChatAdapter):
@@ -135,12 +135,17 @@ class PlainListener(dspy.streaming.StreamListener):
         return None
 
 
+def is_traced() -> bool:
+    """Tell whether an optimizer, or who else, collects DSPy's trace in a context."""
+    return dspy.settings.trace is not main_thread_config["trace"]
+
+
 @contextmanager
 def use_adapter(lm: Any, layout: PromptLayout = AS_IT_IS) -> Iterator[None]:
     """Have predictors inside speak to `lm` as it wants, in a layout, without history."""
     adapter = getattr(lm, "adapter", None)
     adapter = adapter.lay_out(layout) if isinstance(adapter, FencedAdapter) else adapter
-    kept = {"trace": None} if dspy.settings.trace is _DEFAULT_TRACE else {}
+    kept = {} if is_traced() else {"trace": None}
     with dspy.context(adapter=adapter, disable_history=True, **kept) if adapter is not None else nullcontext():
         yield
 

@@ -142,3 +142,27 @@ def test_a_predictor_decides_alike_in_both_ways_of_calling_and_keeps_its_thresho
     assert now.zebra.probability == later.zebra.probability == copied.zebra.probability
     assert now.aisle.value == "north" and 0 <= now.urgency.value <= 2
     assert now.zebra.probability > 0.5 and not now.zebra.value
+
+
+NAMES = ["ready", "vague", "follows_on", "states", "relevant", "base_billing", "is_ready", "is_late", "route"]
+ASKED = [{"type": "noul", "instructions": f"It can be settled {by}."} for by in ("today", "by the customer")]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    names=st.permutations(NAMES),
+    question=st.sampled_from(["Is it open?", "And for companies?", "How much is Pro?"]),
+    put=st.sampled_from([ASKED[:1], ASKED]),
+    demos=st.sampled_from([[], _demos()]),
+)
+def test_the_name_of_an_output_changes_no_decision(decider, names, question, put, demos):
+    texts = _passages(("Prices > Basic", "Basic costs GBP 5."), ("Prices > Pro", "Pro costs GBP 12."))
+    history = [{"role": "user", "content": "What does Basic cost?"}, {"role": "assistant", "content": "GBP 5."}]
+
+    def decide(*names):
+        labelled = [{"question": one["question"], **dict.fromkeys(names, one["zebra"])} for one in demos]
+        state = _state(question, labelled, passages=texts, history=history)
+        found = decider(state, dict(zip(names, put, strict=False)))
+        return [found[name] for name, _ in zip(names, put, strict=False)]
+
+    assert decide(*names[:2]) == decide("one", "two")

@@ -15,8 +15,9 @@ from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.features import EvidenceText
 from program.models.embedded.reader import shared_reader
 from program.models.embedded.rivals import MOST_RIVALS, PIECES, RIVALS, read_rivals
+from program.signatures import Route, words_of
 
-PUT = {"vague": {"type": "noul", "instructions": "Only the asker can say which of several answers is wanted."}}
+PUT = {"vague": {"type": "noul", "instructions": words_of(Route, "vague")}}
 PLANS = """Plan: Home Free; Monthly: GBP 0; Yearly: GBP 0
 Plan: Home Plus; Monthly: GBP 4.50; Yearly: GBP 45
 Plan: Pro; Monthly: GBP 12; Yearly: GBP 120"""
