@@ -186,6 +186,8 @@ class Answer(dspy.Prediction):
     """The share of the draft's claims that their citations support, in [0, 1]."""
     rounds: tuple[Round, ...]
     """Each judging of the evidence."""
+    options: tuple[str, ...]
+    """What a question back names, each an answer to it; empty where its writer listed none."""
     degraded: tuple[str, ...]
     """What did not work, a line each: sources not searched, steps that failed, models that another stood in for."""
     trace: Trace
@@ -229,7 +231,7 @@ class Answer(dspy.Prediction):
 
 _DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(("text", "route", "strategy", "version"), ""),
-    **dict.fromkeys(("citations", "sources", "retrieved", "found", "rounds", "degraded"), ()),
+    **dict.fromkeys(("citations", "sources", "retrieved", "found", "rounds", "options", "degraded"), ()),
     **{"outcome": Outcome.ABSTAIN, "confidence": 0.0, "stopped_by": StoppedBy.DONE, "supported": 1.0},
     **{"trace": Trace(), "usage": Usage()},
 }

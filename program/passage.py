@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -148,8 +149,6 @@ class Filters:
     """Pairs of a key and the value it must have, compared without case."""
     sql: str = ""
     """The SELECT whose rows are wanted; only a source of tables reads it."""
-    readers: frozenset[str] = frozenset()
-    """The groups of whoever asks: a SELECT reads no row that is kept from them."""
 
     def admits(self, passage: Passage) -> bool:
         """Tell whether the passage passes every filter."""
@@ -206,6 +205,22 @@ def may_read(needed: ReaderSets, groups: frozenset[str]) -> bool:
 def to_groups(readers: Readers) -> frozenset[str]:
     """Return the groups of whoever asks as a set."""
     return frozenset([readers] if isinstance(readers, str) else readers)
+
+
+def join_readers(one: ReaderSets, other: ReaderSets) -> ReaderSets:
+    """Return who may read what needs both readers."""
+    return tuple(dict.fromkeys((*one, *other)))
+
+
+def split_groups(text: str, *separators: str) -> list[str]:
+    """Return the groups named in a text, trimmed.
+
+    A name that holds a separator stands in double quotes.
+    """
+    part = "|".join(map(re.escape, separators))
+    named = re.findall(rf'\s*("([^"]*)")\s*(?:{part}|$)|((?:(?!{part}).)+)', text, re.DOTALL)
+    names = (inner if re.search(part, inner) else quoted or plain for quoted, inner, plain in named)
+    return [name.strip() for name in names if name.strip()]
 
 
 def hide_readers(call: Call) -> Call:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
+import shutil
 import sqlite3
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,7 +26,8 @@ Value = TypeVar("Value")
 ASIDE = ".tmp-"  # how the name of a file that is being written begins
 MAX_BYTES = 1_000_000_000  # of a cache file, about
 _TABLE = "CREATE TABLE IF NOT EXISTS entries (key BLOB PRIMARY KEY, value BLOB NOT NULL)"
-_DROP_OLDER_HALF = "DELETE FROM entries WHERE rowid <= (SELECT (min(rowid) + max(rowid)) / 2 FROM entries)"
+_DROP_OLDEST = "DELETE FROM entries WHERE rowid <= (SELECT (15 * min(rowid) + max(rowid)) / 16 FROM entries)"
+WAIT, PAUSE = 5.0, 30.0  # seconds for a lock, and until a file is tried again that could not be used
 
 
 class Closable(Protocol):
@@ -35,7 +40,7 @@ _open: WeakSet[Closable] = WeakSet()
 
 
 def close_before_fork(thing: Closable) -> None:
-    """Have a thing closed whenever this process forks: no connection may be used on both sides."""
+    """Have a thing closed before this process forks, for no connection is used twice."""
     _open.add(thing)
 
 
@@ -51,8 +56,8 @@ if hasattr(os, "register_at_fork"):
 class DiskCache:
     """A SQLite file of bytes by text that may be deleted at any time.
 
-    Several threads and processes may share one file. Texts are kept as digests. A full file drops its older half. A
-    file that cannot be read or written is left alone: the cost is time.
+    Several threads and processes may share one file. Texts are kept as digests. A full file drops its oldest sixteenth.
+    A file that cannot be written is left alone for PAUSE seconds: the cost is time.
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -60,7 +65,7 @@ class DiskCache:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
-        self._unusable = False
+        self._again = 0.0
         close_before_fork(self)
 
     def close(self) -> None:
@@ -86,31 +91,30 @@ class DiskCache:
         """Keep each value under its key, in place of an earlier one."""
         rows = [(_digest_key(key), value) for key, value in values.items()]
         with self._lock:
-            if not rows or (db := self._connect()) is None:
+            if not rows or time.monotonic() < self._again or (db := self._connect()) is None:
                 return
             try:
                 db.execute("BEGIN IMMEDIATE")
-                if _count_bytes(db) > self._max_bytes:
-                    db.execute(_DROP_OLDER_HALF)
+                while _count_bytes(db) > self._max_bytes and db.execute(_DROP_OLDEST).rowcount:
+                    pass
                 db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows)
                 db.execute("COMMIT")
             except sqlite3.Error:
-                self._give_up()
+                self._again = time.monotonic() + PAUSE
+                with suppress(sqlite3.Error):
+                    db.rollback()
 
     def _connect(self) -> sqlite3.Connection | None:
-        if self._db is None and not self._unusable:
+        if self._db is None and time.monotonic() >= self._again:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._db = sqlite3.connect(self.path, timeout=5.0, check_same_thread=False, isolation_level=None)
+                self._db = sqlite3.connect(self.path, timeout=WAIT, check_same_thread=False, isolation_level=None)
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = OFF")  # losing the last rows in a power cut costs nothing
                 self._db.execute(_TABLE)
             except (OSError, sqlite3.Error):
-                self._give_up()
+                self._db, self._again = None, time.monotonic() + PAUSE
         return self._db
-
-    def _give_up(self) -> None:
-        self._db, self._unusable = None, True
 
 
 class Remembered(Generic[Key, Value]):
@@ -193,40 +197,77 @@ def digest_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@contextmanager
+def name_file(path: Path) -> Iterator[None]:
+    """Have an `OSError` of the block name this file; of a full disk it names none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file that a reader sees old or new, also after a power cut."""
+    """Write a small file that a reader sees old or new, also after a power cut.
+
+    Raises `OSError`, which names the file, when the disk does not take it; nothing is left of it then.
+    """
     aside = path.with_name(f"{ASIDE}{path.name}-{secrets.token_hex(4)}")
-    with aside.open("wb") as file:
+    try:
+        with name_file(path):
+            write_through(aside, content)
+        aside.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            aside.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def write_through(path: Path, content: bytes) -> None:
+    """Write a new file down to the disk."""
+    with path.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    aside.replace(path)
-    sync_folder(path.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left half written; nobody may be writing there."""
+    for leftover in [*folder.rglob(f"{ASIDE}*")]:
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def append_row(path: Path, row: Mapping[str, Any]) -> int:
     """Append a line of JSON to a file of many processes, and return the file's size.
 
     It goes out in one write, which the system mixes with no other, on a line of its own whatever a kill left of the one
-    before. Raises `OSError` when the disk does not take it.
+    before. Raises `OSError`, which names the file, when the disk does not take it.
     """
-    with path.open("a+b", buffering=0) as file:
+    with name_file(path), path.open("a+b", buffering=0) as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         line = b"\n" * (file.read(1) not in (b"", b"\n")) + orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
-        if (written := file.write(line)) < len(line):
-            raise OSError(f"{path} took {written} of {len(line)} bytes")
+        if file.write(line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return file.tell()
 
 
 def read_json_rows(path: Path) -> Iterator[dict[str, Any] | None]:
     """Yield the rows of a file of JSON lines, None for a line that is none."""
     with path.open("rb") as file:
-        for line in filter(bytes.strip, file):
-            try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                row = None
-            yield row if isinstance(row, dict) else None
+        yield from map(decode_row, filter(bytes.strip, file))
+
+
+def decode_row(line: bytes) -> dict[str, Any] | None:
+    """Return a row of JSON, None for a line that is none."""
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def sync_folder(folder: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
 from optimize.evaluation.comparison import LOWER_IS_BETTER
-from program.serve.experiment_store import Design, MetricGuard
+from program.errors import ExperimentError
+from program.serve.experiment_store import Design, MetricGuard, require_outcome
 
 Values = Mapping[str, float]
 Row = Mapping[str, Any]  # of an exposure log
@@ -114,7 +115,18 @@ def _is_usable(design: Design, row: Row) -> bool:
         arms, named = row.get("arms"), [arm.name for arm in design.arms]
         return isinstance(arms, list) and set(arms) <= {*named} and row.get("preferred") in ("", *arms)
     values = row.get("values")
-    return kind in VALUED and isinstance(values, dict) and all(map(_is_number, values.values()))
+    if kind not in VALUED or not isinstance(values, dict) or not all(map(_is_number, values.values())):
+        return False
+    return kind == "measured" or all(map(_is_outcome, values.items()))
+
+
+def _is_outcome(pair: tuple[str, float]) -> bool:
+    """Tell whether somebody may have recorded that: no figure that is measured."""
+    try:
+        require_outcome(*pair)
+    except ExperimentError:
+        return False
+    return True
 
 
 def _is_number(value: object) -> bool:

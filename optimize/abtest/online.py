@@ -214,9 +214,9 @@ def _require_design(
         ),
         (not all(0 < w < math.inf for w in weights), "A weight is not above 0.", "Leave an arm out that nobody gets."),
         (
-            not primary.strip(),
-            "No outcome was named to judge by.",
-            "Say which one the service records: --primary resolved",
+            not store.is_name_of_outcome(primary),
+            f"{primary[:40]!r} is no outcome to judge by.",
+            "Name one that the service records, in letters, digits and underscores: --primary resolved",
         ),
         (not 0 < include <= 1, "--include is not above 0 and at most 1.", "Give the share of users that take part."),
         (max_units < 1, "--max-units is not above 0.", "Say after how many users to give up."),

@@ -15,6 +15,7 @@ from typer import Argument, Option
 from optimize.cli import show
 from optimize.cli.interruption import interruptible
 from program.errors import DataError, QuestionError, RagcError, SettingsError, VersionError
+from program.passage import split_groups
 from program.text.history import Turn
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def run_ask(
 
     On a terminal the lines are a conversation, which Ctrl-D ends; piped they are independent.
     """
-    rag = open_target(target, artifacts, project, point).readable_by(split_groups(readers))
+    rag = open_target(target, artifacts, project, point).readable_by(split_groups(readers, ","))
     if question is not None:
         if code := _answer_question(rag, question, trace, stream):
             raise typer.Exit(code)
@@ -293,7 +294,7 @@ def run_search(
     weight, graph = find_strategy(strategy)
     question = check_question(question)
     with show.show_progress("indexing") as advance:
-        library = open_library(Project.open(project), progress=advance).readable_by(split_groups(readers))
+        library = open_library(Project.open(project), progress=advance).readable_by(split_groups(readers, ","))
     missed: dict[str, str] = {}
     sources = [card.name for card in library.describe()]
     failed = lambda name, error: missed.update({name: str(error)})  # noqa: E731
@@ -309,11 +310,6 @@ def run_search(
     rows = [[p.id, p.title, f"{p.score:.3f}", p.method, p.reason if graph else ""] for p in found]
     columns = ["passage", "title", "score", "found by", "way"]
     show.print_result(shapes, lambda: show.print_table(question, columns, rows))
-
-
-def split_groups(readers: str) -> list[str]:
-    """Return the groups that commas part."""
-    return [name for one in readers.split(",") if (name := one.strip())]
 
 
 def find_strategy(name: str) -> tuple[float, float]:

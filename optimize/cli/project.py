@@ -56,6 +56,7 @@ def run_init(folder: ProjectFolder) -> None:
     """Make a project folder to fill in."""
     from program.errors import SettingsError
     from program.serve.reference import name_from
+    from program.storage import write_whole
 
     if (folder / "ragc.toml").exists():
         raise SettingsError(f"{folder} is a project already.", "Edit its ragc.toml, or choose another folder.")
@@ -69,7 +70,7 @@ def run_init(folder: ProjectFolder) -> None:
         place = folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.exists():
-            place.write_text(text, encoding="utf-8")
+            write_whole(place, text.encode())
     made = f"Made {folder}: {', '.join(files)}"
     ask = f'ragc ask {shlex.quote(str(folder))} "your question"'
     after = f"Next: put documents into {folder / 'knowledge/docs'}, then: {ask}"
@@ -114,11 +115,19 @@ def _print_indexed(report: IndexReport, read: ReadReport) -> None:
 
 
 def _print_flaws(read: ReadReport, most: int | None) -> None:
-    """Print what was not read: on stdout where all of it was asked for, else at most so much on stderr."""
-    if unread := read.tell_unread():
-        typer.echo(f"{unread}:", err=most is not None)
-    for flaw in read.flaws[:most]:
-        typer.echo(f"  {flaw}", err=most is not None)
+    """Print the files that were not read, then the flaws of others.
+
+    They go to stdout where all of them were asked for, else at most so many to stderr.
+    """
+    unread = [flaw for flaw in read.flaws if flaw.unread]
+    others = [flaw for flaw in read.flaws if not flaw.unread]
+    lists = (
+        (read.tell_unread(), unread[:most]),
+        ("In files that were read", others[: most and most - len(unread[:most])]),
+    )
+    for head, flaws in lists:
+        for line in (f"{head}:", *(f"  {flaw}" for flaw in flaws)) if flaws else ():
+            typer.echo(line, err=most is not None)
     if most is None and not read.flaws:
         typer.echo(f"{count_noun(read.files, 'file')} read whole")
     elif most is not None and len(read.flaws) > most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Annotated
@@ -29,14 +30,19 @@ def run_serve(
     """Serve it: an OpenAI route, MCP, a page to ask, compare and review, metrics."""
     if lacks := [name for name in NEEDED if find_spec(name) is None]:
         what = f"`ragc serve` needs {', '.join(lacks)}."
-        raise RagcError(what, 'Install the extra: python -m pip install "ragc[serve]"')
+        raise RagcError(what, 'Install the extra: python -m pip install -c constraints.txt -e ".[serve]"')
     from program.server.app import make_server, open_app
 
     _raise_limits()
+    # Set up before the MCP SDK does: a failure is lines of text for whatever collects them, not a box of 80 columns.
+    logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("ragc").setLevel(logging.WARNING)
+    for name in ("program", "optimize"):  # what they warn of has a handler already
+        logging.getLogger(name).propagate = False
     with show.show_progress("indexing") as advance:
         app = open_app(target, host, artifacts, project, point or None, advance)
-    typer.echo(f"Serving {app.state.work.programs.default} at http://{host}:{port}", err=True)
-    make_server(app, host, port).run()
+    name = app.state.work.programs.default
+    make_server(app, host, port, lambda url: typer.echo(f"Serving {name} at {url}", err=True)).run()
 
 
 def _raise_limits() -> None:

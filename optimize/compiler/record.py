@@ -246,7 +246,7 @@ class RequestKeys:
             if not all(places):
                 return None
             content = ["find", request.query, request.sources, places, request.depth, source_digest()]
-            return digest_json([*content, *filter(None, [request.sql, sorted(request.readers)])])
+            return digest_json([*content, request.sql])
         inputs = {name: to_jsonable(value) for name, value in to_prompt_inputs(request.inputs).items()}
         return digest_json([self._fingerprint_of(request.predictor, model), inputs])
 

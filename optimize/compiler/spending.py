@@ -110,6 +110,11 @@ class Spending:
         return self._before + time.monotonic() - self._started
 
     @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the time is up; None without a cap."""
+        return None if self.caps.seconds is None else max(0.0, self.caps.seconds - self.seconds)
+
+    @property
     def money(self) -> bool:
         """True when money is capped."""
         return self.caps.usd is not None
@@ -136,7 +141,7 @@ class Spending:
 
     def check(self) -> None:
         """Raise `BudgetStop` when the time is up."""
-        if self.caps.seconds is not None and self.seconds >= self.caps.seconds:
+        if self.seconds_left == 0:
             raise self._stop_at("seconds")
 
     def before_call(self, usd: float = 0.0) -> None:

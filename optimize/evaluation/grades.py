@@ -49,6 +49,7 @@ class Grade:
     utility: float
     """What the answer is worth under the project's weights."""
     answer: str
+    """The text; of a question with readers only why it failed, for rows and pages of versions are read by others."""
     path: tuple[str, ...]
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     """Further metrics in their own units; None where no label tells."""
@@ -180,8 +181,8 @@ def grade_answer(
         partial=int(verdict.partial),
         wrong=int(verdict.wrong),
         utility=round(score_utility(verdict, answer.outcome, usage.calls, weights, supported, usage.usd), DIGITS),
-        answer=answer.text,
-        path=answer.trace.path,
+        answer="" if question.readers and answer.outcome is not Outcome.FAILED else answer.text,
+        path=() if question.readers else answer.trace.path,
         metrics={name: None if value is None else round(value, DIGITS) for name, value in metrics.items()},
         confidence=round(answer.confidence, DIGITS) if answered else None,
     )

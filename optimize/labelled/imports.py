@@ -105,7 +105,9 @@ def import_set(folder: Path, source: Path, format: str = "", base: str = "", lim
     kept = [item for item in items if item.answered or normalise_text(item.question) not in answered]
     report.contrary, items = len(items) - len(kept), kept
     if not items:
-        raise DataError(f"{source} holds no questions.", "Look whether it is the whole set, with its labels.")
+        why = " ".join(map(str, passages.flaws))
+        mend = "" if why else "Look whether it is the whole set, with its labels."
+        raise DataError(f"{source} holds no questions{' that can be used' if why else ''}. {why}".strip(), mend)
     _add_to_project(folder, source, items, passages, report)
     return report
 
@@ -275,7 +277,9 @@ def _read_csv(source: Path, passages: _Passages) -> Iterator[_Item]:
         id_, evidence = row.get("id") or f"{source.stem}-{number}", (key,) if key and answered else ()
         yield _Item(id_, row["question"], (answer,), evidence, answered, topic=row.get("topic", ""))
     table.note_rows("without a question; left out", unasked, "Fill the column `question`.")
-    table.note_rows("with neither context nor answer; left out", useless, "Fill the column `context` or `answer`.")
+    lacks = f"Add a column `context` or `answer`: there are {', '.join(filter(None, table.header))}."
+    mend = lacks if {"context", "text", "answer"}.isdisjoint(names) else "Fill the column `context` or `answer`."
+    table.note_rows("with neither context nor answer; left out", useless, mend)
     table.note_rows("without a context, so that the answer has no evidence", unfounded, "Fill the column `context`.")
     passages.flaws = [replace(flaw, path=source.name) for flaw in table.flaws]
 

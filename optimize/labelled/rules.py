@@ -14,6 +14,7 @@ from optimize.labelled.dataset import LabelledQuestion
 from program.errors import KnowledgeError, RagcError
 from program.knowledge.project import Project
 from program.passage import Flaw, Passage, ReadReport
+from program.settings import TablesSettings
 from program.text.facts import is_bare_numeral, normalise_text, spans_boundary, states
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def read_corpus(project: Project) -> Corpus:
     from program.knowledge.library import open_databases
 
     whole = read_files(project)
-    tables = open_databases(list_bases(project)).values()
+    bases = list_bases(project).items()
+    tables = open_databases({name: base for name, base in bases if isinstance(base, TablesSettings)}).values()
     flaws = tuple(flaw for database in tables for flaw in database.flaws)
     passages = {passage.id: passage for passage in whole.passages}
     return Corpus(passages, ProjectTables([*tables]), whole.report + ReadReport(0, flaws))

@@ -76,7 +76,9 @@ def make_reader(
     """
     for name in ("onnx", "accelerate"):
         if not find_spec(name):
-            raise ModelError(f"The package {name} is not installed.", 'Run: python -m pip install "ragc[train]"')
+            raise ModelError(
+                f"The package {name} is not installed.", 'Run: python -m pip install -c constraints.txt -e ".[train]"'
+            )
     texts = {one.text for file in files for one in file.examples}
     pairs = read_vague(vague) if vague else []
     card: dict[str, Any] = {

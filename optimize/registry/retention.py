@@ -18,7 +18,7 @@ from program.serve import reference
 from program.serve.experiment_store import EXPERIMENTS
 from program.serve.manifest import verify_folder
 from program.settings import artifacts_root
-from program.storage import ASIDE, sync_folder
+from program.storage import ASIDE, remove_leftovers, sync_folder
 
 REFERENCE = re.compile(r"(?:[-._a-z0-9]+@)?(?:v[0-9]+-[0-9a-f]{8}|sha256:[0-9a-f]{8,64})|[-._a-z0-9]+@v[0-9]+")
 
@@ -41,10 +41,10 @@ def collect_garbage(
 ) -> list[Retention]:
     """Tell which versions of a name, or of every name, stay.
 
-    With `force`, those that go are removed. The newest `keep` numbers that can be read stay, all that cannot, and so
-    does whatever an alias points at or would roll back to, any version's parent, and what an experiment names. Raises
-    `VersionError` for `keep` below 1 or an unknown name; `IntegrityError`, and nothing is removed, when an experiment
-    or an alias cannot be read.
+    With `force`, those that go are removed, and what killed processes left half written. The newest `keep` numbers that
+    can be read stay, all that cannot, and so does whatever an alias points at or would roll back to, any version's
+    parent, and what an experiment names. Raises `VersionError` for `keep` below 1 or an unknown name; `IntegrityError`,
+    and nothing is removed, when an experiment or an alias cannot be read.
     """
     if keep < 1:
         raise VersionError(f"{keep} versions cannot be kept.", "Keep at least 1.")
@@ -58,6 +58,8 @@ def collect_garbage(
             parents = _find_references(base.glob(f"*/versions/v*/{reference.MANIFEST}"), strict=False)
             retained = _decide_retention(base, one, keep, force, parents=parents, named=named)
             folder = base / one / "versions"
+            if force:
+                remove_leftovers(base / one)
             for gone in [one.version for one in retained if one.removed]:
                 shutil.rmtree((folder / gone).rename(folder / f"{ASIDE}gone-{gone}"))
             sync_folder(folder)

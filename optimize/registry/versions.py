@@ -6,12 +6,10 @@ Several processes may publish at once.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,7 +20,7 @@ from program.errors import IntegrityError, RagcError, SettingsError, VersionErro
 from program.serve import manifest, reference
 from program.serve.reference import Manifest
 from program.settings import artifacts_root
-from program.storage import ASIDE, append_row, read_json_rows, sync_folder, write_whole
+from program.storage import ASIDE, append_row, read_json_rows, remove_leftovers, sync_folder, write_whole
 
 LOCK = ".lock"
 LOCK_SECONDS = 60.0
@@ -33,7 +31,6 @@ GIT_FILES = {
     ".gitignore": f"{LOCK}\n{ASIDE}*\nexposures*.jsonl\n",
 }
 """Git must not touch a sealed byte (line endings), and merges two branches' histories line by line."""
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +81,7 @@ def publish_version(
                 write_whole(base / git_file, text.encode())
         folder = base / name / "versions"
         folder.mkdir(exist_ok=True)
-        for leftover in folder.glob(f"{ASIDE}*"):
-            shutil.rmtree(leftover)
+        remove_leftovers(base / name)
         number = max(map(reference.version_number, reference.find_versions(base, name)), default=0) + 1
         aside = folder / f"{ASIDE}{os.getpid()}"
         sealed = manifest.seal_folder(aside, {**fields, "name": name, "version": f"v{number}"}, files)
@@ -144,7 +140,7 @@ def read_manifests(root: Path, name: str) -> list[Manifest]:
     found = []
     for version, read in scan_versions(root, name):
         if isinstance(read, IntegrityError):
-            _warn_once(f"{name}@{version}", str(read))
+            reference.warn_left_out(f"{name}@{version}", str(read))
         else:
             found.append(read)
     return found
@@ -196,11 +192,6 @@ def open_published(ref: str, root: Path | str | None = None) -> Manifest:
         what = f"{found} is not a version below {artifacts_root(root)}."
         raise VersionError(what, "Name a published version, such as support@v8.")
     return found
-
-
-@cache
-def _warn_once(version: str, why: str) -> None:
-    _log.warning("%s is left out: %s", version, why)
 
 
 def verify_version(ref: str, root: Path | str | None = None) -> Checked:

@@ -53,7 +53,8 @@ def list_queue(log: TraceLog) -> Sequence[Entry]:
     """
     home = log.folder.parent
     if (home / FILE).is_file() and (project := Project.open(home)).private == log.folder:
-        return FeedbackLog(project).list_queue()
+        whole = {entry["trace_id"]: entry for entry in log.traces.entries()}
+        return [whole[one["trace_id"]] for one in FeedbackLog(project).list_queue(readers=None)]
     latest = {entry["question"]: entry for entry in log.traces.entries()}
     return sorted(latest.values(), key=lambda entry: (entry["confidence"], entry["at"]))
 

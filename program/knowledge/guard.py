@@ -35,9 +35,10 @@ class FetchedFile:
 class Guard:
     """Requests over one client; safe from many threads.
 
-    Unless `allow_private`, every address that a host resolves to must be public, and the connection goes to the
-    address that was checked, so that a second look-up cannot name another. `seconds` bounds a request as a whole,
-    `megabytes` its unpacked reply. `who` is named in the errors: no address or header is, as either may hold a key.
+    Every address that a host resolves to must be public, and the connection goes to the address that was checked, so
+    that a second look-up cannot name another. `allow_private` allows those of the url alone, with its port. `seconds`
+    bounds a request as a whole, `megabytes` its unpacked reply. `who` is named in the errors: no address or header is,
+    as either may hold a key.
     """
 
     def __init__(self, who: str, seconds: float, megabytes: float, allow_private: bool = False) -> None:
@@ -62,7 +63,7 @@ class Guard:
         content = bytearray()
         method = "GET" if body is None else "POST"
         try:
-            extensions = {"until": until, "own": (_origin_of(httpx.URL(url)), tuple(headers or ()))}
+            extensions = {"until": until, "own": (_origin_of(httpx.URL(url)), tuple(headers or ())), "allowed": set()}
             with self._client.stream(method, url, headers=headers, json=body, extensions=extensions) as reply:
                 if reply.status_code >= 400:
                     status = f"answered with status {reply.status_code}"
@@ -79,7 +80,7 @@ class Guard:
             raise self._make_error(late, "Raise `seconds`, or look whether it works.") from error
         except PrivateAddress as error:
             private = f"leads to {error}, which is not a public address"
-            mend = "Set allow_private = true for it in ragc.toml if that is meant."
+            mend = "Set allow_private = true for it in ragc.toml, or name where it leads, if that is meant."
             raise self._make_error(private, mend) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             lost = f"cannot be reached ({_shorten_reason(error)})"
@@ -112,11 +113,13 @@ class _CheckedTransport(httpx.BaseTransport):
         if time.monotonic() > request.extensions["until"]:
             raise httpx.ConnectTimeout("slow")
         origin, own = request.extensions["own"]
+        addresses, port, allowed = _look_up(request.url), request.url.port, request.extensions["allowed"]
         if _origin_of(request.url) != origin:  # a key is for the host that it was given for
             for name in own:
                 request.headers.pop(name, None)
-        addresses = _look_up(request.url)
-        if not self.allow_private and not all(is_public(address) for address in addresses):
+        elif self.allow_private:
+            allowed.update((address, port) for address in addresses)
+        if not all(is_public(address) or (address, port) in allowed for address in addresses):
             raise PrivateAddress(request.url.host)
         failed: httpx.ConnectError | None = None
         for address in addresses:

@@ -61,7 +61,7 @@ Result = TypeVar("Result")
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
 MAX_PARTS = 16  # parts of a library in memory, each of what some groups may read
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
-NO_DATABASES: Mapping[str, Database] = MappingProxyType({})
+NO_TABLES: Mapping[str, TablesSettings] = MappingProxyType({})
 NO_READERS: Mapping[str, ReaderSets] = MappingProxyType({})
 _log = logging.getLogger(__name__)
 _NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"
@@ -77,12 +77,13 @@ class Library:
         embedder: Embedder,
         extra: Sequence[Source] = (),
         reranker: Reranker | None = None,
-        databases: Mapping[str, Database] = NO_DATABASES,
+        tables: Mapping[str, TablesSettings] = NO_TABLES,
         readers: Mapping[str, ReaderSets] = NO_READERS,
     ) -> None:
-        self.reranker, self.index, self.embedder, self._databases = reranker, index, embedder, databases
+        self.reranker, self.index, self.embedder, self._tables = reranker, index, embedder, tables
         self._readers = readers  # of sources that are not indexed, where not all may search them
         self._needed = frozenset(readers.values()) | (index.readers if index else frozenset())
+        self._databases = open_databases(tables, self._needed | {()})
         self._parts: OrderedDict[frozenset[ReaderSets], Library] = OrderedDict()
         self._cutting = Lock()
         search = HybridSearch(index, embedder) if index else None
@@ -116,7 +117,8 @@ class Library:
         index = open_index(folder, embedder, settings) if bases else None
         cards = [SourceCard(name, **base.hints) for name, base in bases.items()]
         readers = {name: base.reader_sets for name, base in settings.knowledge.items() if base.readers}
-        return cls(cards, index, embedder, extra, reranker, open_databases(bases), readers)
+        tables = {name: base for name, base in bases.items() if isinstance(base, TablesSettings)}
+        return cls(cards, index, embedder, extra, reranker, tables, readers)
 
     @property
     def keeps(self) -> bool:
@@ -146,9 +148,9 @@ class Library:
         cards = [source.describe() for name, source in self.sources.items() if name in held]
         extra = [one for name, one in self.sources.items() if name not in self._indexed]
         extra = [one for one in extra if self._readers.get(one.name, ()) in admitted]
-        part = Library(cards, index, self.embedder, extra, self.reranker, self._databases)
-        part._needed = frozenset()  # whoever has it may read it
-        return part
+        readers = {one.name: self._readers[one.name] for one in extra if one.name in self._readers}
+        tables = {name: base for name, base in self._tables.items() if name in held}
+        return Library(cards, index, self.embedder, extra, self.reranker, tables, readers)
 
     @property
     def corpus_digest(self) -> str:
@@ -176,10 +178,10 @@ class Library:
         """Return the card of every source, in the project's order."""
         return [source.describe() for source in self.sources.values()]
 
-    def describe_tables(self, name: str, readers: frozenset[str] = frozenset()) -> str:
-        """Return for SQL writers a source's tables, as these readers may see them."""
+    def describe_tables(self, name: str) -> str:
+        """Return for SQL writers a source's tables."""
         try:
-            return self._databases[name].readable_by(readers).schema.describe() if name in self._databases else ""
+            return self._databases[name].schema.describe() if name in self._databases else ""
         except KnowledgeError as error:
             _log.warning("No SQL is written for %s: %s", name, error)
             return ""
@@ -258,8 +260,7 @@ class Library:
     def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
         """Return a source's candidates, kept ones where its content cannot change."""
         if filters.sql:
-            database = self._databases[name].readable_by(filters.readers) if name in self._databases else None
-            return database.select_passages(filters.sql) if database else []
+            return self._databases[name].select_passages(filters.sql) if name in self._databases else []
         find = self._find_pool if name in self._indexed else self._search_source  # else it may change under us
         return find(query, name, depth, filters, graph)
 
@@ -304,13 +305,15 @@ def begin_in_thread(work: Callable[[], Result]) -> Future[Result]:
     return done
 
 
-def open_databases(bases: Mapping[str, FileSettings]) -> Mapping[str, Database]:
-    """Return the databases of the bases of tables, by name."""
-    if not (tables := {name: base for name, base in bases.items() if isinstance(base, TablesSettings)}):
-        return NO_DATABASES
+def open_databases(
+    tables: Mapping[str, TablesSettings], admitted: frozenset[ReaderSets] | None = None
+) -> dict[str, Database]:
+    """Return the databases of bases: of the rows that `admitted` may read, or all."""
+    if not tables:
+        return {}
     from program.knowledge.tables import Database  # it takes long to import, and many projects have none
 
-    return {name: Database(name, base) for name, base in tables.items()}
+    return {name: Database(name, base, admitted) for name, base in tables.items()}
 
 
 def open_sources(project: Project, embedder: Embedder) -> list[Source]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from types import MappingProxyType
+from typing import NamedTuple
 
 import sqlglot
 from sqlglot import exp
@@ -16,8 +18,7 @@ from program.errors import KnowledgeError
 MOST_ROWS = 200
 MOST_CHARACTERS = 8_000
 MOST_TABLES = 6
-Guards = Mapping[str, tuple[str, Sequence[str]]]
-NO_GUARDS: Guards = {}
+NO_GUARDS: Mapping[str, RowGuard] = MappingProxyType({})
 ALIKE = 0.8  # of `difflib` at least, for a value that is taken for another
 _MEND = "Ask for one SELECT over the tables and columns of this knowledge base."
 _NODES = (
@@ -31,10 +32,30 @@ _SETS = (exp.SetOperation, exp.Into, exp.Lock, exp.Command, exp.DDL, exp.DML, ex
          exp.Parameter, exp.SessionParameter, exp.Lateral, exp.Unnest, exp.Values)  # fmt: skip
 
 
-def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str, guards: Guards = NO_GUARDS) -> str:
+class RowGuard(NamedTuple):
+    """The rows of a table that are read: those with one of the `values` in a `column`, or nothing."""
+
+    column: str
+    collation: str
+    """By which values are compared; empty for the column's own."""
+    values: Sequence[str]
+
+    def write(self) -> exp.Condition:
+        """Return the condition in SQL."""
+        held = exp.column(self.column, quoted=True)
+        spelt: exp.Expression = exp.cast(held, "TEXT")
+        if self.collation:
+            spelt = exp.Collate(this=spelt, expression=exp.column(self.collation, quoted=True))
+        listed = exp.In(this=spelt, expressions=[*map(exp.Literal.string, self.values)])
+        return exp.or_(held.is_(exp.null()), *([listed] if self.values else []))
+
+
+def check_sql(
+    sql: str, columns: Mapping[str, Sequence[str]], dialect: str, guards: Mapping[str, RowGuard] = NO_GUARDS
+) -> str:
     """Return the statement written afresh, limited to 200 rows, safe to run.
 
-    Of a table in `guards` (in lower case) it reads only the rows that hold in a column one of these values, or none.
+    Of a table in `guards` (in lower case) it reads only the rows that its guard admits.
 
     Raises `KnowledgeError` unless it is exactly one SELECT, without recursion or set operations, that reads only the
     `columns` of these tables and calls only allowed functions.
@@ -46,7 +67,7 @@ def check_sql(sql: str, columns: Mapping[str, Sequence[str]], dialect: str, guar
         typed = {table: dict.fromkeys(names, "TEXT") for table, names in columns.items()}
         qualify(select.copy(), dialect=dialect, schema=typed, validate_qualify_columns=True)
         for table in [one for one in select.find_all(exp.Table) if one.name.lower() in guards]:
-            table.replace(_select_readable(table, columns, *guards[table.name.lower()]))
+            table.replace(_select_readable(table, columns, guards[table.name.lower()]))
         return str(_limit_rows(select).sql(dialect=dialect, comments=False))
 
 
@@ -96,16 +117,12 @@ def align_values(sql: str, values: Mapping[str, Mapping[str, Sequence[str]]], di
         return str(select.sql(dialect=dialect))
 
 
-def _select_readable(
-    table: exp.Table, columns: Mapping[str, Sequence[str]], guard: str, values: Sequence[str]
-) -> exp.Subquery:
+def _select_readable(table: exp.Table, columns: Mapping[str, Sequence[str]], guard: RowGuard) -> exp.Subquery:
     """Return what stands in a table's place: its known columns, of the rows that may be read."""
     name, known = next(pair for pair in columns.items() if pair[0].lower() == table.name.lower())
-    held = exp.column(guard, quoted=True)
     rows = exp.select(*(exp.column(one, quoted=True) for one in known)).from_(exp.to_identifier(name, quoted=True))
-    rows = rows.where(exp.or_(held.is_(exp.null()), held.isin(*map(exp.Literal.string, values))))
     alias = table.args.get("alias") or exp.TableAlias(this=table.this.copy())
-    return exp.Subquery(this=rows, alias=alias, joins=table.args.get("joins"))
+    return exp.Subquery(this=rows.where(guard.write()), alias=alias, joins=table.args.get("joins"))
 
 
 def _find_problems(select: exp.Select, columns: Mapping[str, Sequence[str]]) -> Iterator[str]:

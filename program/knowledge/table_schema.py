@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -16,6 +17,9 @@ SAMPLES = 12  # values of a column that a description of it shows
 _YES_NO = frozenset({"yes", "no", "true", "false", "y", "n", "t", "f"})
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?")
 _IDENTIFIER = re.compile(r"(?:^|_)(?:id|key|number|ref)$|(?:I[dD]|Key|Number|Ref)$")
+warnings.filterwarnings("ignore", "Did not recognize type", sa.exc.SAWarning)  # its text is read, as of any other
+_COMPARABLE = (sa.String, sa.Integer, sa.Numeric, sa.Float, sa.Date, sa.DateTime, sa.Boolean, sa.LargeBinary)
+"""Types that every server compares; of others, such as JSON and arrays, the text is read."""
 _DIALECTS = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}  # sqlglot's names
 
 
@@ -88,10 +92,8 @@ class Schema:
 
 def read_schema(connection: sa.Connection, rows_of: Callable[[str], sa.FromClause] = sa.table) -> Schema:
     """Read the schema of a database from its catalogue and a few aggregates."""
-    inspector = sa.inspect(connection)
-    views = inspector.get_view_names()
-    names = sorted([*inspector.get_table_names(), *views])[:TABLES_READ]
-    tables = []
+    inspector, (found, views, _) = sa.inspect(connection), list_tables(connection)
+    names, tables = sorted([*found, *views])[:TABLES_READ], []
     for name in names:
         described = inspector.get_columns(name)
         rows = int(connection.execute(sa.select(sa.func.count()).select_from(rows_of(name))).scalar_one())
@@ -106,6 +108,20 @@ def read_schema(connection: sa.Connection, rows_of: Callable[[str], sa.FromClaus
         tables.append(TableSchema(name, columns, keys, primary, name in views))
     name = connection.dialect.name
     return Schema(tuple(_with_implied_keys(table, tables) for table in tables), _DIALECTS.get(name, name))
+
+
+def list_tables(connection: sa.Connection) -> tuple[list[str], list[str], list[str]]:
+    """Return the tables, the views, and what of both this user may not read."""
+    inspector = sa.inspect(connection)
+    tables, views = inspector.get_table_names(), inspector.get_view_names()
+    if connection.dialect.name != "postgresql":  # others list what may be read
+        return tables, views, []
+    quote = connection.dialect.identifier_preparer.quote
+    may = {
+        name: connection.scalar(sa.select(sa.func.has_table_privilege(quote(name), "select")))
+        for name in (*tables, *views)
+    }
+    return [n for n in tables if may[n]], [n for n in views if may[n]], sorted(n for n in may if not may[n])
 
 
 def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> TableSchema:
@@ -126,7 +142,9 @@ def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> Tab
 def _read_column(
     connection: sa.Connection, table: str, name: str, type_: Any, rows: int, source: sa.FromClause
 ) -> Column:
-    column: sa.ColumnClause[Any] = sa.column(name)
+    column: sa.ColumnElement[Any] = sa.column(name)
+    if not isinstance(type_, _COMPARABLE):
+        column = sa.cast(column, sa.Text)
     counts = sa.select(sa.func.count(sa.distinct(column))).select_from(source)
     different = connection.execute(counts).scalar_one()
     unique = different == rows and rows > 1

@@ -8,14 +8,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from decimal import Decimal
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -35,14 +36,13 @@ from program.knowledge.ingest.folder import FolderContents, list_files, tell_row
 from program.knowledge.ingest.metadata import READERS, normalise_key, read_groups
 from program.knowledge.ingest.records import Record, make_rows
 from program.knowledge.ingest.sections import Document, document_of_rows
-from program.knowledge.sql_gate import NO_GUARDS, Guards, align_values, check_sql
-from program.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, TableSchema, read_schema
-from program.passage import Flaw, Passage, ReaderSets, may_read
+from program.knowledge.sql_gate import RowGuard, align_values, check_sql
+from program.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, TableSchema, list_tables, read_schema
+from program.passage import Flaw, Passage, ReaderSets, join_readers
 from program.settings import KINDS, TablesSettings
 
 SECONDS = 2.0  # of a look-up
 READING_SECONDS = 60.0  # of a statement by which a server's schema and passages are read
-MAX_READERS = 16  # sets of readers whose tables are kept
 SHOWN_ROWS = 40  # of a SELECT
 _ID_AT_END = re.compile(r"_?id$", re.IGNORECASE)
 _OPERATIONS = 5_000  # of SQLite's machine between two looks at the clock
@@ -53,6 +53,8 @@ _READ_ONLY = {
     "mysql": "SET SESSION TRANSACTION READ ONLY",
     "mariadb": "SET SESSION TRANSACTION READ ONLY",
 }
+_BINARY = {"sqlite": "BINARY", "postgresql": "C", **dict.fromkeys(("mysql", "mariadb"), "utf8mb4_bin")}
+"""The collation by which two names of groups are equal only where they are written alike."""
 _TIME_LIMITS = {  # of each statement; {0} in seconds, {1} in milliseconds
     "postgresql": "SET LOCAL statement_timeout = {1}",
     "mysql": "SET SESSION max_execution_time = {1}",
@@ -63,14 +65,12 @@ _TIME_LIMITS = {  # of each statement; {0} in seconds, {1} in milliseconds
 class Database:
     """The database of a base of tables, never written to. It is opened when first used; safe from many threads.
 
-    What reads it raises `KnowledgeError` when it cannot be read. It holds the rows that the `readers` may read, or all;
-    `readable_by` returns that of other readers.
+    What reads it raises `KnowledgeError` when it cannot be read. It holds the rows that the readers `admitted` may
+    read, or all.
     """
 
-    def __init__(self, name: str, base: TablesSettings, readers: frozenset[str] | None = None) -> None:
-        self.name, self._base, self._groups = name, base, readers
-        self._said: set[ReaderSets] = set()  # who may read which of its rows, once they were read
-        self._take_part = lru_cache(MAX_READERS)(partial(Database, name, base))
+    def __init__(self, name: str, base: TablesSettings, admitted: frozenset[ReaderSets] | None = None) -> None:
+        self.name, self._base, self._admitted = name, base, admitted
         self._url = _parse_url(base.url) if base.url else None
         # An in-memory database lives in one connection, which threads must take in turn.
         self._turn = nullcontext() if self._url else threading.Lock()
@@ -90,45 +90,42 @@ class Database:
         """The tables, without the columns that hold amounts as they are written."""
         with self._connected() as connection:
             schema = read_schema(connection, self._select_rows)
-        if self._groups is None:
+        if self._admitted is None:
             return _hide_written(schema)
         # Of a view nobody knows of which rows it is made.
         tables = (t for t in schema.tables if not (t.view and self._guards and t.name.lower() not in self._guards))
         return _hide_written(replace(schema, tables=tuple(tables)), READERS)
 
-    def readable_by(self, readers: frozenset[str]) -> Database:
-        """Return the database of these readers; itself where no row is kept."""
-        self.schema, self._guards  # noqa: B018 - by which all of it is read
-        groups = {group for sets in frozenset(self._said) for one in sets for group in one}
-        return self._take_part(readers & groups) if self._said or self._guards else self
-
     @cached_property
-    def _guards(self) -> Guards:
-        """By table in lower case: the column that says who may read a row, and its values that let the readers."""
+    def _guards(self) -> Mapping[str, RowGuard]:
+        """By table in lower case what says who may read its rows."""
         if self._url is None:
-            return NO_GUARDS
-        found: dict[str, tuple[str, list[str]]] = {}
+            return {}
+        found: dict[str, RowGuard] = {}
         with self._connected() as connection:
-            inspector = sa.inspect(connection)
-            for name in (*inspector.get_table_names(), *inspector.get_view_names()):
-                for guard in (c["name"] for c in inspector.get_columns(name) if normalise_key(c["name"]) == READERS):
-                    column: sa.ColumnClause[Any] = sa.column(guard)
-                    held = connection.scalars(sa.select(column).select_from(sa.table(name)).distinct())
-                    found[name.lower()] = guard, [str(one) for one in held if one is not None and self._admits(one)]
+            inspector, collation = sa.inspect(connection), _BINARY.get(connection.dialect.name, "")
+            readable, views, _ = list_tables(connection)
+            for name in (*readable, *views):
+                for column in (c["name"] for c in inspector.get_columns(name) if normalise_key(c["name"]) == READERS):
+                    written, rows = _spell_exactly(column, collation), sa.table(name)
+                    held: sa.ColumnClause[Any] = sa.column(column)
+                    values = []
+                    for one in connection.scalars(sa.select(written).select_from(rows).distinct()).all():
+                        said = sa.select(held).select_from(rows).where(written == one).limit(1)  # a list, in an array
+                        if one is not None and self._admits(connection.scalar(said)):
+                            values.append(one)
+                    found[name.lower()] = RowGuard(column, collation, values)
         return found
 
     def _admits(self, value: object) -> bool:
-        self._said.add(needed := read_groups(value))
-        return self._groups is None or may_read(needed, self._groups)
+        return self._admitted is None or join_readers(self._base.reader_sets, read_groups(value)) in self._admitted
 
     def _select_rows(self, name: str) -> sa.FromClause:
-        if self._groups is None or name.lower() not in self._guards:
+        if self._admitted is None or name.lower() not in self._guards:
             return sa.table(name)
-        column, values = self._guards[name.lower()]
-        held: sa.ColumnClause[Any] = sa.column(column)
-        return (
-            sa.select(sa.text("*")).select_from(sa.table(name)).where(held.is_(None) | held.in_(values)).subquery(name)
-        )
+        guard = self._guards[name.lower()]
+        admitted = sa.column(guard.column).is_(None) | _spell_exactly(guard.column, guard.collation).in_(guard.values)
+        return sa.select(sa.text("*")).select_from(sa.table(name)).where(admitted).subquery(name)
 
     @cached_property
     def columns(self) -> dict[str, list[str]]:
@@ -184,9 +181,15 @@ class Database:
                 document, flaws = self._read_table(table, connection)
                 contents.documents.append(document)
                 contents.flaws += flaws
-            if more := len(sa.inspect(connection).get_table_names()) - len(contents.documents):
+            readable, _, kept = list_tables(connection)
+            if more := len(readable) - len(contents.documents):
                 what = f"has {more} more tables than the {TABLES_READ} that are read"
                 contents.flaws.append(Flaw(what, "Make a base of a database with fewer.", path=self.name))
+            if kept:
+                what = f"has tables that the user of its url may not read: {', '.join(kept)}"
+                contents.flaws.append(
+                    Flaw(what, "Grant SELECT on them, if they are meant.", lost=False, path=self.name)
+                )
         if not contents.passages:
             what = f"The database of the knowledge base {self.name!r} holds no rows."
             raise KnowledgeError(what, "Fill it, or correct its url in ragc.toml.")
@@ -196,9 +199,13 @@ class Database:
         """Return a table's rows in the order of its key; what they point at is named, and keys stand last."""
         source = sa.table(table.name, *(sa.column(column.name) for column in table.columns))
         order = [source.c[name] for name in table.primary_key]
-        most, guard = self._base.max_rows, next((c for c in source.c if normalise_key(c.name) == READERS), None)
-        held = [] if guard is None else connection.execute(sa.select(guard).distinct()).scalars().all()
-        alike = [sa.true()] if guard is None else [guard == value for value in sorted(held, key=str)]
+        most, guards = self._base.max_rows, [c.name for c in source.c if normalise_key(c.name) == READERS]
+        spelt = [_spell_exactly(name, _BINARY.get(connection.dialect.name, "")) for name in guards[:1]]
+        alike = [
+            one.is_(None) if value is None else one == value
+            for one in spelt
+            for value in sorted(connection.scalars(sa.select(one).select_from(source).distinct()), key=str)
+        ] or [sa.true()]
         # No row takes the place of one that has other readers.
         parts = [
             connection.execute(sa.select(source).where(one).order_by(*order).limit(most + 1)).all() for one in alike
@@ -209,10 +216,16 @@ class Database:
         records: list[Record] = []
         for row in found:
             cells = {name: v for name, v in row._mapping.items() if v is not None and not isinstance(v, bytes)}
-            named = {name: parents[name][v] for name, v in cells.items() if v in parents.get(name, {})}
+            named = {name: parents[name][v] for name, v in cells.items() if name in parents and v in parents[name]}
             last = numbered | named.keys()
             first = ((name, cells[name]) for name in cells if name not in numbered or name in named)
-            shown = [(_ID_AT_END.sub("", n) or n, named[n]) if n in named else (n, show_value(v)) for n, v in first]
+            whole = {
+                name: cells[name] for name in guards if isinstance(cells.get(name), list)
+            }  # of groups, in an array
+            shown = [
+                (_ID_AT_END.sub("", n) or n, named[n]) if n in named else (n, whole.get(n) or show_value(v))
+                for n, v in first
+            ]
             keys = [(name, show_value(v)) for name, v in cells.items() if name in last]
             records.append(([*shown, *keys], 0, 0))
         names = ["-".join(str(row._mapping[name]) for name in table.primary_key) for row in found]
@@ -288,6 +301,12 @@ def _limit_time(connection: Connection, seconds: float | None) -> Iterator[None]
         driver.set_progress_handler(None, 0)
 
 
+def _spell_exactly(column: str, collation: str) -> sa.ColumnElement[str]:
+    """Return a column's text as it is compared letter by letter, whatever the collation of the column."""
+    text = sa.cast(sa.column(column), sa.Text)
+    return text.collate(collation) if collation else text
+
+
 def _hide_written(schema: Schema, hidden: str = "") -> Schema:
     """Return a schema without the columns that hold amounts as they are written, and one of a hidden name."""
 
@@ -331,6 +350,8 @@ def _open_database(url: URL) -> Engine:
 
 def show_value(value: Any) -> str:
     """Write a value for a reader, a figure without idle zeros."""
+    if isinstance(value, list | dict):  # of an array, or JSON
+        return json.dumps(value, ensure_ascii=False, default=str)
     return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
@@ -340,9 +361,16 @@ def _format_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[st
     for row in rows[:SHOWN_ROWS]:
         values = dict(zip(names, row, strict=True))
         shown = [(name, values.get(name + WRITTEN) or value) for name, value in values.items() if WRITTEN not in name]
-        figures = [(name, round(value, 4) if isinstance(value, float | Decimal) else value) for name, value in shown]
+        figures = [(name, _round_figure(value)) for name, value in shown]
         lines.append(format_row((name, show_value(value)) for name, value in figures if value is not None))
     return lines
+
+
+def _round_figure(value: Any) -> Any:
+    """Return a figure with four decimals at most; an exact one with as many as it was given, such as GBP 5.00."""
+    if isinstance(value, Decimal) and int(value.as_tuple().exponent) < -4:
+        return f"{round(value, 4).normalize():f}"
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def _first_line(error: Exception) -> str:

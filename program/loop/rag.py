@@ -99,8 +99,8 @@ class AgenticRAG(dspy.Module):
         self.risk: Risk | None = None
         """The stated risk of the version at this operating point, if one was asked for."""
         self.requests = RequestCache()
-        self.readers: frozenset[str] = frozenset()
-        """The groups that it was restricted to by `readable_by`."""
+        self.readers: frozenset[str] | None = None
+        """The groups that it was restricted to by `readable_by`, if it was."""
         self.requests_of: dict[tuple[str, ...], RequestCache] = {}
         self.own_lms: dict[str, Any] = {}
         """The models that `set_lm` gave, by role."""
@@ -138,12 +138,16 @@ class AgenticRAG(dspy.Module):
         return drivers.stream(partial(self.acall, question, history, readers))
 
     def readable_by(self, readers: Readers = ()) -> AgenticRAG:
-        """Return the program for these groups; itself where that keeps nothing.
+        """Return the program for these groups, which reads nothing else, whoever asks it.
 
-        It shares what is learned, and reads nothing else, whoever asks it.
+        It shares what is learned. One that is restricted already is asked by its own groups, or by those of them that
+        are given.
         """
-        groups, library = to_groups(readers), self.runtime.library.readable_by(readers)
-        if library is self.runtime.library and groups <= self.readers:
+        groups = to_groups(readers)
+        if self.readers is not None:
+            groups = groups & self.readers if groups else self.readers
+        library = self.runtime.library.readable_by(groups)
+        if library is self.runtime.library and groups == (self.readers or frozenset()):
             return self
         twin = copy.copy(self)
         twin.readers, twin.runtime = groups, replace(self.runtime, library=library)
@@ -196,7 +200,7 @@ class AgenticRAG(dspy.Module):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Save what was learned and where the project is, not what it runs on."""
-        return _reopen, (self.runtime.reopen, self.dump_state(json_mode=False), self.own_lms)
+        return _reopen, (self.runtime.reopen, self.dump_state(json_mode=False), self.own_lms, self.readers)
 
     def _with_configured_writer(self) -> AgenticRAG:
         """Return the program with DSPy's language model as writer, where neither project nor caller names one."""
@@ -241,7 +245,7 @@ class AgenticRAG(dspy.Module):
             layouts={name.removesuffix(LAYOUT): one.value for name, one in parts.items() if isinstance(one, Layout)},
             vouches=bool(deciders) and all(one.embedded and one.decides for one in deciders),
             at_once=traits_of(models.decider(signatures.Relevance)).chat is not None,
-            readers=self.readers,
+            readers=self.readers or frozenset(),
         )
 
     def predictor(self, name: str) -> dspy.Predict:
@@ -262,8 +266,13 @@ class AgenticRAG(dspy.Module):
         return control
 
 
-def _reopen(opened: Callable[[], AgenticRAG], state: dict[str, Any], own_lms: Mapping[Role, Any]) -> AgenticRAG:
-    program = opened()
+def _reopen(
+    opened: Callable[[], AgenticRAG],
+    state: dict[str, Any],
+    own_lms: Mapping[Role, Any],
+    readers: frozenset[str] | None,
+) -> AgenticRAG:
+    program = opened() if readers is None else opened().readable_by(readers)
     for role, lm in own_lms.items():
         program.set_lm(lm, role)
     program.load_state(state, allow_unsafe_lm_state=True)

@@ -44,7 +44,6 @@ class Find:
     sources: tuple[str, ...]
     depth: int = DEPTH
     sql: str = ""
-    readers: frozenset[str] = frozenset()  # the groups of whoever asks, for a SELECT
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def _hashable_input(value: Any) -> Hashable:
 
 def search_arguments(find: Find) -> tuple[str, tuple[str, ...], int, Filters]:
     """Return the arguments of the library's search."""
-    return find.query, find.sources, find.depth, Filters(sql=find.sql, readers=find.readers) if find.sql else NO_FILTERS
+    return find.query, find.sources, find.depth, Filters(sql=find.sql) if find.sql else NO_FILTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +221,7 @@ class View:
             return {}
         library = self.runtime.library
         names = [card.name for card in library.describe() if card.kind == "tables"]
-        return {name: tables for name in names if (tables := library.describe_tables(name, self.readers))}
+        return {name: tables for name in names if (tables := library.describe_tables(name))}
 
 
 Key = tuple[str, str]  # A search that was made: the strategy's name and the query

@@ -211,15 +211,16 @@ def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answ
     """
     inputs = {"question": state.question, "passages": state.kept, "options": []}
     (reply,) = yield [Ask("generator.clarify", inputs)]
-    text = reply["clarifying_question"]
-    if (options := reply.get("offered")) and not state.program.quotes(strict=False):
+    text, options = reply["clarifying_question"], reply.get("offered", [])
+    if options and not state.program.quotes(strict=False):
         (reply,) = yield [Ask("generator.clarify", {**inputs, "options": options})]
         if not grounding.repeats_prompt(state, "generator.clarify", reply["clarifying_question"]):
             text = reply["clarifying_question"]
     if grounding.repeats_prompt(state, "generator.clarify", text):
         return grounding.make_abstention(state, state.missing, 0.0, stopped_by)
     state.kept = []
-    return grounding.make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
+    answer = grounding.make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
+    return Answer(answer, options=tuple(option for option in options if option in answer.text))
 
 
 def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Flow[Answer]:
@@ -333,12 +334,7 @@ def _query_tables(state: State, finds: Sequence[Find]) -> Flow[None]:
         written = [reply["sql"].strip() for reply in (yield [*asks])]
         given = [(find, name, sql) for (find, name), sql in zip(wanted, written, strict=True) if sql]
         state.path.append(f"sql({len(given)})")
-        readers = state.program.readers
-        found = (
-            (yield [replace(find, sources=(name,), sql=sql, readers=readers) for find, name, sql in given])
-            if given
-            else []
-        )
+        found = (yield [replace(find, sources=(name,), sql=sql) for find, name, sql in given]) if given else []
     except StepFailed as failure:
         state.path.append(f"no sql: {failure}")
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,6 +74,7 @@ class Experiment:
         self._key = store.read_unit_key()
         self._log = store.ExposureLog(folder, design.id, design.seal, self._key)
         self._seen: OrderedDict[str, bool] = OrderedDict()  # trace ids of answers here, and whether they were logged
+        self._known = {design.primary, *(guard.metric for guard in design.guards)}
 
     @classmethod
     def open(
@@ -134,10 +134,15 @@ class Experiment:
 
         `answer` is the answer, its trace id, or the arm's request id; `outcome` names numbers (True is 1). The last
         value of a name counts. What was answered outside the experiment is not written. Raises `ExperimentError` for an
-        unknown id, for an outcome without a name, or that is not a number: text could say who the user is.
+        unknown id, for a name that no guard could have or that is measured here, and for what is not a number within
+        1e9: text could say who the user is.
         """
         key = answer.trace.id if isinstance(answer, Answer) else answer
-        values = {name: _require_number(name, value) for name, value in outcome.items()}
+        values = {name: store.require_outcome(name, value) for name, value in outcome.items()}
+        for name in sorted(values.keys() - self._known):
+            self._known.add(name)
+            what = "%s: the outcome %s is reported, but it is neither the primary one (%s) nor guarded"
+            _LOG.warning(what, self.design.id, name, self.design.primary)
         if key == "" or not values or self._seen.get(key) is False:
             return
         if not self.knows(key):
@@ -223,12 +228,3 @@ def _load_arm(
         model.cache = False
     program.runtime.models.embedder.encode([arm.version])  # loads it now, not in the first user's latency
     return program
-
-
-def _require_number(name: str, value: float) -> float:
-    if not isinstance(name, str) or not name.strip():
-        raise ExperimentError("An outcome has no name.", 'Name what is counted: outcome={"resolved": True}.')
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        what = f"The outcome {name}={str(value)[:40]!r} is not a number."
-        raise ExperimentError(what, "Record numbers, or True and False.")
-    return float(value)

@@ -42,7 +42,11 @@ INCLUDE = "include"
 Status = Literal["running", "halted", "stopped", "complete"]
 Relation = Literal["<=", ">=", "<", ">"]
 _HOLDS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
-_GUARD = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]{0,39})\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*")
+_NAME = r"[A-Za-z][A-Za-z0-9_]{0,39}"
+_GUARD = re.compile(rf"\s*({_NAME})\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*")
+MEASURED = frozenset("error latency_s calls tokens usd fallback answered clarify abstain failed".split())
+"""The figures of every answer: whoever serves it measures them, and nobody else says them."""
+LARGEST = 1e9  # of an outcome, above or below 0
 KEY = "RAGC_UNIT_KEY"
 PATTERN = "exposures-*.jsonl"
 MIN_KEY = 16
@@ -121,6 +125,26 @@ class Design:
         fields.pop("seal")
         seal = digest_of(orjson.dumps(fields, option=_CANONICAL))
         return orjson.dumps({**fields, "seal": seal}, option=_CANONICAL)
+
+
+def is_name_of_outcome(name: object) -> bool:
+    """Tell whether an outcome may have that name, as a guard has it."""
+    return isinstance(name, str) and re.fullmatch(_NAME, name) is not None
+
+
+def require_outcome(name: str, value: float) -> float:
+    """Return an outcome's value. Raises `ExperimentError` for what nobody may record."""
+    if not is_name_of_outcome(name):
+        named = isinstance(name, str) and name.strip()
+        what = f"{name[:40]!r} is no name of an outcome" if named else "An outcome has no name"
+        mend = 'Name what is counted in letters, digits and underscores: outcome={"resolved": True}.'
+        raise ExperimentError(f"{what}.", mend)
+    if name in MEASURED:
+        raise ExperimentError(f"{name} is measured where the answer is given.", "Record outcomes of your own.")
+    if not isinstance(value, int | float) or not abs(value) <= LARGEST:
+        what = f"The outcome {name}={str(value)[:40]!r} is not a number within {LARGEST:g}."
+        raise ExperimentError(what, "Record numbers, or True and False.")
+    return float(value)
 
 
 def draw_number(experiment: str, salt: str, unit: str) -> int:

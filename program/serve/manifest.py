@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import orjson
 
 from program.errors import IntegrityError, RagcError
 from program.serve.reference import MANIFEST, Manifest, digest_of, is_name, read_manifest, resolve
-from program.storage import sync_folder
+from program.storage import name_file, sync_folder, write_through
 
 SCHEMA = {"major": 2, "minor": 0}
 KINDS = (".json", ".jsonl", ".safetensors", ".html")
@@ -50,10 +49,8 @@ def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, b
     sealed = blank.replace(f'\n  "seal": "sha256:{_UNSEALED}"'.encode(), seal)
     folder.mkdir(parents=True)
     for name, content in {**files, MANIFEST: sealed}.items():
-        with (folder / name).open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        with name_file(folder / name):
+            write_through(folder / name, content)
     sync_folder(folder)
     return read_manifest(folder)
 

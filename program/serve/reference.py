@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import logging
 import os
 import re
 import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ PRODUCTION = "production"
 """The alias by which a project's folder is opened."""
 DEVICES = frozenset(["con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))])
 RESERVED = frozenset(["experiments"])
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +199,7 @@ def find_current(root: Path, name: str) -> Manifest | None:
     """
     if PRODUCTION in list_aliases(root, name):
         return resolve(f"{name}@{PRODUCTION}", root)
-    found = (resolve(f"{name}@{version}", root) for version in reversed(find_versions(root, name)))
+    found = (resolve(f"{name}@{version}", root) for version in reversed(find_whole_versions(root, name)))
     return next((one for one in found if one.parent and one.verdict != "worse"), None)
 
 
@@ -209,6 +212,24 @@ def find_versions(root: Path, name: str) -> list[str]:
     """List the version folders of a name, `v7-3fa9c1d2`, oldest number first."""
     found = [version for version in _list_entries(root / name / "versions") if is_version(version)]
     return sorted(found, key=lambda version: (version_number(version), version))
+
+
+def find_whole_versions(root: Path, name: str) -> list[str]:
+    """List the version folders of a name that hold a manifest, oldest first.
+
+    Warns of newer ones without.
+    """
+    known = find_versions(root, name)
+    whole = [version for version in known if (root / name / "versions" / version / MANIFEST).is_file()]
+    for version in known[known.index(whole[-1]) + 1 :] if whole else ():
+        warn_left_out(f"{name}@{version}", f"it holds no {MANIFEST}. Copy it whole, or remove it.")
+    return whole
+
+
+@cache
+def warn_left_out(version: str, why: str) -> None:
+    """Warn, once in a process, that a version is passed over."""
+    _LOG.warning("%s is left out: %s", version, why)
 
 
 def list_aliases(root: Path, name: str) -> list[str]:
@@ -260,6 +281,8 @@ def _find_fitting(reference: Reference, base: Path) -> list[str]:
         paths = [_require_no_link(base / name / "versions" / version / MANIFEST, base) for version in fitting]
         fitting = [path.parent.name for path in paths if digest_of(path.read_bytes()).startswith(chosen)]
     else:
+        if chosen == LATEST:
+            known = find_whole_versions(base, name) or known
         number = known[-1].partition("-")[0] if chosen == LATEST else chosen
         fitting = [version for version in known if number in (version, version.partition("-")[0])]
     if not fitting:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby, takewhile
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from threading import Event
-from typing import Any
+from threading import Event, Lock
+from typing import Any, BinaryIO
 
 import orjson
 from filelock import FileLock
 
 from program.answer import FOLLOWS, Answer, Outcome, Step
-from program.storage import append_row, read_json_rows
+from program.storage import append_row, decode_row, read_json_rows
 from program.text.history import Asked
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
 UNRETRIEVED = "unretrieved"  # the note in the path of an answer that no passage is behind
+PLACE = "place"  # the key under which an entry of an index says where the whole of it stands
 NANOSECONDS = 1_000_000_000
 _LOG = logging.getLogger("ragc.trace")
 NOTHING = Asked("")
@@ -49,15 +53,59 @@ class LineLog:
                     handler.doRollover()
                     handler.close()
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every file that there may be, the oldest first."""
+        return *(self.path.with_name(f"{self.path.name}.{n}") for n in range(self.files, 0, -1)), self.path
+
     def entries(self, report_unread: Callable[[str], None] = lambda place: None) -> Iterator[dict[str, Any]]:
         """Yield every entry, oldest first; report the place of a line that is none."""
-        older = [self.path.with_name(f"{self.path.name}.{n}") for n in range(self.files, 0, -1)]
-        for path in filter(Path.is_file, (*older, self.path)):
+        for path in filter(Path.is_file, self.paths):
             for number, entry in enumerate(read_json_rows(path), 1):
                 if entry is None:
                     report_unread(f"{path} line {number}")
                 else:
                     yield entry
+
+
+class LogIndex:
+    """A few fields of every entry of a log; each call reads what was appended since the last. Safe from threads."""
+
+    def __init__(self, log: LineLog, fields: Sequence[str]) -> None:
+        self._log, self._fields = log, fields
+        self._read: dict[Hashable, tuple[int, list[dict[str, Any]]]] = {}  # by file: how far, and what stands there
+        self._lock = Lock()
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return every entry's fields, oldest first."""
+        with self._lock:
+            read = {}
+            for key, file in self._open_files():
+                end, found = self._read.get(key, (0, []))
+                file.seek(end)
+                for line in takewhile(lambda line: line.endswith(b"\n"), file):  # one may be written just now
+                    row = decode_row(line) or {}
+                    if short := {name: row[name] for name in self._fields if name in row}:
+                        found.append({**short, PLACE: (key, end)})
+                    end += len(line)
+                read[key] = end, found
+            self._read = read
+            return [entry for _, found in read.values() for entry in found]
+
+    def read_whole(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all of an entry; empty once its file is gone."""
+        key, at = entry[PLACE]
+        for file in (file for other, file in self._open_files() if other == key):
+            file.seek(at)
+            return decode_row(file.readline()) or {}
+        return {}
+
+    def _open_files(self) -> Iterator[tuple[Hashable, BinaryIO]]:
+        """Yield the files, each under a key that it keeps when it is renamed."""
+        for path in self._log.paths:
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                yield (state.st_dev, state.st_ino, file.read(64)), file
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +153,9 @@ class SpanLog:
     def emit_spans(self, answer: Answer, asked: Asked = NOTHING, preset: str = "") -> None:
         """Emit a span for a question, with one inside for each step.
 
-        They follow the GenAI and the OpenInference semantic conventions and hang under the caller's span; without an
-        SDK in use there are none. They are made once the answer is there, with the times measured.
+        Decisions made together are one. They follow the GenAI and the OpenInference semantic conventions and hang under
+        the caller's span; without an SDK in use there are none. They are made once the answer is there, with the times
+        measured.
         """
         try:
             from opentelemetry import trace
@@ -134,7 +183,7 @@ class SpanLog:
             attributes |= {"input.value": asked.question, "output.value": answer.text}
         whole = tracer.start_span("invoke_workflow ragc", attributes=attributes, start_time=int(began * NANOSECONDS))
         inside = trace.set_span_in_context(whole)
-        for step in answer.trace.steps:
+        for step in _join_decisions(answer.trace.steps):
             name, described = self._describe_step(step)
             if described["openinference.span.kind"] == "LLM" and _is_instrumented():
                 continue  # there is a span of it already
@@ -173,6 +222,27 @@ class SpanLog:
         common |= dict.fromkeys(("gen_ai.usage.output_tokens", "llm.token_count.completion"), step.tokens_out)
         kinds = {"gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
         return f"chat {model}", {**kinds, "llm.model_name": step.model, **common}
+
+
+def _join_decisions(steps: Sequence[Step]) -> Iterator[Step]:
+    """Yield the steps, neighbouring decisions of one kind as one: a question has one for each sentence it weighs."""
+    for (_, _, decides), group in groupby(steps, key=lambda step: (step.name, step.model, bool(step.scores))):
+        joined = [*group]
+        if not decides or len(joined) == 1:
+            yield from joined
+            continue
+        began = min(step.began for step in joined)
+        seconds = max(step.began + step.milliseconds / 1000 for step in joined) - began
+        scores = {name: max(step.scores.get(name, 0.0) for step in joined) for name in joined[0].scores}
+        yield replace(
+            joined[0],
+            output=f"{len(joined)} decisions; their highest scores",
+            milliseconds=1000 * seconds,
+            tokens_in=sum(step.tokens_in for step in joined),
+            tokens_out=sum(step.tokens_out for step in joined),
+            scores=scores,
+            began=began,
+        )
 
 
 def _is_instrumented() -> bool:

@@ -1,5 +1,8 @@
 """`POST /v1/chat/completions` and `GET /v1/models`, as OpenAI defines them, with citations in every reply.
 
+Of a request text is read; a key that is null counts as absent, and what would change the reply and cannot is refused.
+A chat window that has its conversations titled, tagged or searched for by the model is answered at once.
+
 A draft that the answer does not say is withdrawn, and what was sent cannot be. So a stream tells its progress as
 `reasoning_content`, and then the text that counts; `stream_options.include_drafts` has drafts as they come, and a chunk
 with `withdrawn` where one does not count.
@@ -7,60 +10,81 @@ with `withdrawn` where one does not count.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
+from textwrap import shorten
 from typing import Any, Literal
 from uuid import uuid4
 
 import anyio
 import orjson
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, ValidationInfo, field_validator, model_validator
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from program.answer import Answer, Citation, Outcome
+from program.errors import QuestionError
 from program.knowledge.library import Library
 from program.loop.question_meter import Progress, Token, Withdrawn
 from program.loop.rag import check_question
-from program.passage import Readers
 from program.server.way import put_into_words
-from program.server.work import JsonResponse, Work, explain_failure, read_unit, readers_of, work_of
+from program.server.work import JsonResponse, Work, asker_of, explain_failure, keep_unit, work_of
 from program.text.pieces import MARK, split_claims, split_pieces
 from program.text.words import split_words
 
+TITLE = "title_generation"
+CHORES = (TITLE, *(f"{one}_generation" for one in "follow_up tags emoji query image_prompt autocomplete".split()))
+"""The tasks that Open WebUI sets a model by itself, by its names."""
+LONGEST_TITLE = 80
+_FIRST_ASKED = re.compile(r"^USER: (.*)", re.MULTILINE)
+_FORM = re.compile(r'\{\s*"(\w+)"\s*:\s*(["\[])')  # the JSON that a template asks for
 GRACE = 30.0  # seconds that a stream under way may take when the server stops, and a send to a slow reader
-COOKIE = "ragc_unit"
+MODEL = {"object": "model", "created": 0, "owned_by": "ragc"}
 
 
-class Part(BaseModel):
-    """A part of a message's content; only text is read."""
+class Nullable(BaseModel):
+    """An object of a request: a key that is null counts as absent."""
 
-    type: Literal["text"]
-    text: str
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, values: Any) -> Any:
+        return {k: v for k, v in values.items() if v is not None} if isinstance(values, Mapping) else values
 
 
-class Message(BaseModel):
-    """A message of the conversation."""
+class Message(Nullable):
+    """A message of the conversation; only its text is read."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | tuple[Part, ...] | None = None
+    content: str = ""
+    unread: tuple[str, ...] = ()
+    """The types of its parts without text, such as `image_url`."""
 
-    @field_validator("content")
+    @model_validator(mode="before")
     @classmethod
-    def _join_parts(cls, content: str | tuple[Part, ...] | None) -> str:
-        return content if isinstance(content, str) else "\n".join(part.text for part in content or ())
+    def _read_parts(cls, values: Any) -> Any:
+        parts = values.get("content") if isinstance(values, Mapping) else None
+        if parts is None or isinstance(parts, str):
+            return values
+        if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
+            raise ValueError("The content of a message is text or a list of parts.")
+        texts = [part.get("text", part.get("refusal")) for part in parts]
+        if any(part.get("type") == "text" and not isinstance(part.get("text"), str) for part in parts):
+            raise ValueError("A part of the type text holds no text.")
+        unread = [str(p.get("type")) for p, text in zip(parts, texts, strict=True) if not isinstance(text, str)]
+        return {**values, "content": "\n".join(text for text in texts if isinstance(text, str)), "unread": unread}
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Nullable):
     """What a stream holds besides."""
 
     include_usage: bool = False
     include_drafts: bool = False
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(Nullable):
     """The body of a request; keys of OpenAI's that change nothing here are passed over."""
 
     model: str
@@ -68,59 +92,108 @@ class ChatRequest(BaseModel):
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     user: str = ""
+    safety_identifier: str = ""
+    metadata: dict[str, Any] = {}
     n: Literal[1] = 1
+    response_format: Any = None
+    tool_choice: Any = None
+    function_call: Any = None
 
-    @field_validator("stream_options", "user", mode="before")
+    @field_validator("response_format", "tool_choice", "function_call")
     @classmethod
-    def _read_null(cls, value: Any, info: Any) -> Any:
-        return cls.model_fields[info.field_name].default if value is None else value
+    def _refuse_form(cls, value: Any, info: ValidationInfo) -> Any:
+        kind = value.get("type", value) if isinstance(value, Mapping) else value
+        if kind not in ("text", "auto", "none"):
+            raise ValueError(f"{info.field_name} {kind} is not supported: an answer is text, and no tool is called.")
+        return value
 
     @property
-    def question(self) -> str:
-        """The last message, which the user's must be."""
-        return str(self.messages[-1].content) if self.messages and self.messages[-1].role == "user" else ""
+    def last(self) -> str:
+        """The text of the last message. Raises `QuestionError` for one that has none, or is not the user's."""
+        n = len(self.messages)
+        if not n or self.messages[-1].role != "user":
+            role = f"that of message {n} is {self.messages[-1].role}" if n else "there is none"
+            raise QuestionError(f"The last message must be the user's: {role}.", "Put the question last.")
+        text, unread = self.messages[-1].content, self.messages[-1].unread
+        if unread and not text.strip():
+            raise QuestionError(f"Only text is read; message {n} holds {', '.join(unread)}.", "Ask in words.")
+        return text
+
+    @property
+    def unit(self) -> str:
+        """Who asks, as far as the body says."""
+        return self.user or self.safety_identifier or str(self.metadata.get("user_id") or "")
 
     @property
     def history(self) -> list[dict[str, str]]:
         """The messages before the question."""
-        return [message.model_dump() for message in self.messages[:-1]]
+        return [{"role": message.role, "content": message.content} for message in self.messages[:-1]]
+
+    def reply_to_chore(self) -> Answer | None:
+        """Return the answer to a chat window's own task, or None for a question.
+
+        A task is told by its machine form: Open WebUI's name in `metadata.task`, or its template, whose text begins
+        with `### Task:` and holds the conversation in `<chat_history>`. A title is the first question; of whatever else
+        is wanted there is nothing, in the JSON that the template shows.
+        """
+        named = self.metadata.get("task")
+        before, _, rest = self.last.partition("<chat_history>")
+        history, end, _ = rest.rpartition("</chat_history>")
+        if named not in CHORES and not (end and before.lstrip().startswith("### Task:")):
+            return None
+        shown = _FIRST_ASKED.search(history)
+        first = shown[1] if shown else next(one.content for one in self.messages if one.role == "user")
+        text = shorten(first, LONGEST_TITLE, placeholder=" …") if named in (None, TITLE) else ""
+        if form := _FORM.search(before):
+            key, value = form.groups()
+            text = orjson.dumps({key: [] if value == "[" else text if key == "title" else ""}).decode()
+        return Answer(text=text, outcome=Outcome.ANSWERED, confidence=1.0)
 
 
 async def answer_chat(request: Request) -> Response:
     """Answer the last message of a conversation."""
     work = work_of(request)
     asked = ChatRequest.model_validate_json(await request.body())
-    check_question(asked.question)
+    if (chore := asked.reply_to_chore()) is not None:
+        work.programs.require_served(asked.model)
+        return _stream_reply(work, asked, _yield_answer(chore)) if asked.stream else _make_reply(work, asked, chore)
+    question = check_question(asked.last)
     program = await work.programs.find(asked.model)
-    unit, cookie = asked.user, ""
-    if work.programs.experiment is not None and asked.model == work.programs.default and not unit:
-        unit, cookie = read_unit(request.cookies.get(COOKIE))
+    asker = asker_of(request, asked.unit if asked.model == work.programs.default else None)
     work.require_room()
+    of = (program, question, asker, asked.history)
     if asked.stream:
-        events = _stream_chunks(work, program, asked, unit, readers_of(request))
-        response: Response = EventSourceResponse(
-            events,
-            sep="\n",
-            send_timeout=GRACE,
-            shutdown_event=anyio.Event(),
-            shutdown_grace_period=GRACE,
-        )
+        response = _stream_reply(work, asked, work.stream(*of))
     else:
-        answer = await work.ask(program, asked.question, asked.history, unit, readers_of(request))
-        message = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": _annotate(answer, work)}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-        head = {"id": f"chatcmpl-{answer.trace.id}", "object": "chat.completion", "created": int(time.time())}
-        usage = {"usage": _count_tokens(answer)}
-        response = JsonResponse({**head, "model": asked.model, "choices": [choice], **usage, **describe(answer, work)})
-    if cookie:
-        secure = request.url.scheme == "https"
-        response.set_cookie(COOKIE, cookie, max_age=31_536_000, httponly=True, samesite="strict", secure=secure)
+        response = _make_reply(work, asked, await work.ask(*of))
+    if asker.unit == "":
+        keep_unit(request, response, "")  # so that this browser stays with the control, which it has seen
     return response
 
 
-async def _stream_chunks(
-    work: Work, program: Any, asked: ChatRequest, unit: str, readers: Readers
-) -> AsyncIterator[str]:
+async def _yield_answer(answer: Answer) -> AsyncIterator[Answer]:
+    yield answer
+
+
+def _make_reply(work: Work, asked: ChatRequest, answer: Answer) -> Response:
+    message = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": _annotate(answer, work)}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    id_ = f"chatcmpl-{answer.trace.id or uuid4().hex}"
+    head = {"id": id_, "object": "chat.completion", "created": int(time.time()), "model": asked.model}
+    return JsonResponse({**head, "choices": [choice], "usage": _count_tokens(answer), **describe(answer, work)})
+
+
+def _stream_reply(work: Work, asked: ChatRequest, events: AsyncIterator[Any]) -> Response:
+    return EventSourceResponse(
+        _stream_chunks(work, asked, events),
+        sep="\n",
+        send_timeout=GRACE,
+        shutdown_event=anyio.Event(),
+        shutdown_grace_period=GRACE,
+    )
+
+
+async def _stream_chunks(work: Work, asked: ChatRequest, events: AsyncIterator[Any]) -> AsyncIterator[str]:
     """Yield the chunks of an answer as JSON; what fails midway ends in a chunk with the error."""
     head = {"id": f"chatcmpl-{uuid4().hex}", "object": "chat.completion.chunk", "created": int(time.time())}
     head["model"] = asked.model
@@ -132,7 +205,7 @@ async def _stream_chunks(
     yield chunk({"role": "assistant", "content": ""})
     drafts = asked.stream_options.include_drafts
     try:
-        async for event in work.stream(program, asked.question, asked.history, unit, readers):
+        async for event in events:
             if isinstance(event, Progress):
                 yield chunk({"reasoning_content": f"{put_into_words(event.note)}\n"})
             elif isinstance(event, Token) and drafts:
@@ -154,8 +227,14 @@ async def _stream_chunks(
 async def list_models(request: Request) -> Response:
     """List the names that `model` may be."""
     models = work_of(request).programs.list_models()
-    fixed = {"object": "model", "created": 0, "owned_by": "ragc"}
-    return JsonResponse({"object": "list", "data": [{"id": model, **fixed} for model in models]})
+    return JsonResponse({"object": "list", "data": [{"id": model, **MODEL} for model in models]})
+
+
+async def show_model(request: Request) -> Response:
+    """Return what OpenAI's clients retrieve of one of these names."""
+    model = request.path_params["model"]
+    work_of(request).programs.require_served(model)
+    return JsonResponse({"id": model, **MODEL})
 
 
 def describe(answer: Answer, work: Work) -> dict[str, Any]:
@@ -169,7 +248,7 @@ def describe(answer: Answer, work: Work) -> dict[str, Any]:
     citations = [{**shown, **_quote(answer, one, library)} for shown, one in pairs]
     names = ("outcome", "confidence", "stopped_by", "version", "trace_id", "degraded", "path")
     way = [put_into_words(note) for note in answer.trace.path]
-    return {"citations": citations, **{name: found[name] for name in names}, "way": way}
+    return {"citations": citations, **{name: found[name] for name in names}, "options": answer.options, "way": way}
 
 
 def _quote(answer: Answer, citation: Citation, library: Library) -> dict[str, Any]:
@@ -221,4 +300,5 @@ def _count_tokens(answer: Answer) -> dict[str, int]:
 ROUTES = [
     Route("/v1/chat/completions", answer_chat, methods=["POST"]),
     Route("/v1/models", list_models, methods=["GET"]),
+    Route("/v1/models/{model:path}", show_model, methods=["GET"]),
 ]

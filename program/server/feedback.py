@@ -7,22 +7,29 @@ shares a passage or its words with a test question.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import orjson
+from filelock import FileLock
+
 from program.errors import DataError
 from program.knowledge.library import Library
 from program.knowledge.project import Project
 from program.passage import Readers
-from program.serve.trace import LineLog, TraceLog
-from program.storage import append_row, read_json_rows
+from program.serve.trace import LineLog, LogIndex, TraceLog
+from program.storage import DiskCache, append_row, decode_row, keep_last, read_json_rows, write_whole
 from program.text.facts import spans_boundary, states
 
 Verdict = Literal["right", "wrong", "should_clarify", "should_abstain", "skip"]
-FEEDBACK = "feedback.jsonl"
+FEEDBACK, ASKERS = "feedback.jsonl", "askers.sqlite"
+LABEL = "review-"  # begins the id of a labelled question that a review made, before the trace's
+MOST_BYTES = 100_000_000  # of the file of askers, about: some 500,000 answers
+MOST_ASKERS = 10_000  # in memory, where a full disk does not keep them
 _ASKED: Mapping[str, list[Any]] = {"history": [], "readers": []}
 
 
@@ -39,13 +46,48 @@ class ReviewedAnswer:
     """The time that the reviewer took."""
 
 
+@dataclass(frozen=True, slots=True)
+class AskedBy:
+    """Who asked for an answer: a digest of the key and the pseudonym of the unit, both of them or neither."""
+
+    key: str
+    unit: str
+    by_cookie: bool
+    """Whether a cookie said so, as every request of a browser does."""
+    counts: bool
+    """Whether the answer is one of an experiment."""
+
+    def is_judged_by(self, other: AskedBy) -> bool:
+        """Tell whether the other is who asked.
+
+        Who did not ask by a cookie may leave the unit out.
+        """
+        unnamed = not self.unit or not (other.unit or self.by_cookie)
+        return self.key == other.key and (unnamed or self.unit == other.unit)
+
+
 class FeedbackLog:
-    """The verdicts and votes of a project, in a file of its private folder."""
+    """The verdicts and votes of a project, in files of its private folder, and who may give them."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
+        self._askers = DiskCache(project.private / ASKERS, MOST_BYTES)
+        self._recent: OrderedDict[str, AskedBy] = OrderedDict()
         self._log = LineLog(project.private / FEEDBACK)
-        self._traces = TraceLog(project.private).traces
+        self._said = LogIndex(self._log, ("kind", "trace", "verdict", "corrected", "by"))
+        self._traces = LogIndex(
+            TraceLog(project.private).traces, ("trace_id", "question", "confidence", "at", "readers")
+        )
+
+    def note_asker(self, trace: str, asked_by: AskedBy) -> None:
+        """Keep who asked for an answer; the oldest are forgotten."""
+        keep_last(self._recent, {trace: asked_by}, MOST_ASKERS)
+        self._askers.put({trace: orjson.dumps(asked_by)})
+
+    def find_asker(self, trace: str) -> AskedBy | None:
+        """Return who asked for an answer, None for one that is not known."""
+        kept = self._askers.get([trace]).get(trace)
+        return AskedBy(**orjson.loads(kept)) if kept else self._recent.get(trace)
 
     def write_verdict(self, trace: str, verdict: Verdict, corrected: str = "", by: str = "user") -> None:
         """Write what somebody said of an answer."""
@@ -56,16 +98,15 @@ class FeedbackLog:
         """Write which of two versions answered better; empty for neither."""
         self._log.append({"kind": "vote", "versions": [*versions], "preferred": preferred, "at": time.time()})
 
-    def list_queue(self, readers: Readers = ()) -> list[dict[str, Any]]:
-        """Return the traces to review: those thumbed down first, then the least sure.
+    def list_queue(self, readers: Readers | None = ()) -> list[dict[str, Any]]:
+        """Return the traces to review, in a few fields: those thumbed down first, then the least sure.
 
         Of each question that nobody labelled or reviewed it is the trace marked wrong, else the last one. Its asker was
-        in no other group than the reviewer is.
+        in no other group than the reviewer is; None is whoever runs the service.
         """
-        entries = [*self._traces.entries()]
+        entries = self._traces.entries()
         asked = {entry["trace_id"]: entry["question"] for entry in entries}
-        rows = [row for row in self._log.entries() if row.get("trace") in asked]
-        verdicts = [row for row in rows if row["kind"] == "verdict"]
+        verdicts = [row for row in self._said.entries() if row["kind"] == "verdict" and row["trace"] in asked]
         reviewed = {asked[row["trace"]] for row in verdicts if row["by"] == "reviewer"}
         last = {asked[row["trace"]]: row for row in verdicts}
         marked = {row["trace"]: row["corrected"] for row in last.values() if row["verdict"] == "wrong"}
@@ -78,12 +119,20 @@ class FeedbackLog:
         )
         return [{**entry, "corrected": marked.get(entry["trace_id"], "")} for entry in ordered]
 
-    def find_review(self, trace: str, readers: Readers = ()) -> tuple[str, str] | None:
-        """Return the last verdict of a trace's reviews, and its question; else None."""
-        rows = [row for row in self._log.entries() if row.get("trace") == trace and row["by"] == "reviewer"]
-        readable = _list_readable(self._traces.entries(), readers) if rows else []
-        asked = [entry["question"] for entry in readable if entry["trace_id"] == trace]
-        return (rows[-1]["verdict"], asked[-1]) if asked else None
+    def find_entry(self, trace: str, readers: Readers = ()) -> dict[str, Any] | None:
+        """Return all of a trace with its `reviews`, oldest first, or None.
+
+        Its asker was in no other group than the reviewer is. `corrected` is what was last said to be right.
+        """
+        found = _list_readable((one for one in self._traces.entries() if one["trace_id"] == trace), readers)
+        if not found or not (whole := self._traces.read_whole(found[-1])):
+            return None
+        said = self._list_verdicts(trace)
+        reviews = [row for row in said if row["by"] == "reviewer"]
+        return {**_ASKED, **whole, "corrected": said[-1]["corrected"] if said else "", "reviews": reviews}
+
+    def _list_verdicts(self, trace: str) -> list[dict[str, Any]]:
+        return [row for row in self._said.entries() if row["kind"] == "verdict" and row["trace"] == trace]
 
     def _list_labelled(self) -> set[str]:
         files = filter(Path.is_file, (self._project.labelled, self._project.reviewed))
@@ -92,20 +141,33 @@ class FeedbackLog:
     def write_review(self, entry: Mapping[str, Any], review: ReviewedAnswer, library: Library) -> dict[str, Any]:
         """Write a review, and return the labelled question that it made.
 
-        It is empty for a review that labels nothing. Raises `DataError` for a fact that the passages do not state: no
-        such label could be learned from.
+        It takes the place of an earlier one of the answer. It is empty for a review that labels nothing. Raises
+        `DataError` for a fact that the passages do not state: no such label could be learned from.
         """
-        row = _label_review(entry, review, library)
-        if row:
-            append_row(self._project.reviewed, row)
-        self.write_verdict(entry["trace_id"], review.verdict, "; ".join(review.facts), by="reviewer")
+        row, trace, corrected = _label_review(entry, review, library), entry["trace_id"], "; ".join(review.facts)
+        with FileLock(self._project.private / "reviewed.lock"):
+            _drop_label(self._project.reviewed, f"{LABEL}{trace}")
+            if row:
+                append_row(self._project.reviewed, row)
+            last = [row for row in self._list_verdicts(trace) if row["by"] == "reviewer"][-1:]
+            if (review.verdict, corrected) not in [(one["verdict"], one["corrected"]) for one in last]:
+                self.write_verdict(trace, review.verdict, corrected, by="reviewer")
         return row
 
 
-def _list_readable(entries: Iterable[Mapping[str, Any]], readers: Readers) -> list[dict[str, Any]]:
+def _drop_label(file: Path, id_: str) -> None:
+    lines = file.read_bytes().splitlines(keepends=True) if file.is_file() else []
+    kept = [
+        line for line, row in zip(lines, map(decode_row, lines), strict=True) if row is None or row.get("id") != id_
+    ]
+    if len(kept) < len(lines):
+        write_whole(file, b"".join(kept))
+
+
+def _list_readable(entries: Iterable[Mapping[str, Any]], readers: Readers | None) -> list[dict[str, Any]]:
     """Return the traces whose asker was in no other group than the reviewer is."""
     whole = ({**_ASKED, **entry} for entry in entries)
-    return [entry for entry in whole if {*entry["readers"]} <= {*readers}]
+    return [entry for entry in whole if readers is None or {*entry["readers"]} <= {*readers}]
 
 
 def _label_review(entry: Mapping[str, Any], review: ReviewedAnswer, library: Library) -> dict[str, Any]:
@@ -116,7 +178,7 @@ def _label_review(entry: Mapping[str, Any], review: ReviewedAnswer, library: Lib
     if review.verdict == "skip" or outcome == "failed" or (review.verdict == "wrong" and not review.facts):
         return {}
     row = {
-        "id": f"review-{entry['trace_id']}",
+        "id": f"{LABEL}{entry['trace_id']}",
         "question": entry["question"],
         **{name: entry[name] for name in _ASKED if entry.get(name)},
         "outcome": outcome,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any, Literal
+from uuid import uuid4
 
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
@@ -19,11 +21,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
 from program.answer import Answer, Outcome
-from program.errors import DataError
+from program.errors import DataError, ExperimentError
 from program.loop.rag import check_question
+from program.serve.experiment_store import require_outcome
 from program.server.chat import describe, find_quotes
 from program.server.feedback import ReviewedAnswer, Verdict
-from program.server.work import JsonResponse, Work, readers_of, work_of
+from program.server.work import JsonResponse, Work, asker_of, keep_unit, readers_of, record, work_of
 from program.storage import keep_last
 from program.text.pieces import split_pieces
 
@@ -42,35 +45,35 @@ VERDICTS = {
     "skip": ("Skip", "s"),
 }
 """What the review page calls a verdict, and its key."""
-NOT_WAITING = (
-    "That answer does not wait for a review: it was reviewed already, or it is not known. Nothing was recorded."
-)
+NOT_KNOWN = "Nothing was recorded for that answer: it is not known."
 TEMPLATES.env.globals |= {"outcomes": OUTCOMES, "verdicts": VERDICTS}
 THUMB = "thumb_up"
 """The outcome by which an experiment counts verdicts: 1 for right, 0 for wrong."""
+EXAMPLES = 4  # questions that an empty page shows at most
 MOST_PAIRS = 1000  # comparisons that may still be voted on
 SHOWN = 12  # passages that a review shows at most
 TraceId = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
 
-class Feedback(BaseModel):
-    """What somebody says of an answer: whether it is right, what is, and an outcome for an experiment."""
+class Feedback(BaseModel, extra="forbid"):
+    """What the asker says of an answer: whether it is right, what is, and an outcome for an experiment."""
 
     trace_id: TraceId
     verdict: Literal["right", "wrong"] | None = None
     corrected: Annotated[str, Field(max_length=10_000)] = ""
-    outcome: Annotated[str, Field(max_length=60)] = ""
-    value: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    outcome: str = ""
+    value: float = 1.0
+    user: str = ""
 
 
-class ComparisonForm(BaseModel):
+class ComparisonForm(BaseModel, extra="forbid"):
     """One question to two versions."""
 
     question: str
     versions: tuple[str, str]
 
 
-class Vote(BaseModel):
+class Vote(BaseModel, extra="forbid"):
     """Which of two answers is better: its place, or None for neither."""
 
     pair: str
@@ -91,7 +94,11 @@ def show_ask(request: Request) -> Response:
     """Show the page on which one asks."""
     programs = work_of(request).programs
     cards = programs.library.readable_by(readers_of(request)).describe()
-    return TEMPLATES.TemplateResponse(request, "ask.html", {"models": programs.list_models(), "cards": cards})
+    in_turn = chain.from_iterable(zip_longest(*(card.asks for card in cards)))  # the first of each base, then the next
+    context = {"models": programs.label_models(), "cards": cards, "examples": [*filter(None, in_turn)][:EXAMPLES]}
+    page = TEMPLATES.TemplateResponse(request, "ask.html", context)
+    keep_unit(request, page, uuid4().hex)
+    return page
 
 
 def show_compare(request: Request) -> Response:
@@ -110,7 +117,8 @@ async def compare_blind(request: Request) -> Response:
     work.require_room()
     versions = secrets.SystemRandom().sample(asked.versions, 2)
     programs = [await work.programs.find(version) for version in versions]
-    answers = await asyncio.gather(*(work.ask(program, question, readers=readers_of(request)) for program in programs))
+    asker = asker_of(request, None)
+    answers = await asyncio.gather(*(work.ask(program, question, asker) for program in programs))
     pair = secrets.token_urlsafe(12)
     keep_last(work.pairs, {pair: (versions, [answer.version for answer in answers])}, MOST_PAIRS)
     return JsonResponse({"pair": pair, "answers": [_describe_blind(answer, work) for answer in answers]})
@@ -129,28 +137,44 @@ async def vote_version(request: Request) -> Response:
     if not versions:
         raise HTTPException(404, "This comparison is not open any more. Ask again.")
     preferred = "" if vote.preferred is None else versions[vote.preferred]
-    await run_in_threadpool(work.record_vote, versions, preferred)
+    try:
+        await record(work.record_vote, versions, preferred)
+    except HTTPException:
+        work.pairs[vote.pair] = versions, labels
+        raise
     names = [label if name in label else f"{name} ({label})" for name, label in zip(versions, labels, strict=True)]
     return JsonResponse({"versions": names})
 
 
 async def take_feedback(request: Request) -> Response:
-    """Write down what somebody says of an answer."""
+    """Write down what the asker says of an answer.
+
+    An outcome counts in an experiment alone.
+    """
     work = work_of(request)
     feedback = Feedback.model_validate_json(await request.body())
     if feedback.verdict is None and not feedback.outcome:
         raise HTTPException(400, "Give a verdict, right or wrong, or the name of an outcome.")
-    await run_in_threadpool(_write_feedback, work, feedback)
-    return JsonResponse({"recorded": True})
+    if feedback.outcome:
+        try:
+            require_outcome(feedback.outcome, feedback.value)
+        except ExperimentError as error:
+            raise HTTPException(400, str(error)) from error
+    asked_by = await run_in_threadpool(work.feedback.find_asker, feedback.trace_id)
+    if asked_by is None or not asked_by.is_judged_by(asker_of(request, feedback.user).pseudonymize()):
+        raise HTTPException(404, "You were given no answer of this trace_id.")
+    await record(_write_feedback, work, feedback, asked_by.counts)
+    return JsonResponse({"recorded": feedback.verdict is not None or asked_by.counts})
 
 
-def _write_feedback(work: Work, feedback: Feedback) -> None:
+def _write_feedback(work: Work, feedback: Feedback, counts: bool) -> None:
+    outcomes = {feedback.outcome: feedback.value} if feedback.outcome else {}
     if feedback.verdict is not None:
         work.feedback.write_verdict(feedback.trace_id, feedback.verdict, feedback.corrected)
-        work.programs.record_outcome(feedback.trace_id, THUMB, float(feedback.verdict == "right"))
         work.metrics.count_event("verdict", feedback.verdict)
-    if feedback.outcome:
-        work.programs.record_outcome(feedback.trace_id, feedback.outcome, feedback.value)
+        outcomes[THUMB] = float(feedback.verdict == "right")
+    if counts and work.programs.experiment is not None:
+        work.programs.experiment.record(feedback.trace_id, outcomes)
 
 
 def show_review(request: Request) -> Response:
@@ -158,22 +182,37 @@ def show_review(request: Request) -> Response:
 
     `?after=` names the trace whose review was recorded.
     """
-    reviewed = request.query_params.get("after", "")
-    after = work_of(request).feedback.find_review(reviewed, readers_of(request)) if reviewed else None
-    notice = f"Recorded: {VERDICTS[after[0]][0]} for “{shorten(after[1], 200, placeholder=' …')}”." if after else ""
-    return _render_review(request, request.query_params.get("trace", ""), notice)
+    return _render_review(request, request.query_params.get("trace", ""), request.query_params.get("after", ""))
+
+
+def _describe_review(entry: dict[str, Any]) -> str:
+    """Return a sentence on the last review of an answer, and what it replaced; empty without one."""
+    if not (reviews := entry["reviews"]):
+        return ""
+    names = [VERDICTS[review["verdict"]][0] for review in reviews]
+    instead = f", in place of {names[-2]}" if len(names) > 1 else ""
+    unlabelled = reviews[-1]["verdict"] == "wrong" and not reviews[-1]["corrected"]
+    no_label = " It made no label: nothing says what is right." if unlabelled else ""
+    return f"Recorded: {names[-1]} for “{shorten(entry['question'], 200, placeholder=' …')}”{instead}.{no_label}"
 
 
 def _render_review(
-    request: Request, trace: str = "", notice: str = "", problem: str = "", form: ReviewForm | None = None
+    request: Request, trace: str = "", after: str = "", problem: str = "", form: ReviewForm | None = None
 ) -> Response:
-    """Return the page of one answer; after a `problem` with what the `form` held."""
+    """Return the page of one answer, or of the first in the queue, and what was recorded of that reviewed before it.
+
+    After a `problem` it has what the `form` held.
+    """
     work, readers = work_of(request), readers_of(request)
     queue, library = work.feedback.list_queue(readers), work.programs.library.readable_by(readers)
-    entry = next((one for one in queue if one["trace_id"] == trace), None)
+    entry = work.feedback.find_entry(trace, readers) if trace else None
+    past = work.feedback.find_entry(after, readers) if after else entry
     status = 400 if problem else 404 if trace and entry is None else 200
-    notice, entry = NOT_WAITING if status == 404 else notice, entry or next(iter(queue), None)
+    notice = NOT_KNOWN if status == 404 else _describe_review(past) if past else ""
+    if entry is None and queue:
+        entry = work.feedback.find_entry(queue[0]["trace_id"], readers)
     context: dict[str, Any] = {"left": len(queue), "entry": entry, "problem": problem, "notice": notice}
+    context["reviewed"] = after if notice else ""
     if entry is not None:
         answered = entry["outcome"] == Outcome.ANSWERED
         numbers = {one["id"]: one["n"] for one in entry["citations"] if answered}
@@ -205,13 +244,13 @@ async def take_review(request: Request) -> Response:
     data = await request.form()
     fields = {key: value for key, value in data.items() if key != "evidence"}
     form = ReviewForm.model_validate({**fields, "evidence": tuple(data.getlist("evidence"))})
-    return await run_in_threadpool(_write_review, request, form)
+    return await record(_write_review, request, form)
 
 
 def _write_review(request: Request, form: ReviewForm) -> Response:
     work, readers = work_of(request), readers_of(request)
-    entry = next((one for one in work.feedback.list_queue(readers) if one["trace_id"] == form.trace_id), None)
-    if entry is None:  # another reviewer was first
+    entry = work.feedback.find_entry(form.trace_id, readers)
+    if entry is None:
         return _render_review(request, form.trace_id)
     facts = (form.fact.strip(),) if form.fact.strip() else ()
     review = ReviewedAnswer(form.verdict, facts, form.evidence, form.seconds)

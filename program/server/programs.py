@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -10,19 +11,34 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from program.errors import ExperimentError, VersionError
+from program.errors import ExperimentError, RagcError, VersionError
+from program.models.catalog import is_local
 from program.serve import experiment_store as store
 from program.serve.experiment import Experiment
 from program.serve.follow import Followed
 from program.serve.opening import find_project, load, open_latest
-from program.serve.reference import LATEST, PRODUCTION, find_versions, is_alias, list_aliases, parse_reference
+from program.serve.reference import (
+    LATEST,
+    PRODUCTION,
+    find_whole_versions,
+    is_alias,
+    list_aliases,
+    parse_reference,
+    resolve,
+)
 from program.settings import FILE, artifacts_root
 
 if TYPE_CHECKING:
     from program.knowledge.library import Library
     from program.serve.opening import Advance
 
+INDEXED = ("documents", "graph", "tables")  # kinds of sources that are searched on this machine
 MOST_OPEN = 4  # versions besides the one served that are kept open
+_NO_UNIT = (
+    "%s: who asks without saying for whom (user, safety_identifier, metadata.user_id, X-OpenWebUI-User-Id or the "
+    "page's cookie) gets the control %s, and takes no part. This is told once."
+)
+_LOG = logging.getLogger("ragc.server")
 
 
 class Programs:
@@ -63,13 +79,24 @@ class Programs:
             self.main = self._open(self.default) if produced else open_latest(target, point=point, progress=progress)
         self._others: OrderedDict[str, Any] = OrderedDict()
         self._opening = asyncio.Lock()
+        self._told = False
 
     @property
     def library(self) -> Library:
         """The knowledge of the program that is served."""
-        program = self.main.current if isinstance(self.main, Followed) else self.main
-        found: Library = program.runtime.library
+        found: Library = self._served.runtime.library
         return found
+
+    @property
+    def _served(self) -> Any:
+        return self.main.current if isinstance(self.main, Followed) else self.main
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether an answer takes this machine's processors alone: no language model and no live source is asked."""
+        models, cards = self._served.runtime.models, self.library.describe()
+        clients = (models.decide, models.write, models.judge, models.query, models.rewrite)
+        return all(one is None or is_local(one) for one in clients) and all(card.kind in INDEXED for card in cards)
 
     def list_models(self) -> list[str]:
         """Return the names that a client may ask for, the one served first."""
@@ -82,8 +109,29 @@ class Programs:
         """Return what may be compared: an experiment's arms, or versions, newest first."""
         if self.experiment is not None:
             return [arm.name for arm in self.experiment.design.arms]
-        found = find_versions(self.root, self.project.name)[::-1]
+        found = find_whole_versions(self.root, self.project.name)[::-1]
         return list(dict.fromkeys(f"{self.project.name}@{version.partition('-')[0]}" for version in found))
+
+    def label_models(self) -> dict[str, str]:
+        """Return the models that a person may choose among, with what each is now.
+
+        A version that another of the names stands for is left out.
+        """
+        labels, versions = {}, set()
+        for model in self.list_models():
+            version = self._find_version(model)
+            if model != version or version not in versions:
+                labels[model] = f"{model} (now {version})" if version and version != model else model
+            versions.add(version)
+        return labels
+
+    def _find_version(self, model: str) -> str:
+        """Return the version, `name@v2`, that answers under a name; empty for none, or for an experiment's arms."""
+        if model == self.default:
+            return "" if self.experiment is not None else str(self._served.runtime.version)
+        with suppress(RagcError):  # of an alias that points at nothing
+            return resolve(model, self.root).label
+        return ""
 
     async def find(self, model: str) -> Any:
         """Return the program of a name, or of an arm's letter.
@@ -94,30 +142,38 @@ class Programs:
             return self.main
         if self.experiment is not None and model in self.experiment.programs:
             return self.experiment.programs[model]
-        if self.experiment is not None or parse_reference(model).name != self.project.name:
-            what = f"{model[:80]!r} is not served here."
-            raise VersionError(what, f"Name one of: {', '.join(self.list_models()[:5])}.")
         async with self._opening:
             if model not in self._others:
+                self.require_served(model)
                 self._others[model] = await asyncio.to_thread(self._open, model)
             self._others.move_to_end(model)
             while len(self._others) > MOST_OPEN:
                 self._others.popitem(last=False)
             return self._others[model]
 
+    def require_served(self, model: str) -> None:
+        """Raise `VersionError` for a name under which nothing answers here."""
+        if model == self.default:
+            return
+        if self.experiment is not None or parse_reference(model).name != self.project.name:
+            what = f"{model[:80]!r} is not served here."
+            raise VersionError(what, f"Name one of: {', '.join(self.list_models()[:5])}.")
+        resolve(model, self.root)
+
     @contextmanager
-    def assign(self, program: Any, unit: str) -> Iterator[Any]:
-        """Give a unit its arm's program; without a unit or an experiment the given one."""
+    def assign(self, program: Any, unit: str | None) -> Iterator[Any]:
+        """Give a unit its arm's program.
+
+        Without a unit or an experiment it is the given one, unlogged.
+        """
         if self.experiment is None or not unit:
+            if unit == "" and not self._told:
+                self._told = True
+                _LOG.warning(_NO_UNIT, self.default, self.experiment and self.experiment.design.control.name)
             yield program
         else:
             with self.experiment.assign(unit) as arm:
                 yield arm.program
-
-    def record_outcome(self, trace: str, name: str, value: float) -> None:
-        """Write an outcome of an answer into the experiment's log, where there is one."""
-        if self.experiment is not None and self.experiment.knows(trace):
-            self.experiment.record(trace, {name: value})
 
     def _open(self, reference: str) -> Any:
         moves = False

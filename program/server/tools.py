@@ -1,47 +1,90 @@
-"""The same program as tools of the Model Context Protocol, over streamable HTTP at `/mcp`."""
+"""The same program as tools of the Model Context Protocol, over streamable HTTP at `/mcp`.
+
+A reply is one text of JSON: a client may show an agent the text and the structured content, and each costs its tokens.
+"""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import logging
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from importlib.metadata import version
+from typing import Any, NoReturn, cast
 
+import orjson
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import ToolAnnotations
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import HTTPConnection
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
 
 from program.loop.rag import check_question
 from program.server.chat import describe
-from program.server.work import Work, readers_of
+from program.server.work import Work, asker_of, explain_failure, readers_of
 
 MOST_FOUND = 20
+TOLD = ("outcome", "confidence", "degraded", "version", "trace_id")
+"""What an agent is told of an answer besides its text and citations."""
+_LOG = logging.getLogger("ragc.server")
+Tool = Callable[..., Awaitable[Any]]
 
 
 def mount_tools(work: Work, max_bytes: int) -> Starlette:
     """Return an application with the tools, which leaves hosts to the server."""
     programs = work.programs
     about = " ".join(f"{card.name}: {card.describe()}" for card in programs.library.readable_by().describe())
-    server = MCPServer(programs.project.name, log_level="ERROR")
+    server = MCPServer(programs.project.name, version=version("ragc"), log_level="ERROR")
 
-    async def ask_knowledge(question: str, context: Context) -> dict[str, Any]:
+    async def ask_knowledge(question: str, context: Context) -> Any:
         work.require_room()
         program = await programs.find(programs.default)
-        answer = await work.ask(program, check_question(question), readers=_readers_of(context))
-        return {"text": answer.text, **describe(answer, work)}
+        answer = await work.ask(program, check_question(question), asker_of(_request_of(context)))
+        found = describe(answer, work)
+        cited = [
+            {key: one[key] for key in ("n", "id", "source", "title", "text") if key in one}
+            for one in found["citations"]
+        ]
+        return {"text": answer.text, "citations": cited, **{key: found[key] for key in TOLD}}
 
-    async def search_knowledge(query: str, context: Context, k: int = 8) -> list[dict[str, Any]]:
-        library = await run_in_threadpool(programs.library.readable_by, _readers_of(context))
+    async def search_knowledge(query: str, context: Context, k: int = 8) -> Any:
+        library = await run_in_threadpool(programs.library.readable_by, readers_of(_request_of(context)))
         found = await run_in_threadpool(library.search, check_question(query), None, min(max(k, 1), MOST_FOUND))
         return [{"id": p.id, "source": p.source, "title": p.title, "text": p.text} for p in found]
 
-    asks = f"Answer a question from these knowledge bases, with citations. {about}"
-    server.add_tool(ask_knowledge, description=asks)
-    server.add_tool(search_knowledge, description=f"Find the best passages for a query in these bases. {about}")
+    for tool, does in (
+        (ask_knowledge, "Answer a question from these knowledge bases, with citations."),
+        (search_knowledge, "Find the best passages for a query in these bases."),
+    ):
+        reads = ToolAnnotations(read_only_hint=True)
+        server.add_tool(_reply(tool), description=f"{does} {about}", annotations=reads, structured_output=False)
     checked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     return server.streamable_http_app(
         stateless_http=True, json_response=True, max_request_body_size=max_bytes, transport_security=checked
     )
 
 
-def _readers_of(context: Context) -> list[str]:
-    return readers_of(cast(HTTPConnection, context.request_context.request))
+def _reply(tool: Tool) -> Tool:
+    """Return a tool that replies in JSON; an error reaches the client as its sentence, and the log as a line."""
+
+    @wraps(tool)
+    async def call(*args: Any, **kwargs: Any) -> str:
+        try:
+            return orjson.dumps(await tool(*args, **kwargs)).decode()
+        except Exception as error:
+            message = explain_failure(error)[1]["error"]["message"]
+            _LOG.warning("%s: %s", tool.__name__, message)
+            raise ToolError(message) from None
+
+    return call
+
+
+def refuse_stream(request: Request) -> NoReturn:
+    """Refuse to stream what no request asked for, as a server without sessions must."""
+    raise HTTPException(405, "Nothing is streamed here unasked. Send requests by POST.", {"Allow": "POST"})
+
+
+def _request_of(context: Context) -> HTTPConnection:
+    return cast(HTTPConnection, context.request_context.request)

@@ -6,34 +6,58 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import os
 import traceback
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, cast
-from uuid import uuid4
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
 
 import orjson
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from program.answer import Answer
 from program.errors import QuestionError, VersionError
-from program.passage import Readers
 from program.serve.experiment_store import read_unit_key
 from program.server.access import AccessError
-from program.server.feedback import FeedbackLog
+from program.server.feedback import AskedBy, FeedbackLog
 from program.server.metrics import Metrics
 from program.server.programs import Programs
 
-AT_WORK = 32  # questions answered at once
+COOKIE, OPEN_WEBUI = "ragc_unit", "X-OpenWebUI-User-Id"
+AT_WORK = 32  # questions answered at once, where language models or live sources are waited for
+AT_ONCE = 1 + (os.cpu_count() or 1)
+"""Questions at once where the embedded models do all: more would only take processor time from each other, and hold up
+what else the server is asked, its health above all."""
 WAITING = 128  # questions that wait for that, at most
 RETRY_AFTER = 5  # seconds after which a client that was turned away may try again
 _LOG = logging.getLogger("ragc.server")
+Result = TypeVar("Result")
 Messages = Sequence[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: the groups, a digest of the key, and in an experiment the unit that always gets the same arm."""
+
+    readers: Sequence[str] = ()
+    key: str = ""
+    unit: str | None = ""
+    """Empty where nobody says who it is; None where a program is asked by its name."""
+    by_cookie: bool = False
+    """Whether a cookie says who it is, as every request of a browser does."""
+
+    def pseudonymize(self, counts: bool = False) -> AskedBy:
+        """Return the asker as it is kept, without a name.
+
+        `counts` says whether the answer is one of an experiment.
+        """
+        return AskedBy(self.key, _sign("asker", self.unit) if self.unit else "", self.by_cookie, counts)
 
 
 @dataclass(slots=True)
@@ -48,6 +72,7 @@ class Work:
     waiting: int = 0
     """Questions at work or waiting."""
     _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_WORK))
+    _processors: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     def require_room(self) -> None:
         """Raise the error of status 429 where too many questions wait already."""
@@ -55,34 +80,33 @@ class Work:
             what = "Too many questions are waiting. Ask again in a few seconds."
             raise HTTPException(429, what, {"Retry-After": str(RETRY_AFTER)})
 
-    async def ask(
-        self, program: Any, question: str, history: Messages = (), unit: str = "", readers: Readers = ()
-    ) -> Answer:
-        """Return the answer of a program, or of the unit's arm, for these groups."""
-        async with self._take_place(program, unit) as assigned:
-            answer: Answer = await assigned.aask(question, history, readers)
-        self.metrics.count_answer(answer)
-        return answer
+    async def ask(self, program: Any, question: str, asker: Asker, history: Messages = ()) -> Answer:
+        """Return the answer of a program, or of the unit's arm, to this asker."""
+        async with self._take_place(program, asker.unit) as assigned:
+            return await self._note_answer(await assigned.aask(question, history, asker.readers), asker, assigned)
 
-    async def stream(
-        self, program: Any, question: str, history: Messages = (), unit: str = "", readers: Readers = ()
-    ) -> AsyncIterator[Any]:
+    async def stream(self, program: Any, question: str, asker: Asker, history: Messages = ()) -> AsyncIterator[Any]:
         """Yield the events of an answer, the answer last."""
         async with (
-            self._take_place(program, unit) as assigned,
-            aclosing(assigned.stream(question, history, readers)) as events,
+            self._take_place(program, asker.unit) as assigned,
+            aclosing(assigned.stream(question, history, asker.readers)) as events,
         ):
             async for event in events:
-                if isinstance(event, Answer):
-                    self.metrics.count_answer(event)
-                yield event
+                yield await self._note_answer(event, asker, assigned) if isinstance(event, Answer) else event
+
+    async def _note_answer(self, answer: Answer, asker: Asker, assigned: Any) -> Answer:
+        """Return an answer, counted; who asked is kept, for nobody else may judge it."""
+        self.metrics.count_answer(answer)
+        asked_by = asker.pseudonymize(counts=bool(getattr(assigned, "request_id", "")))
+        await run_in_threadpool(self.feedback.note_asker, answer.trace.id, asked_by)
+        return answer
 
     @asynccontextmanager
-    async def _take_place(self, program: Any, unit: str) -> AsyncIterator[Any]:
+    async def _take_place(self, program: Any, unit: str | None) -> AsyncIterator[Any]:
         """Wait for a place among the questions at work, and give the program, or the unit's arm."""
         self.waiting += 1
         try:
-            async with self._room:
+            async with self._processors if self.programs.is_embedded else self._room:
                 with self.programs.assign(program, unit) as assigned:
                     yield assigned
         finally:
@@ -95,6 +119,19 @@ class Work:
         else:
             self.feedback.write_vote(versions, preferred)
         self.metrics.count_event("vote", preferred or "neither")
+
+
+async def record(write: Callable[..., Result], *args: Any) -> Result:
+    """Return what a write returns, made in a thread.
+
+    One that the disk refuses is told as such, and logged in a line: of a full disk nothing is learned from the place in
+    the code where it was met.
+    """
+    try:
+        return await run_in_threadpool(write, *args)
+    except OSError as error:
+        _LOG.error("not recorded: %s", error)
+        raise HTTPException(500, f"It was not recorded: {error.strerror or 'the disk refuses it'}.") from None
 
 
 class JsonResponse(JSONResponse):
@@ -125,28 +162,49 @@ def explain_failure(error: Exception) -> tuple[int, dict[str, Any]]:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         param = ".".join(map(str, first["loc"])) or None
-        message = f"{param}: {first['msg']}." if param else f"{first['msg']}."
+        own = first.get("ctx", {}).get("error")  # a sentence of this server's, which names what it is about
+        message = str(own) if own else f"{param}: {first['msg']}." if param else f"{first['msg']}."
     elif isinstance(error, QuestionError):
         message, param = str(error), "messages"
     elif isinstance(error, VersionError):
         status, message, code, param = 404, str(error), "model_not_found", "model"
     elif isinstance(error, HTTPException | AccessError):
         status, message = error.status_code, error.detail
-        kind = "rate_limit_error" if status == 429 else kind
+        kind = "rate_limit_error" if status == 429 else "server_error" if status >= 500 else kind
     else:
         status, kind, message = 500, "server_error", "The question could not be answered. The server's log says why."
         _LOG.error("%s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
     return status, {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def read_unit(cookie: str | None) -> tuple[str, str]:
-    """Return the unit of a signed cookie and no cookie, or a new unit and its cookie."""
-    unit, _, signature = (cookie or "").partition(".")
-    if hmac.compare_digest(signature.encode(), _sign_unit(unit).encode()):
-        return unit, ""
-    unit = uuid4().hex
-    return unit, f"{unit}.{_sign_unit(unit)}"
+def asker_of(request: HTTPConnection, named: str | None = "") -> Asker:
+    """Return who asks: `named` by the body, else by Open WebUI's header or a cookie.
+
+    None asks for no arm.
+    """
+    asker = Asker(readers_of(request), request.user.username, named)
+    if work_of(request).programs.experiment is None or named is None:
+        return replace(asker, unit=None)
+    if unit := named or request.headers.get(OPEN_WEBUI, ""):
+        return replace(asker, unit=unit)
+    return replace(asker, unit=read_unit(request) or "", by_cookie=True)
 
 
-def _sign_unit(unit: str) -> str:
-    return hmac.new(read_unit_key(), f"ragc cookie\0{unit}".encode(), hashlib.sha256).hexdigest()
+def read_unit(request: HTTPConnection) -> str | None:
+    """Return the unit of a signed cookie, None without one.
+
+    It is empty where a first question told none.
+    """
+    unit, _, signature = request.cookies.get(COOKIE, "").partition(".")
+    return unit if hmac.compare_digest(signature.encode(), _sign("cookie", unit).encode()) else None
+
+
+def keep_unit(request: HTTPConnection, response: Response, unit: str) -> None:
+    """Have a browser keep a unit, where an experiment runs and it keeps none yet."""
+    if work_of(request).programs.experiment is not None and read_unit(request) is None:
+        cookie, secure = f"{unit}.{_sign('cookie', unit)}", request.url.scheme == "https"
+        response.set_cookie(COOKIE, cookie, max_age=31_536_000, httponly=True, samesite="strict", secure=secure)
+
+
+def _sign(what: str, unit: str) -> str:
+    return hmac.new(read_unit_key(), f"ragc {what}\0{unit}".encode(errors="surrogatepass"), hashlib.sha256).hexdigest()

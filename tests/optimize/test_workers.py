@@ -72,7 +72,7 @@ def work(given):
         os.kill(os.getpid(), signal.SIGKILL)
     if given == "fail":
         raise ValueError
-    time.sleep(0.01 * (given == "wait"))
+    time.sleep({"wait": 0.01, "work long": 60}.get(given, 0))
     return os.getpid(), given
 
 
@@ -86,7 +86,9 @@ def test_a_task_goes_to_the_process_of_its_number_and_one_that_fails_or_kills_it
     assert Workers(1, work, Spending()).run([(0, "a")]) == [None]
 
 
-def test_the_processes_end_when_the_time_is_up():
+@pytest.mark.parametrize("seconds, given", [(0.0, "wait"), (0.3, "work long")])
+def test_the_processes_end_when_the_time_is_up_whatever_they_do(seconds, given):
+    began = time.monotonic()
     with pytest.raises(BudgetStop):
-        Workers(2, work, Spending(Caps(seconds=0.0))).run([(n, "wait") for n in range(9)])
-    assert not multiprocessing.active_children()
+        Workers(2, work, Spending(Caps(seconds=seconds))).run([(n, given) for n in range(9)])
+    assert not multiprocessing.active_children() and time.monotonic() - began < 30

@@ -17,13 +17,32 @@ from hypothesis import strategies as st
 from optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
 from program import Experiment
 from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment_store import DESIGN, ExposureLog, choose_arm, is_included, log_files, pseudonymize_unit
+from program.serve.experiment import measure_answer
+from program.serve.experiment_store import (
+    DESIGN,
+    MEASURED,
+    ExposureLog,
+    choose_arm,
+    is_included,
+    log_files,
+    pseudonymize_unit,
+)
 from program.storage import read_json_rows
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None
 needs_fork = pytest.mark.skipif(fork is None, reason="processes are forked and killed")
 weights = st.lists(st.sampled_from([0.5, 1, 10, 33.3, 90]), min_size=2, max_size=5).map(tuple)
+BAD = (
+    ("a\nb", 1),
+    ("../../x", 1),
+    ("1st", 1),
+    ("résolu", 1),
+    ("x" * 41, 1),
+    ("resolved ", 1),
+    ("ok", 1e10),
+    ("ok", float("nan")),
+)
 units = st.text(st.characters(), min_size=1)  # whatever a caller may hold, lone surrogates included
 
 
@@ -100,7 +119,33 @@ def test_an_outcome_is_recorded_by_answer_by_trace_or_by_request_now_or_later_an
     for name in ("", "  ", None, 7):
         with pytest.raises(ExperimentError, match="has no name"):
             exp.record(answer, outcome={name: 1})
-    assert rows(tmp_path) == before
+    for name, value in (*((name, 1) for name in measure_answer(answer)), *BAD):
+        with pytest.raises(ExperimentError):
+            exp.record(answer, outcome={name: value})
+    assert rows(tmp_path) == before and {*measure_answer(answer)} == MEASURED
+
+
+def test_rows_that_somebody_wrote_past_the_service_change_no_measured_figure(tmp_path):
+    begin(tmp_path, guards=["error<=0"])
+    exp = opened(tmp_path)
+    for n in range(40):
+        with exp.assign(unit=f"user-{n}") as arm:
+            answer = arm.program("why?")
+            for name, value in (("error", 1.0), ("latency_s", 99.0), *BAD):
+                exp._write_row("outcome", request=answer.trace.id, values={name: value})
+    found = look_at_experiment(NAME, tmp_path)
+    assert found.state.running and {*found.measures} == MEASURED and found.accounting.unusable == 40 * (2 + len(BAD))
+    assert {*found.measures["error"].values()} == {0.0} and {*found.measures["latency_s"].values()} == {0.1}
+
+
+def test_an_outcome_on_which_no_verdict_rests_is_told_once(tmp_path, caplog):
+    begin(tmp_path, guards=["cost<=3"])
+    exp = opened(tmp_path)
+    with exp.assign(unit="user-1") as arm:
+        answer = arm.program("why?")
+    for name in ("resolved", "cost", "Resolved", "Resolved"):
+        exp.record(answer, outcome={name: 1})
+    assert [record.args[1] for record in caplog.records] == ["Resolved"]
 
 
 def test_those_not_included_get_the_control_and_leave_no_trace(tmp_path):

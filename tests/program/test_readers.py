@@ -161,17 +161,12 @@ def test_a_select_and_the_schema_know_no_row_that_its_reader_may_not_see(kind, t
     library = Library.open({"pay": base}, tmp_path / "index", WordEmbedder())
     for sql, texts in SELECTS.items():
         for group, text in texts.items():
-            filters = Filters(sql=sql, readers=frozenset(filter(None, [group])))
-            assert [p.text for p in library.candidates("pay", filters=filters)] == ([text] if text else []), (
-                sql,
-                group,
-            )
-    assert "chair" not in library.describe_tables("pay") and "50" in library.describe_tables(
-        "pay", frozenset(["board"])
-    )
-    assert len(library.readable_by().passages()) == 2 and Database("pay", base).readable_by(frozenset()).columns == {
-        "staff": ["name", "pay"]
-    }
+            found = library.readable_by(filter(None, [group])).candidates("pay", filters=Filters(sql=sql))
+            assert [p.text for p in found] == ([text] if text else []), (sql, group)
+    told = library.readable_by().describe_tables("pay")
+    assert "chair" not in told and "50" not in told and "50" in library.readable_by("board").describe_tables("pay")
+    assert len(library.readable_by().passages()) == 2
+    assert Database("pay", base, frozenset([()])).columns == {"staff": ["name", "pay"]}
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +250,9 @@ def test_a_labelled_question_is_asked_by_its_readers_and_teaches_nobody_else(off
 
     label = {"question": MERGER, "evidence": ("house/merger.md#merger",), "facts": ("May",), "route": "simple"}
     questions = [LabelledQuestion(id="all", **label), LabelledQuestion(id="board", readers=("board",), **label)]
-    assert [grade.correct for grade in evaluate(office, questions).grades] == [False, True]
+    grades = evaluate(office, questions).grades
+    assert [grade.correct for grade in grades] == [False, True]
+    assert grades[0].answer and grades[0].path and not (grades[1].answer or grades[1].path)  # for versions are copied
     replay = Replay(office, Record())
     answers = replay.answer_all([question.asked for question in questions])
     assert ["May" in answer.text for answer in answers] == [False, True]

@@ -12,7 +12,7 @@ from optimize.registry import versions as registry
 from program import load
 from program.errors import IntegrityError, VersionError
 from program.serve.manifest import find_differences, seal_folder, verify_folder
-from program.serve.reference import list_programs, parse_reference, resolve
+from program.serve.reference import find_current, list_programs, parse_reference, resolve
 
 
 def add_version(root, name, number, text="{}"):
@@ -61,6 +61,39 @@ def test_two_versions_of_one_number_are_ambiguous_and_both_are_named(root, known
         with pytest.raises(VersionError, match=f"{both[0]} and helpdesk@{both[1]}"):
             resolve(text, root)
     assert resolve(f"helpdesk@{both[0]}", root).version == both[0]
+
+
+def test_the_latest_version_is_the_newest_whole_one_and_a_warning_names_what_is_passed_over(root, known, caplog):
+    partial = root / "helpdesk" / "versions" / "v11-00000000"
+    partial.mkdir()
+    (partial / "program.json").write_text("{}")
+    for text in ("helpdesk@latest", "helpdesk"):
+        assert resolve(text, root).version == known[10]
+    assert [one.getMessage() for one in caplog.records if "helpdesk@v11-00000000 is left out" in one.getMessage()]
+    for text in ("helpdesk@v11", "helpdesk@v11-00000000"):  # whoever names it is told
+        with pytest.raises(IntegrityError, match=r"manifest\.json is unreadable"):
+            resolve(text, root)
+    assert resolve("helpdesk@production", root).version == known[2]
+    for version in known.values():
+        (root / "helpdesk" / "versions" / version / "manifest.json").unlink()
+    with pytest.raises(IntegrityError):
+        resolve("helpdesk@latest", root)
+
+
+def test_an_older_folder_without_a_manifest_is_no_reason_to_warn(root, known, caplog):
+    (root / "helpdesk" / "versions" / known[2] / "manifest.json").unlink()
+    assert resolve("helpdesk@latest", root).version == known[10] and not caplog.records
+
+
+def test_a_project_is_opened_by_its_newest_whole_version(root):
+    (root / "help" / "versions").mkdir(parents=True)
+    for number in (1, 2):
+        fields = {"name": "help", "version": f"v{number}", "gain": {"better": True}}
+        sealed = seal_folder(root / "aside", fields, {"program.json": b"{}"})
+        sealed.path.rename(root / "help" / "versions" / f"v{number}-{sealed.digest[7:15]}")
+    assert find_current(root, "help").label == "help@v2"
+    (root / "help" / "versions" / "v3-00000000").mkdir()
+    assert find_current(root, "help").label == "help@v2"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,17 @@
 
 import subprocess
 import sys
+import tempfile
+from itertools import groupby
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from program import open_program
 from program.answer import Answer, Outcome, Step, Trace, Usage, new_trace_id
-from program.serve.trace import LineLog, SpanLog, TraceLog
+from program.serve.trace import LineLog, LogIndex, SpanLog, TraceLog
 from program.text.history import Asked
 from tests.conftest import add_toml
 
@@ -109,6 +114,24 @@ def test_a_question_is_a_span_with_its_steps_inside(spans):
     )
 
 
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 1)), min_size=1, max_size=20))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_neighbouring_decisions_of_one_kind_are_one_span_with_their_highest_score(spans, made):
+    steps = [
+        Step(f"judge.{name}", "0", "", 5.0, 1, 0, {"sufficient": score}, 100.0 + n, "local/reader")
+        for n, (name, score) in enumerate(made)
+    ]
+    before = len(spans())
+    SpanLog().emit_spans(answer(*steps))
+    *told, _ = spans()[before:]
+    runs = [[*group] for _, group in groupby(zip(made, steps, strict=True), key=lambda pair: pair[0][0])]
+    assert [one.attributes["ragc.step"] for one in told] == [run[0][1].name for run in runs]
+    for one, run in zip(told, runs, strict=True):
+        assert one.attributes["ragc.score.sufficient"] == max(score for (_, score), _ in run)
+        assert one.attributes["decision.token_count.input"] == len(run)
+        assert abs((one.end_time - one.start_time) / 1e9 - (len(run) - 1 + 0.005)) < 1e-3
+
+
 def test_how_a_follow_up_reads_is_in_a_span_only_where_texts_are(spans):
     told = answer(path=("follows on: my card is lost", "search(1)"))
     for log in (SpanLog(), SpanLog(lambda id_: "")):
@@ -138,3 +161,24 @@ def test_a_step_that_failed_is_a_span_with_the_status_of_an_error_under_the_call
     SpanLog().emit_spans(Answer(answer(), outcome=Outcome.FAILED, degraded=("not searched: stock (gone)",)))
     assert (whole.status.is_unset, spans()[-1].status.description) == (True, "not searched: stock (gone)")
     assert whole.parent.span_id == outer.get_span_context().span_id
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["", "torn", "[]"])), max_size=12))
+def test_an_index_of_a_log_holds_its_entries_through_turns_of_files_and_reads_none_twice(steps):
+    with tempfile.TemporaryDirectory() as folder:
+        log = LineLog(Path(folder) / "log.jsonl", largest=400, files=3)
+        index, n = LogIndex(log, ("n", "text")), 0
+        for more, amiss in steps:
+            for _ in range(more):
+                n += 1
+                log.append({"n": n, "text": "x" * (n % 7), "rest": [n]})
+            if amiss:
+                with log.path.open("a") as file:
+                    file.write(amiss)
+            shown = index.entries()
+            assert [(one["n"], one["text"]) for one in shown] == [(one["n"], one["text"]) for one in log.entries()]
+            assert [index.read_whole(one) for one in shown] == [*log.entries()]
+        for path in filter(Path.is_file, log.paths):
+            whole = path.read_bytes()
+            path.write_bytes(whole[:64] + b"#" * (len(whole) - 64))  # what was read once is not read again
+        assert [one["n"] for one in index.entries()] == [one["n"] for one in shown] if steps else True

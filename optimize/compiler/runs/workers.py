@@ -61,7 +61,7 @@ class Workers(Generic[Given, Result]):
                 self._give(number, tasks[places[0]][1])
             while waiting:
                 numbers = {self._open[number]: number for number in waiting}
-                for connection in wait(list(numbers)):
+                for connection in wait(list(numbers), self._spending.seconds_left):
                     number = numbers[connection]  # type: ignore[index]
                     places, done = waiting[number], done + 1
                     found[places.popleft()] = self._take(number)

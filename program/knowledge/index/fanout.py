@@ -41,7 +41,7 @@ def embed_over_ray(make: Callable[[], Embedder], workers: int = 0) -> Iterator[F
         import ray
         from ray.util import ActorPool
     except ImportError as error:
-        mend = 'Run: python -m pip install -c constraints.txt "ragc[ray]"'
+        mend = 'Run: python -m pip install -c constraints.txt -e ".[ray]"'
         raise KnowledgeError("Ray is not installed.", mend) from error
     began = not ray.is_initialized()
     remote: list[Any] = []

@@ -23,7 +23,7 @@ from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.csv_rows import SUFFIXES, name_column
 from program.knowledge.ingest.sections import READ, Document, Parsed, parse_file
 from program.knowledge.project import Project, find_local
-from program.passage import Flaw, Passage, ReaderSets, ReadReport
+from program.passage import Flaw, Passage, ReaderSets, ReadReport, join_readers
 from program.settings import KINDS, FileSettings, TablesSettings
 from program.storage import DiskCache
 
@@ -52,8 +52,8 @@ class FolderContents:
     def keep_to(self, readers: ReaderSets) -> FolderContents:
         """Return the contents, which are in addition for these readers only."""
         for at, one in enumerate(self.documents if readers else ()):
-            passages = tuple(replace(p, readers=_join(readers, p.readers)) for p in one.passages)
-            self.documents[at] = replace(one, passages=passages, readers=_join(readers, one.readers))
+            passages = tuple(replace(p, readers=join_readers(readers, p.readers)) for p in one.passages)
+            self.documents[at] = replace(one, passages=passages, readers=join_readers(readers, one.readers))
         return self
 
     @property
@@ -276,10 +276,6 @@ def _read_bytes(file: Path, megabytes: float) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise UnreadableFile(f"{error.strerror}", "Mend access to it.") from error
-
-
-def _join(one: ReaderSets, other: ReaderSets) -> ReaderSets:
-    return tuple(dict.fromkeys((*one, *other)))
 
 
 def _drop_repeated_ids(contents: FolderContents) -> None:

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 import yaml
 
-from program.passage import AUTHORITY, Flaw, ReaderSets
+from program.passage import AUTHORITY, Flaw, ReaderSets, split_groups
 
 READERS = "readers"
 NO_ATTRIBUTES = frozenset("title as_of authority supersedes readers text contents content body _id id".split())
@@ -26,7 +26,6 @@ MAX_ATTRIBUTE = 80  # characters of an attribute's value; a longer one is prose
 NEARLY = 0.9  # from this share of common letters on a key is taken to be about readers: `leaders` is at 0.86
 _FENCE = re.compile(r"-{3,}\s*$")
 _ENTRY = re.compile(r"([^\s#\-\[{][^:]*):(?:\s|$)")
-_GROUPS = re.compile(r"[,;|]")
 NOBODY: ReaderSets = ((),)
 _WRITE_ENTRY = "Write one `key: value` a line."
 
@@ -114,10 +113,10 @@ def read_fields(fields: Mapping[str, object], lines: Mapping[str, int] | None = 
 
 
 def read_groups(value: object) -> ReaderSets:
-    """Return the readers in a list of groups, or a text of them with commas."""
+    """Return the readers in a list of groups, or in a text that , or ; or | parts."""
     if value is None or value == "":
         return ()
-    named = value if isinstance(value, list) else _GROUPS.split(_one_line(value))
+    named = value if isinstance(value, list) else split_groups(_one_line(value), ",", ";", "|")
     groups = {_one_line(name).encode("utf-8", "replace").decode() for name in named}
     return (tuple(sorted(groups - {""})),)
 

@@ -8,13 +8,14 @@ connections are shared.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ from program.models.language.spending import Paid, current_spending, limit_reply
 
 T = TypeVar("T")
 WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM loads the provider's part
+SILENT_SECONDS = 0.5  # without a word until the question's time was over, from which on the server failed
 FIRST_WAIT, LONGEST_WAIT = 0.25, 20.0  # seconds between tries, before jitter
 
 
@@ -79,10 +81,18 @@ class Endpoint:
     model: str
     api_base: str
     terms: EndpointTerms
-    slots: asyncio.Semaphore
-    breaker: CircuitBreaker
+    slots: asyncio.Semaphore = field(init=False)
+    breaker: CircuitBreaker = field(init=False)
     warm: bool = False
     takes_examples: bool = True  # false once a decision model has refused demonstrations
+
+    def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin with every place free and the breaker closed."""
+        self.slots = asyncio.Semaphore(self.terms.concurrency)
+        self.breaker = CircuitBreaker(self.terms.breaker_after, self.terms.breaker_seconds)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Endpoint:
         return self  # copies of a model share its limits
@@ -123,6 +133,7 @@ class Endpoint:
         try:
             async with asyncio.timeout(spent.patience), self._admit(call) as paid:
                 async for piece in transport.send_call(call, self._request_seconds(), streams):
+                    paid.heard = True
                     if isinstance(piece, str):
                         yield piece
                     else:
@@ -149,7 +160,7 @@ class Endpoint:
             if not self.breaker.allows_request():
                 raise transport.CallFailed(f"{self.model} is left alone for a while")
             spent.under_way += 1
-            usage, failed = None, None
+            usage, failed, began = None, None, time.monotonic()
             try:
                 yield paid
                 assert paid.reply is not None
@@ -160,6 +171,8 @@ class Endpoint:
                 raise
             except BaseException:  # called off under way, its prompt charged
                 usage = transport.estimate_usage(call)
+                silent = not paid.heard and time.monotonic() - began >= SILENT_SECONDS
+                failed = True if silent and spent.seconds_left <= 0 else None
                 raise
             finally:
                 self.breaker.note_result(failed)
@@ -180,15 +193,19 @@ class Gateway:
     """The process's way to language models: an event loop in its own thread, and an endpoint for each model."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
         self._endpoints: dict[tuple[str, str, EndpointTerms], Endpoint] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the loop, with nothing in flight: in a forked process the thread is gone, and what it had begun."""
+        self._loop = asyncio.new_event_loop()
+        for endpoint in self._endpoints.values():
+            endpoint.begin()
         threading.Thread(target=self._loop.run_forever, name="ragc-models", daemon=True).start()
 
     def endpoint(self, model: str, api_base: str, terms: EndpointTerms) -> Endpoint:
         """Return the endpoint of a model; the same names and terms share one."""
-        breaker = CircuitBreaker(terms.breaker_after, terms.breaker_seconds)
-        opened = Endpoint(model, api_base, terms, asyncio.Semaphore(terms.concurrency), breaker)
-        return self._endpoints.setdefault((model, api_base, terms), opened)
+        return self._endpoints.setdefault((model, api_base, terms), Endpoint(model, api_base, terms))
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin work on the gateway's loop, in the context of who submits it."""
@@ -207,6 +224,15 @@ class Gateway:
 def shared_gateway() -> Gateway:
     """Return the gateway of this process."""
     return Gateway()
+
+
+def _begin_in_child() -> None:
+    if shared_gateway.cache_info().currsize:
+        shared_gateway().begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class ProviderLM(dspy.LM):

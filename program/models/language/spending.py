@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 from dspy.lm15 import Response
@@ -18,14 +20,13 @@ from program.models.language.provider import count_messages
 from program.models.language.transport import Call
 
 RESERVED_SHARE, RESERVED_SECONDS = 0.1, 1.0  # of a question's time, at most, kept to answer without a language model
-_WAITERS = ThreadPoolExecutor(8, "ragc-caps")  # that wait at a cap; LiteLLM works in others
 POLL = 0.005  # seconds between two looks whether a request is booked
 MAX_REPLY_TOKENS = 4096  # when money is capped and the request sets no length
 _LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 class Cap(Protocol):
-    """A hard limit on requests and money: `optimize.compiler.study.Spending`."""
+    """A hard limit on requests and money: `optimize.compiler.spending.Spending`."""
 
     @property
     def money(self) -> bool: ...
@@ -121,11 +122,18 @@ def deadline_after(seconds: float) -> float:
     return time.monotonic() + seconds - min(RESERVED_SHARE * seconds, RESERVED_SECONDS)
 
 
+@lru_cache(maxsize=1)
+def _open_waiters(process: int) -> ThreadPoolExecutor:
+    """Return the threads of a process that wait at a cap; LiteLLM works in others."""
+    return ThreadPoolExecutor(8, "ragc-caps")
+
+
 @dataclass(slots=True)
 class Paid:
     """What one request came to: its reply if any, US dollars, and whether it counts as sent."""
 
     reply: Response | None = None
+    heard: bool = False  # whether a piece of the reply came
     usd: float = 0.0
     sent: bool = False
 
@@ -163,7 +171,7 @@ async def reserve_cost(call: Call, spent: ModelSpending, price: Callable[[int, i
     longest = next((int(call.settings[name]) for name in _LENGTHS if call.settings.get(name)), MAX_REPLY_TOKENS)
     prompt = max(estimate_prompt_tokens(call.messages), count_messages(call.model, call.messages))
     most = price(prompt, longest)
-    waiting = asyncio.get_running_loop().run_in_executor(_WAITERS, cap.before_call, most)
+    waiting = asyncio.get_running_loop().run_in_executor(_open_waiters(os.getpid()), cap.before_call, most)
     try:
         await asyncio.shield(waiting)
     except asyncio.CancelledError:

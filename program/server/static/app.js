@@ -5,6 +5,7 @@ const one = (selector, root = document) => root.querySelector(selector);
 const OUTCOMES = JSON.parse(document.body.dataset.outcomes);
 const UNREACHABLE = "The server cannot be reached. Ask again in a moment.";
 const FAILED = "Something that the answer needs failed. Ask again in a moment, or tell whoever runs this server.";
+const makeElement = (name, textContent, more) => Object.assign(document.createElement(name), { textContent, ...more });
 const clone = (id) => one(`#${id}`).content.firstElementChild.cloneNode(true);
 
 async function post(path, body) {
@@ -23,7 +24,7 @@ function writeText(target, text, citations) {
   target.replaceChildren(...text.split(/(\[\d{1,3}\])/).map((part) => {
     const n = Number(/^\[(\d+)\]$/.exec(part)?.[1]);
     if (!citations.has(n)) return document.createTextNode(part);
-    const mark = Object.assign(document.createElement("button"), { type: "button", className: "mark", textContent: part });
+    const mark = makeElement("button", part, { type: "button", className: "mark" });
     mark.setAttribute("aria-label", `Citation ${n}`);
     mark.addEventListener("click", () => {
       const details = citations.get(n);
@@ -45,7 +46,7 @@ function showAnswer(root, { text, citations, outcome }) {
     for (const [first, last] of citation.quotes ?? []) {
       const start = Math.max(first, end);
       if (last <= start) continue;
-      const mark = Object.assign(document.createElement("mark"), { textContent: letters.slice(start, last).join("") });
+      const mark = makeElement("mark", letters.slice(start, last).join(""));
       one(".passage", details).append(letters.slice(end, start).join(""), mark);
       end = last;
     }
@@ -102,15 +103,24 @@ function listenForQuestion(form, send) {
 
 function startAsking(form) {
   let messages = [];
+  const log = one("#log"), examples = one("#examples") ?? document.createElement("div");
   one("#anew").addEventListener("click", () => {
     messages = [];
-    one("#log").replaceChildren();
+    log.replaceChildren();
+    examples.hidden = false;
     one("#question").focus();
   });
+  for (const root of [log, examples]) root.addEventListener("click", ({ target }) => {
+    if (!target.matches(".suggestion")) return;
+    one("#question").value = target.textContent;
+    form.requestSubmit();
+  });
   listenForQuestion(form, async (content, question) => {
+    examples.hidden = true;
+    for (const options of log.querySelectorAll(".options")) options.hidden = true;  // of a question back that is answered
     const turn = clone("turn"), turns = messages;  // a reply that comes after "New conversation" is of the old one
     one("h2", turn).textContent = content;
-    one("#log").append(turn);
+    log.append(turn);
     turn.scrollIntoView({ block: "nearest" });
     const asked = { role: "user", content };
     question.value = "";
@@ -153,8 +163,10 @@ function finishTurn(turn, answer) {
   const lacking = answer.degraded.length && answer.outcome !== "failed" ? ["something did not work"] : [];
   say(one(".status", turn), [OUTCOMES[answer.outcome], ...sure, ...lacking].join(" · "), answer.outcome === "failed");
   showAnswer(turn, answer);
+  one(".options", turn).hidden = !answer.options?.length;
+  one(".options", turn).replaceChildren(...(answer.options ?? []).map((text) => makeElement("button", text, { type: "button", className: "suggestion" })));
   one(".way", turn).hidden = false;
-  one(".way ol", turn).replaceChildren(...answer.way.map((note) => Object.assign(document.createElement("li"), { textContent: note })));
+  one(".way ol", turn).replaceChildren(...answer.way.map((note) => makeElement("li", note)));
   one(".way .where", turn).textContent = `version ${answer.version || "uncompiled"} · trace ${answer.trace_id}`;
   const thumbs = one(".thumbs", turn), correct = one(".correct", turn), said = one(".said", turn);
   thumbs.hidden = false;
@@ -169,7 +181,7 @@ function finishTurn(turn, answer) {
     correct.hidden = verdict !== "wrong" || thanks !== "";
     (correct.hidden ? thumbs.querySelector("[aria-pressed=true]") : one("textarea", correct)).focus();
   };
-  thumbs.addEventListener("click", ({ target }) => target.value && send(target.value, "", ""));
+  thumbs.addEventListener("click", ({ target }) => target.value && send(target.value, "", target.value === "right" ? "Thank you." : ""));
   correct.addEventListener("submit", (event) => {
     event.preventDefault();
     send("wrong", one("textarea", correct).value, "Thank you.");
@@ -185,14 +197,16 @@ function startComparing(form) {
     const versions = [one("#one").value, one("#other").value];
     try {
       const found = await (await post("/compare", { question, versions })).json();
+      const [first, second] = found.answers, differ = first.text !== second.text || first.outcome !== second.outcome;
       pair = found.pair;
       [...sides.children].forEach((side, n) => {
         showAnswer(side, found.answers[n]);
         one(":scope > .where", side).textContent = OUTCOMES[found.answers[n].outcome];
       });
-      say(progress, "Which answer is better?");
-      sides.hidden = votes.hidden = false;
-      one("button", votes).focus();
+      say(progress, differ ? "Which answer is better?" : "Both answer alike: there is nothing to vote on.");
+      sides.hidden = false;
+      votes.hidden = !differ;
+      progress.focus();  // on no button, for an impatient Enter would vote
     } catch (error) {
       say(progress, error.message, true);
     }

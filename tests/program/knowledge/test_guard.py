@@ -143,3 +143,16 @@ def test_a_relative_redirect_is_followed_and_a_ring_of_them_or_what_is_no_web_ad
     for url in "file:///etc/passwd ftp://x.org/x http:// http://no-such-host.invalid/ http://127.0.0.1:9/".split():
         with pytest.raises(KnowledgeError, match="cannot be reached"):
             open_guard().fetch(url)
+
+
+def test_leave_for_a_private_address_is_for_the_one_named_and_not_where_it_leads(server):
+    server.replies["/secret"] = Reply("secret")
+    with web_server("127.0.0.3") as host, web_server("127.0.0.1") as port:
+        for place in ("", server.url, host.url, port.url):
+            server.replies["/go"] = Reply(status=302, location=f"{place}/secret")
+            if place in ("", server.url):
+                assert open_guard().fetch(f"{server.url}/go").content == b"secret"
+            else:
+                with pytest.raises(KnowledgeError, match="not a public address"):
+                    open_guard().fetch(f"{server.url}/go")
+        assert not host.requests and not port.requests

@@ -1,6 +1,9 @@
 """The library over an index: what a search finds, by which parts, kept for whom; and what ranks it."""
 
+import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import date
 
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 from word_embedder import WordEmbedder
 
+from program import storage
 from program.errors import KnowledgeError, ModelError
 from program.knowledge.index.build import build_index
 from program.knowledge.index.fusion import RERANKED, STRATEGIES, Reranker, fuse, rank_positions
@@ -113,6 +117,24 @@ def test_a_cache_keeps_bytes_for_every_reader_and_makes_room(tmp_path):
         cache.put({f"{n} {k}": bytes(1_000) for k in range(100)})
     assert set(cache.get(["a", "0 0", "19 99"])) == {"19 99"}
     assert (tmp_path / "cache.sqlite").stat().st_size < 1_000_000
+
+
+def test_a_lock_on_a_cache_costs_what_was_to_be_kept_meanwhile_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "WAIT", 0.1)
+    monkeypatch.setattr(storage, "PAUSE", 1.0)
+    path = tmp_path / "cache.sqlite"
+    held, opened_later = DiskCache(path), DiskCache(path)
+    held.put({"a": b"1"})
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # as another process that drops its oldest entries
+        for cache in (held, opened_later):
+            cache.put({"b": b"2"})
+            assert cache.get(["a", "b"]) == {"a": b"1"}
+        other.execute("COMMIT")
+    time.sleep(storage.PAUSE)
+    for cache, key in ((held, "b"), (opened_later, "c")):
+        cache.put({key: b"3"})
+        assert cache.get(["a", key]) == {"a": b"1", key: b"3"}
 
 
 FILLER = {

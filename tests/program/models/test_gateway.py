@@ -3,6 +3,9 @@
 import asyncio
 import gc
 import json
+import multiprocessing
+import os
+import threading
 import time
 
 import anyio
@@ -11,6 +14,7 @@ import pytest
 from dspy.lm15 import Message, Request
 from dspy.utils.exceptions import LMError
 
+from optimize.compiler.spending import Caps, Spending
 from program.models.language.gateway import (
     AsyncProviderEngine,
     EndpointTerms,
@@ -19,6 +23,7 @@ from program.models.language.gateway import (
 )
 from program.models.language.provider import key_variable
 from program.models.language.spending import track_spending
+from program.models.language.transport import CallFailed
 from tests.program.models.responder import responding
 from tests.support.provider import Script, serve
 
@@ -214,3 +219,61 @@ def test_never_more_requests_are_in_flight_than_allowed():
     with serve(Script(delay=0.05)) as provider:
         asyncio.run(crowd(opened(provider, concurrency=3)))
         assert (provider.most_in_flight, provider.calls) == (3, 12)
+
+
+def answer_in_child(ask, seconds):
+    """What asking comes to in a forked child that has so long, None where it hangs."""
+    replies = multiprocessing.get_context("fork").SimpleQueue()
+    child = multiprocessing.get_context("fork").Process(target=lambda: replies.put(ask()))
+    child.start()
+    child.join(seconds)
+    child.kill()
+    return None if replies.empty() else replies.get()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_a_forked_process_is_answered_as_its_parent_whatever_was_under_way():
+    with serve(Script(replies=(("Wait", "Late."), ("", "Good day.")), delay=0.2)) as provider:
+        lm = opened(provider, concurrency=2)
+
+        def ask():
+            with track_spending(cap=Spending(Caps(calls=9))):
+                return [lm("Hello."), asyncio.run(lm.acall("Hello.")), asyncio.run(collect(events_of(lm)))[-1].type]
+
+        told = ask()
+        assert told == [["Good day."], ["Good day."], "end"]
+        threads = [threading.Thread(target=lm, args=("Wait.",)) for _ in range(4)]  # two hold the places
+        for thread in threads:
+            thread.start()
+        while provider.in_flight < 2:
+            time.sleep(0.01)
+        assert answer_in_child(ask, 60) == told
+        assert answer_in_child(lambda: answer_in_child(ask, 60), 60) == told
+        for thread in threads:
+            thread.join()
+        assert ask() == told
+
+
+def test_a_server_that_is_silent_until_the_questions_time_is_over_is_left_alone():
+    with serve(Script({"stalled": 1.0})) as provider:
+        lm = opened(provider, breaker_after=2, call_seconds=30)
+        for late in (True, True, False):
+            with track_spending(time.monotonic() + 1.0), pytest.raises(LMError) as found:
+                lm("Hello.")
+            assert ("left alone" in str(found.value)) != late
+    assert provider.calls == 2
+
+
+def test_a_server_that_speaks_slowly_or_had_no_time_is_not_left_alone():
+    with serve(Script(token_delay=0.3, replies=(("", "word " * 9),))) as provider:
+        lm = opened(provider, breaker_after=1)
+
+        async def hear():
+            return await collect(events_of(lm))
+
+        with track_spending(time.monotonic() + 1.2), pytest.raises(CallFailed, match="question's time"):
+            asyncio.run(hear())
+        provider.follow(Script(delay=5))
+        with track_spending(time.monotonic() + 0.2), pytest.raises(LMError, match="question's time"):
+            lm("Hello.")
+        assert provider.calls == 1 and lm.endpoint.breaker.failures == 0

@@ -3,11 +3,13 @@
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
 from optimize.abtest.online import report_experiment, start_experiment
+from optimize.registry.aliases import promote_version
 from program.knowledge.project import Project
 from program.storage import read_json_rows
 from tests.conftest import write_shop
@@ -90,6 +92,65 @@ def test_one_asks_and_sees_the_piece_that_is_cited(page, project):
     assert page.evaluate("document.activeElement.textContent") == "Wrong"
     said = list(read_json_rows(project.private / "feedback.jsonl"))
     assert [(row["verdict"], row["corrected"]) for row in said] == [("wrong", ""), ("wrong", "two litres")]
+
+
+def test_an_empty_page_has_questions_to_begin_with_and_names_what_answers(page, project):
+    page.goto("/")
+    examples = page.get_by_role("group", name="Examples").get_by_role("button")
+    asks = [ask for base in project.settings.knowledge.values() for ask in base.asks]
+    assert {*examples.all_inner_texts()} <= {*asks} and 1 <= examples.count() <= 4
+    page.get_by_text("What the answers come from").click()
+    assert page.get_by_role("listitem").count() == len(project.settings.knowledge)
+    first = examples.first.inner_text()
+    examples.first.click()
+    turn = page.get_by_role("article").last
+    turn.get_by_role("button", name="Right").click()
+    turn.get_by_text("Thank you.").wait_for()
+    assert turn.get_by_role("heading").inner_text() == first and not page.get_by_role("group", name="Examples").count()
+    page.get_by_role("button", name="New conversation").click()
+    assert examples.first.is_visible()
+
+
+ASKS_BACK = {
+    **{"outcome": "clarify", "confidence": 0.5, "version": "", "trace_id": "0" * 16, "citations": [], "degraded": []},
+    **{"way": ["Asked back."], "options": ["The Merle", "The Wren"]},
+    "choices": [{"index": 0, "delta": {"content": "Which do you mean: The Merle or The Wren?"}}],
+}
+
+
+def test_an_option_of_a_question_back_is_chosen_by_a_click(page):
+    stream = {"content_type": "text/event-stream", "body": f"data: {json.dumps(ASKS_BACK)}\n\n"}
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(**stream))
+    page.goto("/")
+    page.get_by_label("Question").fill("How much does it hold?")
+    page.keyboard.press("Enter")
+    options = page.get_by_role("group", name="Which one?").get_by_role("button")
+    options.first.wait_for()
+    assert options.all_inner_texts() == ["The Merle", "The Wren"]
+    page.unroute("**/v1/chat/completions")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        options.last.click()
+    asked = [message["content"] for message in sent.value.post_data_json["messages"]]
+    assert asked == ["How much does it hold?", "Which do you mean: The Merle or The Wren?", "The Wren"]
+    page.get_by_role("article").last.get_by_role("button", name="Right").wait_for()
+    assert options.count() == 0  # of a question back that is answered
+
+
+def test_versions_are_offered_once_each_and_only_where_there_is_a_choice(browser, address, compiled):
+    page = browser.new_page(base_url=address)
+    page.goto("/")
+    assert not page.get_by_label("Version").is_visible()
+    page.close()
+    promote_version("shop@v1", "listed", root=compiled / "artifacts")
+    with serving(compiled) as other:
+        page = browser.new_page(base_url=other)
+        page.goto("/")
+        shown = page.get_by_label("Version").locator("option").all_inner_texts()
+        names = [one["id"] for one in httpx.get(f"{other}/v1/models").json()["data"]]
+        page.close()
+    assert {"shop", "shop@listed", "shop@v1", "shop@v2"} <= {*names}
+    assert shown[0] == "shop (now shop@v2)" and "shop@listed (now shop@v1)" in shown
+    assert not {"shop@v1", "shop@v2"} & {*shown}
 
 
 def test_one_question_is_asked_at_a_time_and_a_late_reply_stays_in_its_conversation(page):
@@ -242,9 +303,67 @@ def test_a_review_says_what_it_recorded_and_takes_no_verdict_from_enter_or_a_hel
     press(page, "w")
     assert "Recorded: Wrong for “How much water does the Wren hold?”" in page.get_by_role("main").inner_text()
     assert list_reviewed(project, trace) == ["wrong"]
-    reply = httpx.post(f"{address}/review", data={"trace_id": trace, "verdict": "right"})
-    assert reply.status_code == 404 and "was reviewed already" in reply.text and "Recorded:" not in reply.text
-    assert "it is not known" in httpx.get(f"{address}/review?trace=0123456789abcdef").text
+    for reply in (
+        httpx.get(f"{address}/review?trace=0123456789abcdef"),
+        httpx.post(f"{address}/review", data={"trace_id": "0123456789abcdef", "verdict": "right"}),
+    ):
+        assert reply.status_code == 404 and "it is not known" in reply.text and "Recorded:" not in reply.text
+
+
+def find_label(project, trace):
+    rows = read_json_rows(project.reviewed) if project.reviewed.is_file() else ()
+    return [row["outcome"] for row in rows if row["id"] == f"review-{trace}"]
+
+
+def test_a_review_can_be_changed_and_the_last_one_counts(page, address, project):
+    trace = send_question(address, "Does the Wren whistle when it boils?")
+    page.goto(f"/review?trace={trace}")
+    press(page, "n")
+    assert find_label(project, trace) == ["abstain"]
+    page.get_by_role("link", name="Change it").click()
+    press(page, "a")
+    assert "Recorded: Should have asked" in page.get_by_role("main").inner_text()
+    assert "in place of Should have said nothing" in page.get_by_role("main").inner_text()
+    assert find_label(project, trace) == ["clarify"]
+    for _ in range(2):  # a form that is posted again, as after Back
+        page.go_back()
+        page.get_by_label("What a right answer states").fill("")
+        with page.expect_navigation():
+            page.get_by_role("button", name="Wrong").click()
+        assert "Recorded: Wrong" in page.get_by_role("main").inner_text()
+        assert "It made no label" in page.get_by_role("main").inner_text()
+        assert find_label(project, trace) == []
+    assert list_reviewed(project, trace) == ["should_abstain", "should_clarify", "wrong"]
+
+
+def test_one_review_posted_by_many_at_once_is_recorded_once(address, project):
+    trace = send_question(address, "Is the Wren sold in green?")
+    form = {"trace_id": trace, "verdict": "should_abstain"}
+    with ThreadPoolExecutor(12) as pool:
+        statuses = [*pool.map(lambda _: httpx.post(f"{address}/review", data=form).status_code, range(12))]
+    assert statuses == [303] * 12
+    assert find_label(project, trace) == ["abstain"] and list_reviewed(project, trace) == ["should_abstain"]
+
+
+@pytest.mark.parametrize("width, height", [(360, 700), (768, 1000), (1400, 900)])
+def test_the_verdicts_of_a_long_question_are_in_sight_and_hide_nothing(browser, address, width, height):
+    long = "My neighbour says that it may be the heater. " * 60
+    trace = send_question(address, f"{long} What colour is the Wren? {width}")
+    page = browser.new_page(base_url=address, viewport={"width": width, "height": height})
+    page.goto(f"/review?trace={trace}")
+    assert page.get_by_role("heading", level=2).inner_text().startswith("My neighbour")
+    for place in ("0", "document.body.scrollHeight / 2", "document.body.scrollHeight"):
+        page.evaluate(f"() => scrollTo(0, {place})")
+        bar = page.get_by_role("group", name="Verdict").bounding_box()
+        assert bar["y"] + bar["height"] <= height and bar["height"] < 0.25 * height
+    page.get_by_role("checkbox").last.focus()  # by a key, too, it is not hidden behind the verdicts
+    assert page.evaluate(
+        """() => {
+          const { x, y, width, height } = document.activeElement.getBoundingClientRect();
+          return document.elementFromPoint(x + width / 2, y + height / 2) === document.activeElement;
+        }"""
+    )
+    page.close()
 
 
 def test_a_review_shows_the_trace_marked_wrong_and_keeps_what_was_ticked_when_it_is_refused(page, address):
@@ -265,17 +384,54 @@ def test_a_review_shows_the_trace_marked_wrong_and_keeps_what_was_ticked_when_it
         page.get_by_role("button", name="Skip").click()
 
 
+def change_second(page, change):
+    """Have the second answer of a comparison changed on its way, whatever the versions answer."""
+
+    def answer(route):
+        reply = route.fetch()
+        found = reply.json()
+        found["answers"][1] |= change(found["answers"][0])
+        route.fulfill(response=reply, json=found)
+
+    page.route("**/compare", lambda route: answer(route) if route.request.method == "POST" else route.continue_())
+
+
+def differ(other):
+    return {"text": f"Indeed. {other['text']}"}
+
+
+@pytest.mark.parametrize(
+    "change, votes",
+    [(dict, 0), (differ, 3), (lambda other: {**other, "outcome": "failed"}, 3)],
+    ids=["the same", "other words", "another outcome"],
+)
+def test_answers_that_are_alike_need_no_vote(browser, compiled, change, votes):
+    with serving("shop@v2", artifacts=compiled / "artifacts") as address:
+        page = browser.new_page(base_url=address)
+        page.goto("/compare")
+        change_second(page, change)
+        page.get_by_label("Question").fill(QUESTION)
+        page.keyboard.press("Enter")
+        page.get_by_text("Which answer is better?" if votes else "there is nothing to vote on.").wait_for()
+        assert page.get_by_role("article").count() == 2 and page.locator("#votes button:visible").count() == votes
+        page.close()
+
+
 def test_two_versions_are_compared_blind(browser, compiled):
     file = compiled / ".ragc" / "feedback.jsonl"
     before = len(list(read_json_rows(file))) if file.is_file() else 0  # the votes of other tests on this project
     with serving("shop@v2", artifacts=compiled / "artifacts") as address:
         page = browser.new_page(base_url=address)
         page.goto("/compare")
+        change_second(page, differ)
         page.get_by_label("Question").fill(QUESTION)
         page.keyboard.press("Enter")
         assert page.get_by_role("button", name="Ask both").is_disabled()
         page.get_by_role("button", name="Answer 1 is better").wait_for()
         assert page.get_by_role("article").count() == 2 and "@" not in page.locator("#sides").inner_text()
+        for key in ("Enter", "Space", "Enter"):  # impatience is no vote
+            page.keyboard.press(key)
+        assert page.get_by_role("button", name="Answer 1 is better").is_visible()
         page.route("**/compare/vote", lambda route: route.abort())
         page.keyboard.press("2")
         page.get_by_text("The server cannot be reached.").wait_for()
@@ -303,6 +459,7 @@ def test_any_two_of_three_arms_are_compared_and_the_report_counts_each_pair(brow
     with serving("exp-three", artifacts=root) as address:
         page = browser.new_page(base_url=address)
         page.goto("/compare")
+        change_second(page, differ)
         page.get_by_label("Question").fill(QUESTION)
         for pair in ("AB", "BC", "BC"):
             for label, arm in zip(("One version", "The other"), pair, strict=True):
@@ -317,7 +474,7 @@ def test_any_two_of_three_arms_are_compared_and_the_report_counts_each_pair(brow
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("width", [360, 768, 1400])
 def test_every_page_fits_its_width_and_names_every_control(browser, address, width, scheme):
     context = browser.new_context(base_url=address, viewport={"width": width, "height": 700}, color_scheme=scheme)
     page = context.new_page()

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from program.server import access, work
+from tests.conftest import write_shop
 from tests.serving import QUESTION, serving
 
 resource = pytest.importorskip("resource")  # limits of files, and signals, as POSIX has them
@@ -24,14 +25,18 @@ IDLE = 1000
 
 
 @contextmanager
-def serving_apart(folder):
-    """A server in a process of its own, that begins with the limit of files of most shells."""
+def serving_apart(folder, largest=resource.RLIM_INFINITY):
+    """A server in a process of its own, that begins with the limit of files of most shells.
+
+    None of its files may have more bytes than the `largest`.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "optimize.cli.main", "serve", str(folder), "--port", str(port)]
 
     def limit_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=limit_files) as process:
         try:
@@ -167,6 +172,53 @@ def test_a_key_that_posts_too_often_is_told_when_to_come_again(shop_folder, monk
         assert int(replies[-1].headers["retry-after"]) > 0 and client.get("/v1/models").status_code == 200
         other = client.post("/v1/chat/completions", json=ASKED, auth=("", f"{KEY}-of-another"), timeout=60)
         assert other.status_code == 200
+
+
+def test_on_a_full_disk_it_goes_on_answering_and_says_what_was_not_recorded(tmp_path):
+    folder = write_shop(tmp_path / "shop")
+    with serving(folder) as address:
+        trace = httpx.post(f"{address}/v1/chat/completions", json=ASKED, timeout=60).json()["trace_id"]
+    with serving_apart(folder, largest=0) as server:
+        for n in range(3):
+            asked = {"model": "shop", "messages": [{"role": "user", "content": f"{QUESTION} {n}"}]}
+            told = httpx.post(f"{server.address}/v1/chat/completions", json=asked, timeout=60)
+            assert told.status_code == 200
+        verdict = {"trace_id": told.json()["trace_id"], "verdict": "right"}
+        review = {"trace_id": trace, "verdict": "should_abstain"}
+        html = {"Accept": "text/html"}
+        for reply in (
+            httpx.post(f"{server.address}/v1/feedback", json=verdict),
+            httpx.post(f"{server.address}/review", data=review, headers=html),
+        ):
+            assert reply.status_code == 500 and "It was not recorded: File too large." in reply.text
+        server.process.terminate()
+        lines = server.process.stderr.read().splitlines()
+    assert not (folder / ".ragc" / "feedback.jsonl").read_bytes() + (folder / "reviewed.jsonl").read_bytes()
+    assert len([line for line in lines if "ragc.server: not recorded" in line and ".jsonl" in line]) == 2
+    assert len([line for line in lines if "Traces cannot be written" in line]) == 1 and len(lines) <= 4
+
+
+@pytest.mark.parametrize("host, shown", [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]"), ("localhost", "localhost")])
+def test_the_address_that_it_tells_is_one_at_which_it_listens(shop_folder, host, shown):
+    try:
+        socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError:
+        pytest.skip(f"this machine has no {host}")
+    command = [sys.executable, "-m", "optimize.cli.main", "serve", str(shop_folder), "--host", host, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stderr.readline()
+        address = line.split()[-1]
+        assert address.startswith(f"http://{shown}:") and httpx.get(f"{address}/readyz").status_code == 200
+        process.terminate()
+
+
+def test_an_address_that_is_taken_is_an_error_and_never_told(shop_folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "optimize.cli.main", "serve", str(shop_folder), "--port", port]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and f"port {port}: Address already in use. Choose another" in done.stderr
+    assert "Serving" not in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_signal_ends_the_server_once_what_it_answers_is_told(shop_folder):
