@@ -21,7 +21,7 @@ from program.knowledge.project import Project
 from program.passage import Flaw
 from program.serve.reference import name_from
 from program.settings import BASE_NAME, FILE, MAX_MEGABYTES
-from program.storage import write_whole
+from program.storage import ASIDE, write_whole
 from program.text.facts import normalise_text, states
 
 NEW = 'name = "{name}"\nartifacts = "artifacts"\n'
@@ -78,7 +78,8 @@ class _Passages:
 def import_set(folder: Path, source: Path, format: str = "", base: str = "", limit: int | None = None) -> ImportReport:
     """Add a public set, or its first `limit` questions, to a project, new or old.
 
-    Passages go to `knowledge/<base>`, questions to the end of the labelled file. Raises `DataError` for a set that is
+    Passages go to `knowledge/<base>`, questions to the end of the labelled file, and last the base into `ragc.toml`:
+    until then the set is not imported, and what is there of it is taken over. Raises `DataError` for a set that is
     absent, of another format, or imported already.
     """
     if not source.exists():
@@ -120,20 +121,25 @@ def _add_to_project(
     if project is None and not passages.texts:
         mend = f"Run: ragc init {shlex.quote(str(folder))}"
         raise DataError(f"{source} brings no passages, and {folder} is no project.", mend)
-    if (folder / "knowledge" / base).exists() or (project is not None and base in project.settings.knowledge):
+    corpus = folder / "knowledge" / base / "corpus.jsonl"
+    own = {path.name for path in corpus.parent.iterdir()} if corpus.parent.exists() else set()
+    strange = {name for name in own if not name.startswith(ASIDE)} - {corpus.name}
+    if strange or (project is not None and base in project.settings.knowledge):
         raise DataError(f"The project has a knowledge base {base!r} already.", "Give the import another name: --base.")
-    labelled = project.labelled if project is not None else folder / "labelled.jsonl"
-    taken = {q.id for q in read_labelled(labelled)} if labelled.is_file() and labelled.stat().st_size else set()
-    if again := next((item.id for item in items if item.id in taken), None):
-        raise DataError(f"The labelled questions have the id {again!r} already.", "Import each set once.")
 
     ids = {key: f"{base}/corpus.jsonl#{key}" for key in passages.texts}
     topics = _name_topics(items, base)
     questions = [_label_item(item, ids, passages, topics[item.id], base if ids else "") for item in items]
+    labelled = project.labelled if project is not None else folder / "labelled.jsonl"
+    read = read_labelled(labelled) if labelled.is_file() and labelled.stat().st_size else []
+    taken = {question.id: question.model_copy(update={"line": 0}) for question in read}
+    kept = {q.id for q in questions if ids and own and taken.get(q.id) == q}  # of an import that did not end
+    if again := next((q.id for q in questions if q.id in taken.keys() - kept), None):
+        raise DataError(f"The labelled questions have the id {again!r} already.", "Import each set once.")
     report.unchecked = sum(bool(q.answer and not q.facts) for q in questions)
     settings = "" if project else NEW.format(name=name_from(folder.resolve().name))
     if ids:
-        corpus = folder / "knowledge" / base / "corpus.jsonl"
+        corpus.unlink(missing_ok=True)
         _append_rows(
             corpus, ({"_id": key, "title": title, "text": text} for key, (title, text) in passages.texts.items())
         )
@@ -141,7 +147,8 @@ def _add_to_project(
         settings += BASE.format(base=base, source=source.name.replace('"', ""))
         if (megabytes := corpus.stat().st_size / 1e6) > MAX_MEGABYTES:
             settings += f"max_megabytes = {math.ceil(megabytes)}\n"
-    _append_rows(labelled, (q.model_dump(mode="json", exclude_defaults=True, exclude={"line"}) for q in questions))
+    new = (q for q in questions if q.id not in kept)
+    _append_rows(labelled, (q.model_dump(mode="json", exclude_defaults=True, exclude={"line"}) for q in new))
     _append_text(toml, settings)
     report.questions, report.passages = len(items), len(ids)
     report.files += [str(labelled), str(toml)]

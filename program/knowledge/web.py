@@ -18,9 +18,10 @@ from program.errors import KnowledgeError
 from program.knowledge.guard import Guard
 from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.vectors import best_rows
-from program.knowledge.ingest.convert import convert_html
+from program.knowledge.ingest.bounds import TimeUp, run_within
+from program.knowledge.ingest.convert import Page, convert_html
 from program.knowledge.ingest.metadata import parse_day
-from program.knowledge.ingest.sections import split_blocks
+from program.knowledge.ingest.sections import TextSection, split_blocks
 from program.models.embedded.encoder import Embedder
 from program.passage import AUTHORITY, NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats, embedding_text
 from program.settings import HttpSettings, WebSettings
@@ -183,9 +184,8 @@ class WebSearch(JsonApi):
             fetched = pages.fetch(shown.link)
             if "html" not in fetched.kind:
                 return []
-            page = convert_html(fetched.content)
-            _, parts = split_blocks(page.blocks)
-        except Exception:  # of the web's pages many are broken, each in its own way
+            page, parts = run_within(pages.seconds, lambda: _cut_page(fetched.content))
+        except (Exception, TimeUp):  # of the web's pages many are broken, each in its own way
             return []
         scores = Keywords.from_texts([f"{' '.join(part.headings)} {part.text}" for part in parts]).scores(query)
         found = []
@@ -194,6 +194,11 @@ class WebSearch(JsonApi):
             id_ = _digest_id(self.name, shown.link, part.text)
             found.append(replace(shown, id=id_, title=title, text=part.text, as_of=shown.as_of or page.about.as_of))
         return found
+
+
+def _cut_page(content: bytes) -> tuple[Page, list[TextSection]]:
+    page = convert_html(content)
+    return page, split_blocks(page.blocks)[1]
 
 
 def has_provider(settings: WebSettings) -> bool:

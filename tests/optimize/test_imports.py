@@ -1,6 +1,9 @@
 """Each public layout becomes a knowledge base and labelled questions that the check lets pass."""
 
 import csv
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from optimize.labelled.imports import import_set
 from optimize.labelled.rules import read_corpus
 from program.errors import DataError
 from program.knowledge.project import Project
+from tests.conftest import write_shop
 
 SETS = Path(__file__).parent / "sets"
 
@@ -148,3 +152,54 @@ def test_what_is_no_set_is_an_error_and_makes_no_project(tmp_path, name, content
     with pytest.raises(DataError, match=complaint):
         import_set(tmp_path / "project", tmp_path / (name or "none.json"), **more)
     assert not (tmp_path / "project").exists() and not (tmp_path / "up").exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from optimize.labelled import imports
+left, write = [int(sys.argv[1])], imports.write_whole
+def write_or_die(path, content):
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left[0] -= 1
+    write(path, content)
+imports.write_whole = write_or_die
+imports.import_set(Path(sys.argv[2]), Path(sys.argv[3]))
+"""
+
+
+def read_files(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("source", "new"), [("squad.json", True), ("beir", True), ("squad.json", False)])
+def test_an_import_that_was_killed_after_any_write_is_given_again_and_ends_as_one_that_was_not(tmp_path, source, new):
+    def make(name):
+        return tmp_path / name / "shop" if new else write_shop(tmp_path / name / "shop")
+
+    import_set(make("whole"), SETS / source)
+    for writes in range(3):
+        folder = make(f"killed {writes}")
+        for _ in range(2):
+            command = [sys.executable, "-c", KILLED, str(writes), str(folder), str(SETS / source)]
+            assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
+        report = import_set(folder, SETS / source)
+        assert report.questions and read_files(folder) == read_files(tmp_path / "whole" / "shop")
+        with pytest.raises(DataError, match="already"):
+            import_set(folder, SETS / source)
+
+
+def test_a_folder_of_somebody_s_own_and_a_question_of_another_text_are_not_taken_for_a_killed_import(own_shop):
+    (own_shop / "knowledge" / "squad").mkdir()
+    (own_shop / "knowledge" / "squad" / "mine.md").write_text("# Mine")
+    with pytest.raises(DataError, match="knowledge base 'squad' already"):
+        import_set(own_shop, SETS / "squad.json")
+    (own_shop / "knowledge" / "more").mkdir()
+    (own_shop / "knowledge" / "more" / "corpus.jsonl").touch()
+    with (own_shop / "labelled.jsonl").open("a") as file:
+        file.write('{"id": "s1", "question": "Is it mine?", "outcome": "abstain"}\n')
+    before = read_files(own_shop)
+    with pytest.raises(DataError, match="the id 's1' already"):
+        import_set(own_shop, SETS / "squad.json", base="more")
+    assert read_files(own_shop) == before

@@ -26,6 +26,7 @@ PLACE = "lines-of-source"
 """An empty element with that attribute, before what cannot have it itself."""
 INNER_HEADING = 4  # the level of a heading inside a list, a quotation or a cell, which begins no section
 MOST_SPANNED = 1000  # columns or rows of one cell, as in a browser
+MOST_COPIED = 300_000  # characters of a table's cells in the places that they span, from which on none spans several
 ITEM_ENDS = ".:;,!?"
 NARROW = 50  # characters of a line that no column was too narrow for
 _HIDDEN = frozenset("head title script style noscript template iframe object svg audio video canvas input rp".split())
@@ -348,6 +349,7 @@ def format_row(pairs: Iterable[tuple[str, str]]) -> str:
 def _lay_out(rows: Sequence[Tag]) -> list[list[_Cell]]:
     """Return the cells of each row, one that spans several rows or columns in each of them."""
     places: dict[tuple[int, int], _Cell] = {}
+    copied = 0
     for y, row in enumerate(rows):
         x = 0
         in_head = row.parent is not None and row.parent.name == "thead"
@@ -357,10 +359,15 @@ def _lay_out(rows: Sequence[Tag]) -> list[list[_Cell]]:
             text = _flat_text(tag)
             bold = any(" ".join(one.get_text().split()) == text for one in tag.find_all(["b", "strong"], limit=1))
             down, across = _span(tag, "rowspan", len(rows)), _span(tag, "colspan", 1)
+            copied += (down * across - 1) * (len(text) + 1)
+            if copied > MOST_COPIED:
+                down = across = 1
             cell = _Cell(text, in_head or tag.name == "th" or (bool(text) and bold))
             places |= {(y + dy, x + dx): cell for dy in range(min(down, len(rows) - y)) for dx in range(across)}
             x += across
-    widths = [max((x for at, x in places if at == y), default=-1) + 1 for y in range(len(rows))]
+    widths = [0] * len(rows)
+    for y, x in places:
+        widths[y] = max(widths[y], x + 1)
     return [[places.get((y, x), _Cell("", False)) for x in range(width)] for y, width in enumerate(widths)]
 
 

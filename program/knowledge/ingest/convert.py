@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from markdown_it import MarkdownIt
 
 from program.errors import RagcError
 from program.knowledge.ingest.blocks import LINES, PLACE, Block, is_hidden, read_blocks
+from program.knowledge.ingest.bounds import list_open_tags, parse_html
 from program.knowledge.ingest.metadata import Metadata, parse_day, read_fields
 from program.passage import Flaw
 
@@ -51,7 +51,7 @@ def read_markdown(text: str) -> list[Block]:
         if token.type == "html_block" and token.map:
             token.content = f"<{PLACE} {LINES}='{token.map[0]} {token.map[1]}'></{PLACE}>{token.content}"
     raw = any(one.type in _RAW_HTML for token in tokens for one in (token, *(token.children or ())))
-    return read_blocks(_parse_html(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}), raw))
+    return read_blocks(parse_html(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}), raw))
 
 
 def convert_html(content: bytes | str) -> Page:
@@ -59,7 +59,7 @@ def convert_html(content: bytes | str) -> Page:
 
     A flaw says what was left out.
     """
-    soup = _parse_html(content)
+    soup = parse_html(content)
     about = _read_head(soup)
     canonical = soup.select_one("link[rel=canonical]")
     link = str(canonical.get("href") or "") if canonical else ""
@@ -75,7 +75,7 @@ def convert_html(content: bytes | str) -> Page:
         words, names = words + outside, ", ".join(filter(None, (names, f"what stands outside <{main.name}>")))
     mend = "Put what answers questions into the page's <main>."
     flaws = (Flaw(f"{words} words were left out as page furniture: {names}", mend, lost=False),) if words else ()
-    about = replace(about, flaws=(*about.flaws, *flaws))
+    about = replace(about, flaws=(*about.flaws, *flaws, *list_open_tags(soup)))
     return Page(read_blocks(main), about, link if link.startswith(("http://", "https://")) else "")
 
 
@@ -86,6 +86,8 @@ def convert_docx(content: bytes, max_bytes: int) -> Page:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as parts:
             size = sum(part.file_size for part in parts.infolist())
+            if size <= max(max_bytes, _UNPACKED * len(content)):
+                _refuse_entities(parts)
             core = parts.read("docProps/core.xml") if "docProps/core.xml" in parts.namelist() else b""
     except zipfile.BadZipFile as error:
         raise UnreadableFile("no Word document (.docx), or an encrypted one", "Save it anew as .docx.") from error
@@ -95,17 +97,14 @@ def convert_docx(content: bytes, max_bytes: int) -> Page:
     html = mammoth.convert_to_html(io.BytesIO(content), convert_image=pictures).value
     title = re.search(rb"<dc:title>([^<]*)</dc:title>", core)
     about = read_fields({"title": title[1].decode("utf-8", "replace") if title else ""})
-    return Page(read_blocks(_parse_html(html), header_row=True), about)
+    return Page(read_blocks(parse_html(html), header_row=True), about)
 
 
-def _parse_html(content: bytes | str, raw: bool = True) -> BeautifulSoup:
-    """Return the tree that a browser makes; what is not `raw`, written by hand, needs no slow parser for it."""
-    import html5lib  # noqa: F401 - whose parser BeautifulSoup takes by its name
-    from bs4 import BeautifulSoup
-
-    with suppress(UnicodeDecodeError, AttributeError):  # a page that does not say what it is written in, most often
-        content = content.decode("utf-8-sig")  # type: ignore[union-attr]
-    return BeautifulSoup(content, "html5lib" if raw else "html.parser")
+def _refuse_entities(parts: zipfile.ZipFile) -> None:
+    """Raise `UnreadableFile` where a part defines entities: no Word does, and a few of them fill any memory."""
+    for name in (one for one in parts.namelist() if one.endswith((".xml", ".rels"))):
+        if b"<!ENTITY" in parts.read(name).replace(b"\0", b""):  # in UTF-16, too
+            raise UnreadableFile(f"its part {name} defines entities", "Save it anew as .docx.")
 
 
 def _is_furniture(element: Tag, whole: int) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from semantic_text_splitter import TextSplitter
 
 from program.knowledge.ingest.blocks import Block, unwrap_lines
+from program.knowledge.ingest.bounds import TimeUp, run_within
 from program.knowledge.ingest.convert import UnreadableFile, convert_docx, convert_html, read_markdown
 from program.knowledge.ingest.csv_rows import SUFFIXES
 from program.knowledge.ingest.decode import decode_text
@@ -28,6 +29,7 @@ from program.text.pieces import split_cells, split_sentences
 READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", *SUFFIXES, ".jsonl")  # endings of the files that are read
 TOP = "top"  # the anchor of text above the first heading
 DEEPEST = 3  # headings below ### stay in the text of their section
+SECONDS = 20.0  # of the processor for a file, and as many for each megabyte
 TABLE = 8  # times a passage's size above which even a table is cut, between rows
 NEXT_LINE, NEXT_BLOCK = "\n", "\n\n"
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
@@ -63,13 +65,21 @@ class TextSection:
 def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: float = MAX_MEGABYTES) -> Parsed:
     """Return a file's document, by the ending of `path`. Raises `UnreadableFile`."""
     suffix = Path(path).suffix.lower()
-    try:
+    seconds = SECONDS * (1 + len(content) / 1e6)
+
+    def parse() -> Parsed:
         if suffix in (".jsonl", *SUFFIXES):
             return _parse_records(path, content, suffix)
         about, heading, parts, links = _read_parts(path, content, suffix, limit, megabytes)
         return _make_document(path, heading, parts, about, links), list(about.flaws)
+
+    try:
+        return run_within(seconds, parse)
     except UnreadableFile:
         raise
+    except TimeUp:
+        why = f"it takes more than the {seconds:.0f} seconds that a file of its size may take"
+        raise UnreadableFile(why, "Save it anew as plain text, or cut it up.") from None
     except Exception as error:  # whatever a parser makes of a broken file, the file alone is lost
         reason = " ".join(str(error).split())[:120].rstrip(".")
         why = f"no readable {suffix} file ({type(error).__name__}: {reason})"

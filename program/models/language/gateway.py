@@ -197,7 +197,10 @@ class Gateway:
         self.begin()
 
     def begin(self) -> None:
-        """Begin the loop, with nothing in flight: in a forked process the thread is gone, and what it had begun."""
+        """Begin the loop, with nothing in flight.
+
+        In a forked process the thread is gone, and with it what it had begun.
+        """
         self._loop = asyncio.new_event_loop()
         for endpoint in self._endpoints.values():
             endpoint.begin()
