@@ -97,6 +97,13 @@ class Passage:
     """The ids of the other passages with this text, which this one stands for in a result."""
     readers: ReaderSets = ()
     """Who may read it."""
+    name: str = ""
+    """The cells that tell a row of a table from its others, where its first alone does not: `Monday, Otter`."""
+
+    @property
+    def subject(self) -> str:
+        """Its title, and behind it the name of its row."""
+        return f"{self.title}{TITLE_STEP}{self.name}" if self.name else self.title
 
     def rescored(
         self, score: float, method: str | None = None, scores: _Scores | None = None, reason: str | None = None
@@ -107,7 +114,7 @@ class Passage:
         dated = self.as_of, self.authority, self.superseded_by, self.link
         said = self.id, self.source, self.title, self.text
         rest = self.attributes, reason, self.copies, self.readers
-        return Passage(*said, score, method or self.method, *dated, scores, *rest)
+        return Passage(*said, score, method or self.method, *dated, scores, *rest, self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,13 @@ from sqlalchemy.pool import NullPool, StaticPool
 from sqlglot import exp
 
 from program.errors import KnowledgeError
-from program.knowledge.ingest.blocks import format_row
 from program.knowledge.ingest.csv_rows import SUFFIXES
 from program.knowledge.ingest.csv_tables import WRITTEN, load_tables
 from program.knowledge.ingest.folder import FolderContents, list_files, tell_rows_left_out
 from program.knowledge.ingest.metadata import READERS, normalise_key, read_groups
 from program.knowledge.ingest.records import Record, make_rows
 from program.knowledge.ingest.sections import Document, document_of_rows
+from program.knowledge.ingest.table_rows import format_row
 from program.knowledge.sql_gate import RowGuard, align_values, check_sql
 from program.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, TableSchema, list_tables, read_schema
 from program.passage import Flaw, Passage, ReaderSets, join_readers

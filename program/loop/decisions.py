@@ -84,7 +84,7 @@ def client_of(models: Models, predictor: dspy.Predict, inputs: Mapping[str, Any]
 
 
 def clients_of(models: Models, predictor: dspy.Predict, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the models that may be asked: none where no chat model judges, both of a cascade."""
+    """Return the models that may be asked, both of a cascade."""
     client = client_of(models, predictor, inputs)
     return () if client is None else traits_of(client).tiers
 

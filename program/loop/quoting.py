@@ -19,10 +19,12 @@ from program.loop.evidence import ALIKE, ask_pieces, measure_dispute, order_conf
 from program.loop.state import SQL, STATES, Flow, Request, State, format_share
 from program.passage import TITLE_STEP, Passage
 from program.text.facts import holds
-from program.text.pieces import MARK, Claim, Piece, split_pieces, split_sentences
+from program.text.pieces import ASKS, MARK, Claim, Piece, split_cells, split_pieces, split_sentences
+from program.text.words import split_words
 
 BEST_PIECES = 5  # that a prompt shows, where it shows the best sentences alone
 ENDORSED = 0.5  # share of the words of a language model's sentence that a piece and its title must hold
+_NUMBERED = re.compile(r"\d{1,3}[.)] ")
 ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 """How a sentence ends."""
 
@@ -77,6 +79,12 @@ class _Quote:
         return both and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
 
 
+def show_piece(passage: Passage, piece: Piece) -> str:
+    """Return what an answer shows of a piece; of a cell, behind the name of its row."""
+    named = passage.name and piece.row and piece.text[piece.value :] not in passage.name
+    return f"{passage.name}, {'; '.join(split_cells(piece.text)[1:])}" if named else piece.shown
+
+
 def quote_passages(state: State, checked: bool, text: str | None = None) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
@@ -93,7 +101,7 @@ def quote_passages(state: State, checked: bool, text: str | None = None) -> Flow
         best.append(max((quote.probability for quote in of_this), default=0.0))
         allowed = [quote for quote in of_this if quote.stated or not checked]
         taken += _choose_quotes(state, allowed, taken)
-    claims = tuple(_quote_all(taken))
+    claims = tuple(dict.fromkeys(_quote_all(taken, state.question)))
     probability = sum(best) / len(best)
     state.path.append(f"{'quote' if text is None else 'endorse'} {format_share(probability)}")
     return Draft(claims, claims, any(quote.stated for quote in found), probability)
@@ -119,15 +127,34 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
     return chosen
 
 
-def _quote_all(quotes: Iterable[_Quote]) -> Iterator[Claim]:
-    """Yield quotations as claims; neighbours of one list are one claim, in the list's order."""
-    for (n, lead), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead)):
-        pieces = [quote.piece for quote in group]
+def _quote_all(quotes: Iterable[_Quote], question: str) -> Iterator[Claim]:
+    """Yield quotations as claims; neighbours of one list are one claim, in the list's order.
+
+    Code, and a short list of which the lead, a step or several items are quoted, is told whole, unless the question
+    names what one of them alone has.
+    """
+    for (n, lead, items), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead, quote.piece.items)):
+        of_lead = list(group)
+        pieces = sorted((quote.piece for quote in of_lead if quote.piece.text != lead), key=lambda piece: piece.start)
+        several = len(pieces) != 1 or (items and _NUMBERED.match(items[0]))
+        whole = len(items) == 1 or (len(items) > len(pieces) and several)
+        asked = lead[-1:] in ASKS and holds(question, lead, 1.0)
+        parts: Iterable[str] = (piece.text.removesuffix(".") for piece in pieces)
+        if whole and not any(_is_named(quote, question) for quote in of_lead):
+            parts = items
         if lead:
-            items = [piece.text.removesuffix(".") for piece in sorted(pieces, key=lambda piece: piece.start)]
-            yield Claim.quote(f"{lead} {'; '.join(items)}", n)
+            yield Claim.quote(f"{'' if asked else lead} {'; '.join(parts)}".strip(), n)
+        elif parts is items:
+            yield Claim.quote("; ".join(parts), n)
         else:
-            yield from (Claim.quote(piece.shown, n) for piece in pieces)
+            yield from (Claim.quote(show_piece(of_lead[0].passage, piece), n) for piece in pieces)
+
+
+def _is_named(quote: _Quote, question: str) -> bool:
+    """Tell whether the question has a word of an item that neither its lead and title nor the other items have."""
+    others = " ".join(one for one in quote.piece.items if quote.piece.text.rstrip(".;") not in one)
+    own = {*split_words(quote.piece.text)}.difference(split_words(f"{quote.passage.title} {quote.lead} {others}"))
+    return not own.isdisjoint(split_words(question))
 
 
 def cut_to_best(state: State, most: int) -> Flow[list[Passage]]:
@@ -152,9 +179,9 @@ def _weigh_pieces(state: State, text: str | None) -> Flow[list[_Quote]]:
     asks, of = list[Request](), list[tuple[int, Passage, Piece]]()
     for look_up, (query, passages) in enumerate(_list_look_ups(state)):
         for p in passages:
-            every = ask_pieces(query, p.id, p.source, p.title, p.text, p.as_of, p.authority)
+            every = ask_pieces(query, p.id, p.source, p.subject, p.text, p.as_of, p.authority)
             pairs = zip(every, split_pieces(p.text), strict=True)
-            new = [(ask, piece) for ask, piece in pairs if piece.shown.rstrip(".") not in state.last_answer]
+            new = [(ask, piece) for ask, piece in pairs if show_piece(p, piece).rstrip(".") not in state.last_answer]
             asks += [ask for ask, _ in new]
             of += [(look_up, p, piece) for _, piece in new]
     if not asks:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from program.text.pieces import MARK
-from program.text.words import STOP_WORDS, WORD, split_words, stem_word
+from program.text.words import STOP_WORDS, WORD, fold_text, split_words, stem_word
 
 GRAM, ECHOED = 4, 0.6
 """The words of a stretch, and the share of a text's that stand in its prompt, and in no passage, of an echo."""
@@ -38,12 +37,6 @@ _SPELLINGS = {
     **{"meter": "metre", "kilometer": "kilometre", "centimeter": "centimetre", "millimeter": "millimetre"},
     **{"percent": "%", "&": "and", "minu": "minus", "email": "e-mail"},
 }
-
-_BEFORE_COMPATIBILITY = str.maketrans(
-    # Composing them would glue a footnote mark or a fraction to the number before it.
-    {**dict.fromkeys("⁰¹²³⁴⁵⁶⁷⁸⁹", " "), "½": ".5 ", "¼": ".25 ", "¾": ".75 ", "’": "'", "‘": "'"}
-)
-_DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"))
 
 _NEW_PIECE = r"\n(?=\s*(?:\n|[-*•\#|]\s|\d+[.)]\s))"
 """A line end that ends a paragraph, a list item, a heading or a table row."""
@@ -123,8 +116,7 @@ def _normalise_fact(fact: str) -> str:
 
 def _scan_tokens(text: str) -> Iterator[tuple[str, str]]:
     """Yield kind and token: number, word, joins (a close word), sign, stop, whole."""
-    text = unicodedata.normalize("NFKC", text.translate(_BEFORE_COMPATIBILITY)).translate(_DASHES).casefold()
-    end = 0
+    text, end = fold_text(text), 0
     for match in _TOKEN.finditer(text):
         gap, end = text[end : match.start()], match.end()
         kind = match.lastgroup or ""

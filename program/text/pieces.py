@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from textwrap import shorten
 from typing import NamedTuple
 
 from program.text.words import WORD
 
 SENTENCE_ENDS = ".!?…"
+ASKS = frozenset("?？؟")
+"""The last character of a sentence that asks, and so states nothing."""
+_LEADING = ASKS | {":"}
+MOST_KEYS = 4  # cells that name a row
+SHORT_LIST = 600  # characters of a list that is quoted whole, at most
 BULLET = re.compile(r"\s*[-*•]\s+")
 """The mark before an item of a list."""
 _NUMBER = re.compile(r"\s*\d{1,3}[.)]\s+")
 """The mark before an item of a numbered list, where a line beside it has one too."""
 _HEADING = re.compile(r"#{4,6} ")
+_MARK_OF = {"item": re.compile(rf"{BULLET.pattern}|{_NUMBER.pattern}"), "code": re.compile(r"\s*")}
+"""What stands before the text of a line, by the line's kind."""
 _FENCE = re.compile(r"`{3,}")
+_KEY = re.compile(r"[^\s:;.!?][^:;!?]{0,59}(?:: |; )(?=\S)")
+"""The key of a row without a header, before its value, where a line beside it has one too."""
 _CELL = re.compile(r"; (?=[^;:]{1,80}: )")
 _MONTH = re.compile(
     r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|(?:januar|märz|mai|juni|juli|oktober|dezember)\b",
@@ -54,7 +65,10 @@ class Piece(NamedTuple):
     value: int = 0
     """Where the value of a cell begins in the text, behind the key and the cell's header."""
     lead: str | None = None
-    """Of the beginning of a list item the sentence with a colon that leads the list, or an empty string."""
+    """What leads it: of the beginning of a list item, and of code, the sentence with a colon before the list, or an
+    empty string; of a sentence behind a question, that; of a sentence that leads a list, itself."""
+    items: tuple[str, ...] = ()
+    """The items of the short list, in order, of which it begins one or which it leads; code is one item."""
 
     @property
     def shown(self) -> str:
@@ -67,7 +81,7 @@ def split_pieces(text: str) -> tuple[Piece, ...]:
     """Return what can be quoted of a passage, in order.
 
     It is its sentences, the cells of its rows and its lines of code. A line is a paragraph, an item of a list behind
-    `- `, a row `header: value; header: value`, or code between fences. Headings are left out.
+    `- `, a row `header: value; header: value`, or code between fences. Left out are questions and headings.
     """
     return tuple(
         piece for piece in _walk_lines(text) if WORD.search(piece.text) and not _PROMPT_MARK.search(piece.text)
@@ -82,6 +96,20 @@ def split_sentences(text: str) -> list[str]:
 def split_cells(row: str) -> list[str]:
     """Return the cells of a row as `header: value`, in order."""
     return _CELL.split(row)
+
+
+def count_keys(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return for each row how many of its first cells name it, never its last.
+
+    They are the fewest that no other row has, up to one that begins with a letter; 1 where none do.
+    """
+    counts = Counter(tuple(row[:n]) for row in rows for n in range(1, min(len(row), MOST_KEYS + 1)))
+    found = []
+    for row in rows:
+        fits = range(1, min(len(row), MOST_KEYS + 1))
+        words = next((n for n in fits if (row[n - 1].partition(": ")[2] or row[n - 1])[:1].isalpha()), 1)
+        found.append(next((n for n in fits if n >= words and counts[tuple(row[:n])] == 1), 1))
+    return found
 
 
 def quote_shortly(text: str) -> str:
@@ -158,51 +186,85 @@ class MarkNumbering:
 
 
 def _walk_lines(text: str) -> Iterator[Piece]:
-    at, fence, lead = 0, "", ""
+    at, lead = 0, ""
     lines = text.splitlines(keepends=True)
-    rows, numbers = [split_cells(line.rstrip()) for line in lines], [_NUMBER.match(line) for line in lines]
-    headers = [row[0].partition(": ")[0] for row in rows]
-    for n, whole in enumerate(lines):
-        start, at = at, at + len(whole)
-        line = whole.rstrip()
-        if fence or _FENCE.match(line):
-            opens = _FENCE.match(line)
-            if not fence and opens:
-                fence = opens[0]
-            elif line == fence:
-                fence = ""
+    bare = [line.rstrip() for line in lines]
+    rows = [split_cells(line) for line in bare]
+    headers, keys, kinds = [row[0].partition(": ")[0] for row in rows], count_keys(rows), _tell_kinds(bare)
+    lists = _read_lists(bare, kinds)
+    for n, (line, kind) in enumerate(zip(bare, kinds, strict=True)):
+        mark = _MARK_OF[kind].match(line) if kind in _MARK_OF else None
+        begin = mark.end() if mark else 0
+        first, shown, at = at + begin, line[begin:], at + len(lines[n])
+        items, step = lists.get(n, ((), ""))
+        beside = [m for m in (n - 1, n + 1) if 0 <= m < len(bare)]
+        if kind == "code":
+            yield Piece(shown, first, first + len(shown), lead=lead or None, items=items if lead else ())
+        elif kind in ("text", "item"):
+            cells = split_cells(shown)
+            # Prose may look like a row; it ends as a sentence, or has no neighbour that begins with the same header.
+            ends = [cell[-1:] in SENTENCE_ENDS for cell in cells]
+            alone = len(lines) == 1 and (not ends[-1] or any(ends[:-1]))
+            in_table = kind == "text" and (alone or any(headers[n] == headers[m] for m in beside))
+            led_on = kind == "item" or lead[-1:] in ASKS or shown[-1] in ASKS or len(_sentence_places(shown)) > 1
+            key = _KEY.match(shown) if not led_on and any(_KEY.match(bare[m]) for m in beside) else None
+            if len(cells) > 2 or (len(cells) == 2 and in_table and ": " in cells[0]):
+                yield from _quote_cells(cells, keys[n] if in_table and not alone else 1, first, in_table)
+            elif key:
+                yield Piece(shown, first, first + len(shown), shown, key.end())
             else:
-                yield Piece(line.lstrip(), start + len(line) - len(line.lstrip()), start + len(line))
-            continue
-        if _HEADING.match(line):
-            lead = ""
-            continue
-        beside = slice(max(n - 1, 0), n), slice(n + 1, n + 2)
-        bullet = BULLET.match(line) or (numbers[n] if any(any(numbers[one]) for one in beside) else None)
-        first = start + (bullet.end() if bullet else 0)
-        shown = line[bullet.end() :] if bullet else line
-        cells = split_cells(shown)
-        # Prose may look like a row; it ends as a sentence, or has no neighbour that begins with the same header.
-        ends = [cell[-1:] in SENTENCE_ENDS for cell in cells]
-        alone = len(lines) == 1 and (not ends[-1] or any(ends[:-1]))
-        in_table = not bullet and (alone or any(headers[n] in headers[one] for one in beside))
-        if len(cells) > 2 or (len(cells) == 2 and in_table and ": " in cells[0]):
-            yield from _quote_cells(cells, _count_keys(rows, n) if in_table else 1, first, in_table)
-        else:
-            for one, end in (places := _sentence_places(shown)):
-                begins = bullet is not None and one == places[0][0]
-                yield Piece(shown[one:end], first + one, first + end, lead=lead if begins else None)
-        if shown and not bullet:
-            last = split_sentences(shown)[-1]
-            lead = last if last.endswith(":") and not _PROMPT_MARK.search(last) else ""
+                led = f"{lead[:-1]} ({step}):" if lead and step else f"{step.capitalize()}:" if step else lead
+                yield from _quote_sentences(shown, first, led, items, kind == "item")
+        if kind in ("text", "heading", "close"):
+            last = split_sentences(shown)[-1] if kind == "text" else ""
+            lead = last if last[-1:] in _LEADING and not _PROMPT_MARK.search(last) else ""
 
 
-def _count_keys(rows: Sequence[Sequence[str]], n: int) -> int:
-    """Return how many first cells tell row `n` of a table from the others; 1 where none do."""
-    header = rows[n][0].partition(": ")[0]
-    table = [row for row in rows if row[0].partition(": ")[0] == header]
-    counts = range(1, len(rows[n]))
-    return next((count for count in counts if [row[:count] for row in table].count(rows[n][:count]) == 1), 1)
+def _tell_kinds(lines: Sequence[str]) -> list[str]:
+    """Return the kind of each line: item, text, heading, code between `open` and `close`, or nothing."""
+    kinds, fence, numbered = list[str](), "", [_NUMBER.match(line) is not None for line in lines]
+    for n, line in enumerate(lines):
+        opens, beside = _FENCE.match(line), numbered[max(n - 1, 0) : n] + numbered[n + 1 : n + 2]
+        item = BULLET.match(line) or (numbered[n] and any(beside))
+        plain = "open" if opens else "item" if item else "heading" if _HEADING.match(line) else line and "text"
+        kinds.append(plain if not fence else "close" if line == fence else "code")
+        fence = (opens[0] if opens else "") if not fence else "" if line == fence else fence
+    return kinds
+
+
+def _read_lists(lines: Sequence[str], kinds: Sequence[str]) -> dict[int, tuple[tuple[str, ...], str]]:
+    """Return of each line that begins an item, or leads a list or code, the items where they are short.
+
+    Else it is, of a numbered list, the place of the item: `step 2 of 30`.
+    """
+    found: dict[int, tuple[tuple[str, ...], str]] = {}
+    for kind, run in groupby(range(len(lines)), kinds.__getitem__):
+        places = list(run)
+        if kind not in ("code", "item"):
+            continue
+        texts = ["\n".join(lines[n] for n in places)] if kind == "code" else [lines[n] for n in places]
+        items = tuple(BULLET.sub("", text, count=1).strip().rstrip(".;") for text in texts)
+        items, steps = items if sum(map(len, items)) <= SHORT_LIST else (), all(map(_NUMBER.match, texts))
+        step = f"step {{}} of {len(places)}" if steps and not items else ""
+        found |= {n: (items, step.format(k)) for k, n in enumerate(places, 1)}
+        above = next((n for n in range(places[0] - 1, -1, -1) if kinds[n] not in ("", "open")), 0)
+        found |= {above: (items, "")} if kinds[above] == "text" and lines[above].endswith(":") else {}
+    return found
+
+
+def _quote_sentences(shown: str, start: int, lead: str, items: tuple[str, ...], item: bool) -> Iterator[Piece]:
+    """Yield the sentences of a line that ask nothing; what follows a question has it for its lead."""
+    places = _sentence_places(shown)
+    asked = lead if lead[-1:] in ASKS and not item else ""
+    for n, (first, last) in enumerate(places):
+        sentence = shown[first:last]
+        if sentence[-1] in ASKS:
+            asked = sentence
+            continue
+        begins, leads = item and n == 0, bool(items) and not item and n == len(places) - 1
+        own = sentence if leads else lead if begins else asked or None
+        yield Piece(sentence, start + first, start + last, lead=own, items=items if begins or leads else ())
+        asked = ""
 
 
 def _quote_cells(cells: Sequence[str], keys: int, start: int, in_table: bool) -> Iterator[Piece]:

@@ -30,13 +30,24 @@ _LETTERS = re.compile(r"[\u0e00-\u0eff\u3040-\u9fff]|[^\W\d_]+")  # scripts with
 _ENGLISH = frozenset("the a an is are do does how what which who when where can i my to of for and in it on".split())
 _CREOLE = "pcm"  # Nigerian Pidgin is taken for terse English, and the other way round
 
+_BEFORE_COMPATIBILITY = str.maketrans(
+    # Composing them would glue a footnote mark or a fraction to the number before it.
+    {**dict.fromkeys("⁰¹²³⁴⁵⁶⁷⁸⁹", " "), "½": ".5 ", "¼": ".25 ", "¾": ".75 ", "’": "'", "‘": "'"}
+)
+_DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"))
+
+
+def fold_text(text: str) -> str:
+    """Return a text in the one spelling in which search and facts compare it, without case and ligatures."""
+    return unicodedata.normalize("NFKC", text.translate(_BEFORE_COMPATIBILITY)).translate(_DASHES).casefold()
+
 
 def split_words(text: str, keep_stop_words: bool = False, stem: bool = True) -> list[str]:
     """Return a text's words in order, lower case, stemmed, without function words.
 
     Of Chinese, Japanese and Korean, whose words no space parts, each character and each pair of neighbours is a word.
     """
-    text = unicodedata.normalize("NFC", text).lower().replace("’", "'")
+    text = fold_text(text)
     found = WORD.findall(_CJK.sub(_part_run, text) if _MAY_BE_CJK.search(text) else text)
     return [stem_word(w) if stem and not w.isdigit() else w for w in found if keep_stop_words or w not in STOP_WORDS]
 

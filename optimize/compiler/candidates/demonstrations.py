@@ -264,7 +264,7 @@ def _label_pieces(question: LabelledQuestion, found: Found, evidence: Sequence[P
     return [
         {
             "question": question.question,
-            "passage": excerpts([passage])[0],
+            "passage": excerpts([replace(passage, title=passage.subject)])[0],
             "sentence": piece.text,
             "states": any(states(piece.text, forms) for forms in question.alternatives),
         }

@@ -103,7 +103,7 @@ def to_lines(passages: Iterable[Passage], successors: Successors = NO_SUCCESSORS
 
 
 def _fields_of(passage: Passage) -> Sequence[str]:
-    return (*_FIELDS, "readers") if passage.readers else _FIELDS
+    return (*_FIELDS, *(field for field in ("readers", "name") if getattr(passage, field)))
 
 
 def name_generation(digest: str) -> str:

@@ -12,32 +12,37 @@ What a browser hides is left out, and so is the mark of a footnote.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise, takewhile
+from itertools import takewhile
 
 from bs4.element import NavigableString, Tag
 
-from program.text.pieces import BULLET
+from program.knowledge.ingest.table_rows import format_table, has_header
 
 LINES = "data-lines-of-source"
 """The attribute that holds the first line of an element in its file, from 0, and the line behind its last."""
 PLACE = "lines-of-source"
 """An empty element with that attribute, before what cannot have it itself."""
+TITLE = "document-title"
+"""The element of the document's own title, a heading of level 0."""
+END_OF_SECTION = "end-of-section"
+"""An empty element behind which no heading counts: a heading without text."""
+FIRST_ROW = "data-first-row"
+"""The attribute that says of a table of Word's whether its first row is set apart: `header`, `plain` or `maybe`."""
 INNER_HEADING = 4  # the level of a heading inside a list, a quotation or a cell, which begins no section
 MOST_SPANNED = 1000  # columns or rows of one cell, as in a browser
 MOST_COPIED = 300_000  # characters of a table's cells in the places that they span, from which on none spans several
 ITEM_ENDS = ".:;,!?"
-NARROW = 50  # characters of a line that no column was too narrow for
 _HIDDEN = frozenset("head title script style noscript template iframe object svg audio video canvas input rp".split())
 _LISTS = frozenset(("ul", "ol", "menu", "dl"))
 _BLOCK = frozenset(
-    """address article aside blockquote body caption center dd details dialog div dl dt fieldset figcaption figure
-    footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav ol optgroup option p search section
-    summary table tbody td tfoot th thead tr ul""".split()
+    f"""{TITLE} address article aside blockquote body button caption center dd details dialog div dl dt fieldset
+    figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav ol optgroup option p
+    search section summary table tbody td tfoot th thead tr ul""".split()
 )
-_HEADINGS = {f"h{n}": n for n in range(1, 7)}
-_INLINE = frozenset("a sup sub del s strike rt q".split())  # written with a sign of their own
+HEADINGS = {TITLE: 0, **{f"h{n}": n for n in range(1, 7)}}
+_INLINE = frozenset("a abbr sup sub del s strike rt q".split())  # written with a sign of their own
 _FORMULAS = {"msup": "sup", "msub": "sub", "mfrac": "over"}  # whose last part is written so
 _ORDINALS = ("st", "nd", "rd", "th")  # written on the line as well as above it
 _ADDRESS = re.compile(r"\s*(?:(?:https?|ftp)://|//|mailto:|tel:)\S", re.IGNORECASE)
@@ -57,7 +62,7 @@ class Block:
     last: int = 0
     """The line behind its last."""
     level: int = 0
-    """Of a heading, from 1."""
+    """Of a heading, from 1; 0 of the document's own title."""
     joined: bool = False
     """Whether it goes on with the list or the table of the block before it."""
 
@@ -82,12 +87,9 @@ class _Item:
     text: str = ""
 
 
-def read_blocks(tree: Tag, header_row: bool = False) -> list[Block]:
-    """Return the blocks of a tree in order.
-
-    With `header_row` the first row of a table without a header is its header.
-    """
-    return _Walk(header_row).walk(tree)
+def read_blocks(tree: Tag) -> list[Block]:
+    """Return the blocks of a tree in order."""
+    return _Walk().walk(tree)
 
 
 def fence_code(code: str, language: str = "") -> str:
@@ -96,35 +98,26 @@ def fence_code(code: str, language: str = "") -> str:
     return f"{fence}{language}\n{code}\n{fence}"
 
 
-def unwrap_lines(lines: Sequence[str]) -> str:
-    """Return a paragraph without the line ends that its width made.
-
-    There the next word had no room.
-    """
-    width = max(NARROW, *map(len, lines))
-    text = lines[0].rstrip()
-    for before, line in pairwise(lines):
-        wrapped = len(before.rstrip()) + 1 + len(line.split()[0]) > width and not BULLET.match(line)
-        text += f" {line.strip()}" if wrapped else f"\n{line.rstrip()}"
-    return text
-
-
-def unwrap_text(text: str) -> str:
-    """Return a text whose paragraphs are unwrapped."""
-    runs = (list(run) for written, run in groupby(text.split("\n"), lambda line: bool(line.strip())) if written)
-    return "\n\n".join(map(unwrap_lines, runs))
-
-
 def is_hidden(tag: Tag) -> bool:
     """Tell whether a browser shows nothing of an element."""
-    return tag.name in _HIDDEN or tag.has_attr("hidden") or bool(_NONE_SHOWN.search(str(tag.get("style") or "")))
+    return tag.name in _HIDDEN or is_put_away(tag)
+
+
+def is_put_away(tag: Tag) -> bool:
+    """Tell whether an author hid an element."""
+    return tag.has_attr("hidden") or bool(_NONE_SHOWN.search(str(tag.get("style") or "")))
+
+
+def stands_alone(tag: Tag) -> bool:
+    """Tell whether no text surrounds an element."""
+    beside = tag.parent.children if tag.parent is not None else ()
+    return not any(type(one) is NavigableString and one.strip() for one in beside)
 
 
 class _Walk:
     """A walk over a tree, without recursion: a page may be nested deeper than Python's stack is."""
 
-    def __init__(self, header_row: bool) -> None:
-        self.header_row = header_row
+    def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.gathered: list[str] = []  # the text of the block that has not ended
         self.places: list[tuple[int, int]] = [(0, 0)]
@@ -156,6 +149,11 @@ class _Walk:
             self.gathered.append("\n")
         elif tag.name == "img":
             self.gathered.append(f" {tag.get('alt') or ''} ")
+        elif tag.name == "input" and tag.get("type") == "checkbox":
+            self.gathered.append("☑ " if tag.has_attr("checked") else "☐ ")
+        elif tag.name == END_OF_SECTION:
+            self._end_block()
+            self.blocks.append(Block("heading", "", level=int(str(tag.get("level") or 1))))
         elif tag.name == "pre":
             self._add_code(tag)
         elif tag.name == "table" and not _is_layout(tag):
@@ -166,7 +164,7 @@ class _Walk:
 
     def _begin(self, tag: Tag) -> tuple[int, int]:
         """Note what a tag begins; return how much was made before it, in blocks and of the block that is open."""
-        if tag.name in _BLOCK:
+        if _is_block(tag):
             self._end_block()
         if place := _lines_of(tag):
             self.places.append(place)
@@ -189,8 +187,8 @@ class _Walk:
             del self.gathered[begun:]
             before = next((part[-1] for part in reversed(self.gathered) if part), "")
             self.gathered.append(_write_inline(written, tag, text, before))
-        elif tag.name in _HEADINGS:
-            level = _HEADINGS[tag.name]
+        elif tag.name in HEADINGS:
+            level = HEADINGS[tag.name]
             self._end_block("heading", max(level, INNER_HEADING) if self.indents else level)
         elif tag.name == "dt":
             term, inner = self._take_text(), self.lists[-1] if self.lists else None
@@ -198,7 +196,7 @@ class _Walk:
                 inner.term, inner.defined = term, False
             else:
                 self._add("paragraph", term)
-        elif tag.name in _BLOCK:
+        elif _is_block(tag):
             self._end_block()
         if tag.name == "dl":
             self._add_term()
@@ -260,7 +258,7 @@ class _Walk:
     def _add_table(self, tag: Tag) -> None:
         self._end_block()
         self.joins = False
-        for text, place in _read_table(tag, self.header_row):
+        for text, place in _read_table(tag):
             self._add("row", text, 0, place)
         self.joins = False
 
@@ -268,6 +266,10 @@ class _Walk:
 def _lines_of(tag: Tag) -> tuple[int, int] | None:
     found = re.fullmatch(r"(\d+) (\d+)", str(tag.get(LINES) or ""))
     return (int(found[1]), int(found[2])) if found else None
+
+
+def _is_block(tag: Tag) -> bool:
+    return tag.name in _BLOCK and (tag.name != "button" or stands_alone(tag))
 
 
 def _writes(tag: Tag) -> str:
@@ -287,8 +289,11 @@ def _write_inline(kind: str, tag: Tag, text: str, before: str) -> str:
             address = " ".join(str(tag.get("href") or "").split())
             known = bare in (address, address.removeprefix("mailto:").removeprefix("tel:"))
             end = text[len(text.rstrip()) :]
-            hidden = _ADDRESS.match(address) and not known and tag.find_parent([*_HEADINGS]) is None
+            hidden = _ADDRESS.match(address) and not known and tag.find_parent([*HEADINGS]) is None
             return f"{text.rstrip()} ({address}){end}" if hidden else text
+        case "abbr":
+            long = " ".join(str(tag.get("title") or "").split())
+            return text if long in ("", bare) else f"{text} ({long})"
         case "sup":
             if _FOOTNOTE.fullmatch(bare) and tag.find("a", href=re.compile("#")):
                 return ""
@@ -308,7 +313,7 @@ def _write_inline(kind: str, tag: Tag, text: str, before: str) -> str:
 
 def _is_layout(table: Tag) -> bool:
     """Tell whether a table only sets out a page: it holds headings, or other tables."""
-    return table.get("role") in ("presentation", "none") or table.find(["table", *_HEADINGS]) is not None
+    return table.get("role") in ("presentation", "none") or table.find(["table", *HEADINGS]) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,32 +323,20 @@ class _Cell:
     """Whether it is a header."""
 
 
-def _read_table(table: Tag, header_row: bool) -> Iterator[tuple[str, tuple[int, int] | None]]:
+def _read_table(table: Tag) -> Iterator[tuple[str, tuple[int, int] | None]]:
     """Yield the caption and a line for each row of a table, with its place in the file."""
     for caption in table.find_all("caption"):
         yield _flat_text(caption), None
     rows = table.find_all("tr")
     grid = _lay_out(rows)
+    texts = [[cell.text for cell in row[: 1 if all(one is row[0] for one in row) else None]] for row in grid]
     heads = len(list(takewhile(lambda row: row and all(cell.heads for cell in row), grid)))
-    heads = 1 if not heads and header_row and len(grid) > 1 else heads if heads < len(grid) else 0
-    width = max(map(len, grid), default=0)
-    above = [[row[at].text for row in grid[:heads] if at < len(row)] for at in range(width)]
-    headers = [" ".join(dict.fromkeys(filter(None, texts))) for texts in above]
-    empty = {at for at in range(width) if not any(row[at].text for row in grid[heads:] if at < len(row))}
-    for n, (tag, cells) in enumerate(zip(rows[heads:], grid[heads:], strict=True)):
-        blank = empty if n == 0 else set()  # no header is lost for want of a value
-        named = [(headers[at], cell.text or "-" * (at in blank)) for at, cell in enumerate(cells)]
-        if len(cells) > 1 and all(cell is cells[0] for cell in cells):  # a heading among the rows
-            named = [("", cells[0].text)]
-        elif len(cells) > 1 and cells[0].heads and not any(headers):  # a header beside its values
-            named = [(cells[0].text, format_row(named[1:]))]
-        yield format_row(named), _lines_of(tag)
-
-
-def format_row(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return headers and values as one line, `header: value; header: value`."""
-    one_line = ((" ".join(key.split()), " ".join(value.split())) for key, value in pairs)
-    return "; ".join(f"{key}: {value}" if key else value for key, value in one_line if value)
+    first_row = table.get(FIRST_ROW)
+    if not heads and first_row != "plain" and not any(row[0].heads for row in grid if row):
+        heads = int(has_header(texts, {"header": True, "maybe": None}.get(str(first_row), False)))
+    heads = heads if heads < len(grid) else 0
+    for text, row in zip(format_table(texts, heads), rows[heads:], strict=True):
+        yield text, _lines_of(row)
 
 
 def _lay_out(rows: Sequence[Tag]) -> list[list[_Cell]]:

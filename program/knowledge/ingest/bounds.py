@@ -27,7 +27,10 @@ _STRUCTURE = frozenset("html head frameset select table caption colgroup tbody t
 
 
 def parse_html(content: bytes | str, raw: bool = True) -> BeautifulSoup:
-    """Return the tree that a browser makes; what is not `raw`, written by hand, needs no slow parser for it."""
+    """Return the tree that a browser makes.
+
+    What is not `raw`, written by hand, needs no slow parser for it.
+    """
     from bs4 import BeautifulSoup
 
     with suppress(UnicodeDecodeError, AttributeError):  # a page that does not say what it is written in, most often
@@ -45,6 +48,7 @@ def list_open_tags(tree: BeautifulSoup) -> list[Flaw]:
 @cache
 def _make_builder() -> Any:
     """Return what builds trees for BeautifulSoup, by html5lib."""
+    import html5lib  # noqa: F401 - of which the builder is made
     from bs4.builder._html5lib import HTML5TreeBuilder, TreeBuilderForHtml5lib
 
     class BoundedTree(TreeBuilderForHtml5lib):

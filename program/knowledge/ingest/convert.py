@@ -5,19 +5,39 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import TYPE_CHECKING
 
+from bs4 import Tag
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from mdit_py_plugins.admon import admon_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.footnote import footnote_plugin
 
 from program.errors import RagcError
-from program.knowledge.ingest.blocks import LINES, PLACE, Block, is_hidden, read_blocks
+from program.knowledge.ingest.blocks import (
+    END_OF_SECTION,
+    FIRST_ROW,
+    HEADINGS,
+    LINES,
+    PLACE,
+    Block,
+    is_hidden,
+    is_put_away,
+    read_blocks,
+    stands_alone,
+)
 from program.knowledge.ingest.bounds import list_open_tags, parse_html
 from program.knowledge.ingest.metadata import Metadata, parse_day, read_fields
+from program.knowledge.ingest.table_rows import is_label
+from program.knowledge.ingest.word import read_word
 from program.passage import Flaw
 
 if TYPE_CHECKING:
-    from bs4 import BeautifulSoup, Tag
+    from bs4 import BeautifulSoup
 
 _FURNITURE = ("nav", "header", "footer", "aside", "form")  # of the site, where `_is_furniture` says so
 _MAIN = ("main", "article", "[role=main]", "body")
@@ -26,7 +46,25 @@ _MAIN_SHARE = 0.3  # of a page's text that its <main> or <article> must hold to 
 _WRAPPER = 0.5  # of a page's text from which on a form, or what else holds it, is the page
 _UNPACKED = 20  # times its own size that a Word file may unpack to
 _RAW_HTML = ("html_block", "html_inline")
-_MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+_PARAGRAPHS = ("p", "li", "td", "th", "dd", "dt", "figcaption", *HEADINGS)  # that a footnote may belong to
+_WAY_BACK = re.compile("^#(?:fnref|footnote-ref|endnote-ref)")
+_CONTROLS = ("button", "summary", *HEADINGS)
+_CARDS = ("div", "article", "section", "a")
+
+
+def _write_math(_: object, tokens: Sequence[Token], at: int, *__: object) -> str:
+    """Return math as it is written."""
+    token = tokens[at]
+    sign = "$" if token.type == "math_inline" else "$$"
+    shown = escape(f"{sign}{token.content.strip()}{sign}")
+    return shown if "inline" in token.type else f"<p {LINES}='{token.attrGet(LINES)}'>{shown}</p>"
+
+
+_MARKDOWN = MarkdownIt("commonmark", {"tasklists": True, "alerts": True}).enable(["table", "strikethrough"])
+_MARKDOWN.use(dollarmath_plugin, allow_space=False, allow_digits=False, allow_blank_lines=False, double_inline=True)
+_MARKDOWN.use(footnote_plugin).use(admon_plugin)
+for _kind in ("math_inline", "math_inline_double", "math_block"):
+    _MARKDOWN.add_render_rule(_kind, _write_math)
 
 
 class UnreadableFile(RagcError):
@@ -51,7 +89,16 @@ def read_markdown(text: str) -> list[Block]:
         if token.type == "html_block" and token.map:
             token.content = f"<{PLACE} {LINES}='{token.map[0]} {token.map[1]}'></{PLACE}>{token.content}"
     raw = any(one.type in _RAW_HTML for token in tokens for one in (token, *(token.children or ())))
-    return read_blocks(parse_html(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}), raw))
+    tree = parse_html(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}), raw)
+    for title in tree.select(".markdown-alert-title, .admonition-title"):  # leads what it stands above
+        lead, below = f"{title.get_text().strip()}: ", title.find_next_sibling()
+        if below is not None and below.name == "p":
+            below.insert(0, lead)
+            title.decompose()
+        else:
+            title.string = lead
+    _place_notes(tree)
+    return read_blocks(tree)
 
 
 def convert_html(content: bytes | str) -> Page:
@@ -63,26 +110,25 @@ def convert_html(content: bytes | str) -> Page:
     about = _read_head(soup)
     canonical = soup.select_one("link[rel=canonical]")
     link = str(canonical.get("href") or "") if canonical else ""
-    for element in soup(is_hidden):
-        element.decompose()
+    hidden = _open_panels(soup)
     whole = len(soup.get_text())
     left_out = [element for element in soup(_FURNITURE) if _is_furniture(element, whole)]
     words = sum(len(element.extract().get_text(" ").split()) for element in left_out)
     names = ", ".join(f"<{name}>" for name in _FURNITURE if any(element.name == name for element in left_out))
     found = (soup.select_one(name) for name in _MAIN)
     main = next((part for part in found if part is not None and len(part.get_text()) >= _MAIN_SHARE * whole), soup)
-    if outside := len(soup.get_text(" ").split()) - len(main.get_text(" ").split()):
-        words, names = words + outside, ", ".join(filter(None, (names, f"what stands outside <{main.name}>")))
+    outside = len(soup.get_text(" ").split()) - len(main.get_text(" ").split())
+    for count, place in ((outside, f"what stands outside <{main.name}>"), (hidden, "what is hidden")):
+        words, names = words + count, ", ".join(filter(None, (names, place if count else "")))
     mend = "Put what answers questions into the page's <main>."
     flaws = (Flaw(f"{words} words were left out as page furniture: {names}", mend, lost=False),) if words else ()
     about = replace(about, flaws=(*about.flaws, *flaws, *list_open_tags(soup)))
+    _part_cards(main)
     return Page(read_blocks(main), about, link if link.startswith(("http://", "https://")) else "")
 
 
 def convert_docx(content: bytes, max_bytes: int) -> Page:
     """Return a Word document. Raises `UnreadableFile` for none, or past `max_bytes`."""
-    import mammoth
-
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as parts:
             size = sum(part.file_size for part in parts.infolist())
@@ -93,11 +139,74 @@ def convert_docx(content: bytes, max_bytes: int) -> Page:
         raise UnreadableFile("no Word document (.docx), or an encrypted one", "Save it anew as .docx.") from error
     if size > max(max_bytes, _UNPACKED * len(content)):
         raise UnreadableFile(f"it unpacks to {size / 1e6:.0f} MB", "Cut it up, or raise max_megabytes.")
-    pictures: Any = mammoth.images.img_element(lambda _: {})
-    html = mammoth.convert_to_html(io.BytesIO(content), convert_image=pictures).value
+    written = read_word(content)
+    tree = parse_html(written.html)
+    tables = tree("table")
+    for table, first_row in (
+        zip(tables, written.first_rows, strict=False) if len(tables) == len(written.first_rows) else ()
+    ):
+        table[FIRST_ROW] = first_row
+    _place_notes(tree)
     title = re.search(rb"<dc:title>([^<]*)</dc:title>", core)
     about = read_fields({"title": title[1].decode("utf-8", "replace") if title else ""})
-    return Page(read_blocks(parse_html(html), header_row=True), about)
+    what = f"{written.hidden} words are hidden text, and were left out"
+    flaws = (Flaw(what, "Show them in Word, if they answer questions.", lost=False),) if written.hidden else ()
+    return Page(read_blocks(tree), replace(about, flaws=flaws))
+
+
+def _place_notes(tree: BeautifulSoup) -> None:
+    """Put each footnote behind the paragraph that refers to it, without marks."""
+    for mark in tree.select('sup a[href^="#"]'):
+        note, home = tree.find(id=str(mark["href"])[1:]), mark.find_parent([*_PARAGRAPHS])
+        ways_back = note.find_all("a", href=_WAY_BACK) if note is not None else []
+        for way in ways_back:
+            way.decompose()
+        if note is not None and ways_back and home is not None:
+            note.name, note[LINES] = "div", home.get(LINES) or ""
+            (home.append if home.name in ("li", "td", "th", "dd") else home.insert_after)(note.extract())
+        mark.decompose()
+
+
+def _open_panels(soup: BeautifulSoup) -> int:
+    """Take away what a browser hides, but for what a click shows; return the number of words that were hidden.
+
+    A click shows what a control names, which then stands before it, and what is behind a button or a heading.
+    """
+    controls = {id_: one for one in soup.select("[aria-controls]") for id_ in str(one["aria-controls"]).split()}
+    words = 0
+    for element in soup(is_hidden):
+        if element.decomposed:
+            continue
+        control, before = controls.get(str(element.get("id"))), element.find_previous_sibling()
+        own = before if before is None or before.name in _CONTROLS else before.find([*_CONTROLS])
+        leads = before is not None and own is not None and own.get_text().strip() == before.get_text().strip()
+        if not is_put_away(element):
+            element.decompose()
+        elif control is not None or leads or element.get("role") == "tabpanel":
+            del element["hidden"], element["style"]
+            if control is not None and not leads and stands_alone(control):
+                element.insert_before(control.extract())
+        else:
+            words += len(element.get_text(" ").split())
+            element.decompose()
+    return words
+
+
+def _part_cards(main: Tag) -> None:
+    """Let no card without a heading, a neighbour of others of its class, stand under that of the card above it.
+
+    One of short lines is one line.
+    """
+    for card in main(_CARDS):
+        beside = [card.find_previous_sibling(), card.find_next_sibling()]
+        alike = [one for one in beside if one and one.name == card.name and one.get("class") == card.get("class")]
+        if not card.get("class") or not alike or card.find([*HEADINGS]):
+            continue
+        if headings := [found for one in alike if (found := one.find([*HEADINGS]))]:
+            card.insert_before(Tag(name=END_OF_SECTION, attrs={"level": headings[0].name[1:]}))
+        lines = [block.text for block in read_blocks(card) if block.kind == "paragraph"]
+        if len(lines) > 1 and all(map(is_label, lines)):
+            card.string = "; ".join(lines)
 
 
 def _refuse_entities(parts: zipfile.ZipFile) -> None:

@@ -10,20 +10,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from program.knowledge.ingest.amounts import MISSING, read_amount
+from program.knowledge.ingest.amounts import read_amount
 from program.knowledge.ingest.decode import decode_text
-from program.knowledge.ingest.metadata import parse_day
+from program.knowledge.ingest.table_rows import SAMPLE, has_header
 from program.passage import Flaw
 
 SUFFIXES = (".csv", ".tsv")
 SEPARATORS = ",;\t|"
-SAMPLE = 200  # records by which the separator is told
 MAX_CELL = 16 * 1024 * 1024  # characters; csv's own 131,072 is below a long page
 LONGER = "with more cells than the header"
 MOST_TITLES = 5  # lines above a header
 _NONE = "\x1f"  # the separator of a file that has only one column
 _EXCEL = re.compile(r'"?sep=(.)"?\s*')  # the first line by which Excel is told the separator
-_YEAR = re.compile(r"(?a)(?:1[89]|20)\d\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +145,7 @@ def _take_header(table: CsvTable) -> None:
         what = f"{table.title!r} stands above the header and was taken for the title"
         table.note(what, rows[0].first, "Begin the file with the column names.")
     line = rows[0].first
-    if _is_data(rows, width):
+    if not has_header([row.cells[:width] for row in rows], default=True):
         table.header = [""] * width
         what = "the first line holds no column names but data, and was read as a row"
         table.note(what, line, "Write the names of the columns above it.")
@@ -179,17 +177,3 @@ def _is_title(rows: Sequence[CsvRow], width: int) -> bool:
         return False
     columns = ([row.cells[at] for row in rows[2:] if at < len(row.cells)] for at in range(width))
     return first.filled == 1 < width - 1 or any(column and all(map(read_amount, column)) for column in columns)
-
-
-def _is_data(rows: Sequence[CsvRow], width: int) -> bool:
-    """Tell whether the first row is one like the others: numbers, dates or values above their like."""
-    first, others = rows[0], [row for row in rows[1:] if row.cells != rows[0].cells]
-    recurring = 0
-    for at, cell in enumerate(first.cells[:width]):
-        below = [row.cells[at] for row in others if at < len(row.cells) and row.cells[at].lower() not in MISSING]
-        for like in (read_amount, parse_day) if cell and below else ():
-            alike = like(cell) is not None and 2 * sum(like(one) is not None for one in below) > len(below)
-            if alike and (not _YEAR.fullmatch(cell) or all(map(_YEAR.fullmatch, below))):
-                return True
-        recurring += bool(cell) and cell in below
-    return 2 * recurring >= max(first.filled, 2)

@@ -27,7 +27,7 @@ from program.passage import Flaw, Passage, ReaderSets, ReadReport, join_readers
 from program.settings import KINDS, FileSettings, TablesSettings
 from program.storage import DiskCache
 
-PARSER_VERSION = 8  # raised when the same bytes give other passages
+PARSER_VERSION = 9  # raised when the same bytes give other passages
 _CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were not read, named where nothing was
 _REMEDIES = {
@@ -136,7 +136,8 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
     """Return all bases as one, each superseded passage naming its successor.
 
     A document supersedes another as a whole, `<base>/<file>`, or one passage of it, `<base>/<file>#<heading>`. Order
-    of files and bases does not matter. Of two documents that supersede a third, the newer counts.
+    of files and bases does not matter. Of two documents that supersede a third, or each other, the newer counts; where
+    neither is newer, both that supersede each other stay.
     """
     whole = FolderContents()
     for base in bases:
@@ -147,10 +148,17 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
         file, _, heading = passage.id.partition("#")  # a long section is several passages: #fees, #fees~2
         passages.setdefault(f"{file}#{heading.partition('~')[0]}", []).append(passage.id)
     successors: dict[str, dict[str, ReaderSets]] = {}
+    dates = {d.path: d.as_of or date.min for d in whole.documents}
+    replaced = {d.path: [old.partition("#") for old in d.supersedes] for d in whole.documents}
     for document in sorted(whole.documents, key=lambda d: (d.as_of or date.min, d.path)):
         for old in document.supersedes:
-            if old.partition("#")[0] == document.path:
+            file, _, heading = old.partition("#")
+            newer = dates[document.path] > dates.get(file, date.min)
+            if file == document.path:
                 whole.flaws.append(Flaw("supersedes itself", "Name the document that it replaces.", path=document.path))
+            elif old in passages and not newer and _leads_back(replaced, file, document.path, heading):
+                what = f"supersedes {old!r}, which supersedes it, and is not the newer of the two"
+                whole.flaws.append(Flaw(what, "Leave it out of one of them.", path=document.path))
             elif old in passages:
                 for id_ in passages[old]:
                     successors.setdefault(id_, {})[document.path] = document.readers
@@ -165,6 +173,16 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
             whole.documents[at] = replace(document, passages=tuple(marked))
     whole.successors = {id_: [*found.items()] for id_, found in successors.items() if any(found.values())}
     return whole
+
+
+def _leads_back(replaced: Mapping[str, Sequence[tuple[str, str, str]]], start: str, goal: str, heading: str) -> bool:
+    """Tell whether a document supersedes another, as a whole or under a heading, if through others."""
+    known, todo = {start}, [start]
+    while todo and goal not in known:
+        new = {file for file, _, part in replaced.get(todo.pop(), ()) if part in ("", heading)} - known
+        known |= new
+        todo += new
+    return goal in known
 
 
 def fingerprint_files(bases: Mapping[str, FileSettings], settings: str = "") -> str:

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from program.knowledge.ingest.blocks import format_row, unwrap_text
 from program.knowledge.ingest.csv_rows import read_csv
+from program.knowledge.ingest.lines import unwrap_text
 from program.knowledge.ingest.metadata import READERS, Metadata, normalise_key, read_fields
+from program.knowledge.ingest.table_rows import format_row
 from program.passage import Flaw, ReaderSets
 
 TEXT_KEYS = ("text", "contents", "content", "body")

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
 
 from semantic_text_splitter import TextSplitter
 
-from program.knowledge.ingest.blocks import Block, unwrap_lines
+from program.knowledge.ingest.blocks import Block
 from program.knowledge.ingest.bounds import TimeUp, run_within
 from program.knowledge.ingest.convert import UnreadableFile, convert_docx, convert_html, read_markdown
 from program.knowledge.ingest.csv_rows import SUFFIXES
 from program.knowledge.ingest.decode import decode_text
-from program.knowledge.ingest.metadata import Metadata, parse_day, split_front_matter
+from program.knowledge.ingest.lines import read_plain_text
+from program.knowledge.ingest.metadata import Metadata, split_front_matter
 from program.knowledge.ingest.pdf import read_pdf
 from program.knowledge.ingest.records import Row, read_rows
 from program.models.language.fence import remove_invisible
-from program.passage import Flaw, Passage, ReaderSets
+from program.passage import TITLE_STEP, Flaw, Passage, ReaderSets
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
-from program.text.pieces import split_cells, split_sentences
+from program.text.pieces import ASKS, count_keys, split_cells, split_sentences
 
 READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", *SUFFIXES, ".jsonl")  # endings of the files that are read
 TOP = "top"  # the anchor of text above the first heading
@@ -33,6 +35,10 @@ SECONDS = 20.0  # of the processor for a file, and as many for each megabyte
 TABLE = 8  # times a passage's size above which even a table is cut, between rows
 NEXT_LINE, NEXT_BLOCK = "\n", "\n\n"
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
+_DATE = re.compile(r"(?a)(?<![^\W_])((?:19|20)\d\d)(?:[-_.]?([01]\d)(?:[-_.]?([0-3]\d))?)?(?![^\W_])")
+_LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
+_OUTLINE = re.compile(r"\s*(?:\d+(?:\.\d+)*[.)]?|[A-Za-z][.)]|[IVX]+[.)])\s+")  # the number of a heading
+_LEADER = re.compile(r"(?<=[^\W_]) *(?:\.{4,}|(?: \.){3,}) *(?=[^\W_]|[€$£])")  # dots that lead to a value
 _TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff]|[a-zA-Z\u00c0-\u024f]{1,7}|\w{1,3}|[^\w\s]")
 
 
@@ -88,13 +94,17 @@ def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: 
 
 def split_blocks(
     blocks: Sequence[Block], first_line: int = 1, limit: int = CHUNK_TOKENS
-) -> tuple[str, list[TextSection]]:
-    """Return the first # heading (or an empty string) and the sections in order.
+) -> tuple[str | None, list[TextSection]]:
+    """Return the title and the sections in order.
 
-    `first_line` is the number of the blocks' first line in their file.
+    The title is a heading of level 0, or the only # heading; None where several # headings stand side by side, and
+    empty without any. `first_line` is the number of the blocks' first line in their file.
     """
     taken: dict[str, int] = {}
-    headings, main, slug = [""] * DEEPEST, "", ""
+    headings, slug = [""] * DEEPEST, ""
+    tops = sorted((b for b in blocks if b.kind == "heading" and b.level < 2 and b.text), key=lambda block: block.level)
+    alone = len(tops) == 1 or (tops and tops[0].level == 0)
+    main = tops[0].text if alone else None if tops else ""
     above: Block | None = None
     found: list[TextSection] = []
     held: list[Block] = []
@@ -104,25 +114,24 @@ def split_blocks(
             continue
         if block.level > DEEPEST:
             make_anchor(block.text, taken)
-            held.append(replace(block, text=f"{'#' * block.level} {block.text}"))
+            text = block.text if _states_value(block.text) else f"{'#' * block.level} {block.text}"
+            held.append(replace(block, kind="paragraph", text=text))
             continue
-        slug = slug or (make_anchor(TOP, taken) if held else TOP)  # a heading "Top" further down is `top-1`
-        if above and not held and block.level <= above.level:  # a heading with nothing below it is its own text
-            held = [replace(above, kind="paragraph")]
+        # A heading "Top" further down is `top-1`.
+        slug = slug or (make_anchor(next(filter(None, reversed(headings)), TOP), taken) if held else TOP)
+        bare = not held and above is not None and block.level <= above.level
+        if above and (bare or (above.text != main and _states_value(above.text))):  # it is text of its own
+            held = [replace(above, kind="paragraph"), *held]
         found += _cut_section(slug, headings, held, first_line, limit)
-        if block.text:
-            slug, held, above = make_anchor(block.text, taken), [], block
-            main = main or (block.text if block.level == 1 else "")
-            headings[block.level - 1 :] = [block.text] + [""] * (DEEPEST - block.level)
+        slug, held, above = make_anchor(block.text, taken) if block.text else "", [], block if block.text else None
+        level = max(block.level, 1)
+        headings[level - 1 :] = [block.text] + [""] * (DEEPEST - level)
     return main, found
 
 
 def split_paragraphs(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) -> tuple[str, list[TextSection]]:
     """Return no heading, and text as one section `top`, cut at blank lines if long."""
-    lines = groupby(enumerate(text.split("\n")), lambda numbered: bool(numbered[1].strip()))
-    runs = [list(run) for written, run in lines if written]
-    blocks = [Block("paragraph", unwrap_lines([line for _, line in run]), run[0][0], run[-1][0] + 1) for run in runs]
-    return "", list(_cut_section(TOP, (), blocks, first_line, limit))
+    return "", list(_cut_section(TOP, (), read_plain_text(text), first_line, limit))
 
 
 def make_anchor(heading: str, taken: dict[str, int]) -> str:
@@ -148,14 +157,20 @@ def count_tokens(text: str) -> int:
     return len(_TOKEN.findall(text))
 
 
+def _states_value(heading: str) -> bool:
+    """Tell whether a heading says more than what is below it: it has a figure, or a text behind a colon."""
+    text = _OUTLINE.sub("", heading, count=1)
+    return text[-1:] not in ASKS and (": " in text or any(map(str.isdecimal, text)))
+
+
 def _fits(text: str, limit: int) -> bool:
     return len(text) <= limit or count_tokens(text) <= limit
 
 
 def _read_parts(
     path: str, content: bytes, suffix: str, limit: int, megabytes: float
-) -> tuple[Metadata, str, list[TextSection], list[str]]:
-    """Return what a file says of itself, its # heading, its sections, and a link to each."""
+) -> tuple[Metadata, str | None, list[TextSection], list[str]]:
+    """Return what a file says of itself, its own title, its sections, and a link to each."""
     if suffix == ".pdf":
         title, pages, flaws = read_pdf(content)
         cut = [(page, part) for page in pages for part in split_paragraphs(page.text, 1, limit)[1]]
@@ -188,45 +203,76 @@ def _parse_records(path: str, content: bytes, suffix: str) -> Parsed:
 
 def document_of_rows(path: str, rows: Sequence[Row], title: str = "") -> Document:
     """Return a document with a passage a row, named by its file if it has no title."""
-    title, dated = title or _title_from_name(path), parse_day(Path(path).name)
+    title, dated = title or _spell_name(Path(path).stem), _find_date(path)
     passages = []
-    for row in rows:
+    for row, name in zip(rows, _name_rows(rows), strict=True):
         about = replace(row.metadata, as_of=row.metadata.as_of or dated)
         link = f"{path}:{row.first}-{row.last}" if row.first else path
-        passages.append(_make_passage(f"{path}#{row.key}", about.title or title, row.text, about, link))
+        steps = _list_steps(path, about.title or title)
+        passages.append(_make_passage(f"{path}#{row.key}", steps, row.text, about, link, name))
     return Document(path, title, dated, (), tuple(passages))
 
 
+def _name_rows(rows: Sequence[Row]) -> list[str]:
+    """Return the cells that tell each row from those of the same readers, where its first alone does not."""
+    names, alike = [""] * len(rows), defaultdict[ReaderSets, list[int]](list)
+    for n, row in enumerate(rows):
+        alike[row.metadata.readers].append(n)
+    for places in alike.values():
+        cells = [split_cells(rows[n].text) for n in places]
+        for n, own, count in zip(places, cells, count_keys(cells), strict=True):
+            names[n] = ", ".join(cell.partition(": ")[2] or cell for cell in own[:count]) if count > 1 else ""
+    return names
+
+
 def _make_document(
-    path: str, heading: str, parts: Sequence[TextSection], about: Metadata, links: Sequence[str]
+    path: str, heading: str | None, parts: Sequence[TextSection], about: Metadata, links: Sequence[str]
 ) -> Document:
-    title = about.title or heading or _title_from_name(path)
-    about = replace(about, as_of=about.as_of or parse_day(Path(path).name))
+    title = about.title or heading or _spell_name(Path(path).stem)
+    about = replace(about, as_of=about.as_of or _find_date(path))
     passages = []
     for part, link in zip(parts, links, strict=True):
         under_main = len(part.headings) > 1 and part.headings[0] == heading  # the # heading stands for the title
-        crumbs = " > ".join([title, *(h for h in part.headings[under_main:] if h != title)])
-        passages.append(_make_passage(f"{path}#{part.slug}", crumbs, part.text, about, link))
+        named = heading is None and not about.title and part.headings  # by the one of several # headings above it
+        steps = _list_steps(path, *([] if named else [title]), *(h for h in part.headings[under_main:] if h != title))
+        passages.append(_make_passage(f"{path}#{part.slug}", steps, part.text, about, link))
     return Document(path, title, about.as_of, about.supersedes, tuple(passages), about.readers)
 
 
-def _make_passage(id_: str, title: str, text: str, about: Metadata, link: str) -> Passage:
+def _make_passage(id_: str, steps: Sequence[str], text: str, about: Metadata, link: str, name: str = "") -> Passage:
+    title = TITLE_STEP.join(steps)
     # Lone surrogates, which JSON and YAML escapes can spell, cannot be written as UTF-8.
-    id_, title, text = (written.encode("utf-8", "replace").decode() for written in (id_, title, text))
+    id_, *rest = (one.encode("utf-8", "replace").decode() for one in (id_, title, text, name))
+    title, text, name = (one.translate(_LIGATURES) for one in rest)
     said = {name: getattr(about, name) for name in ("as_of", "authority", "attributes", "readers")}
-    return Passage(id_, "", title, text, link=link, **said)
+    return Passage(id_, "", title, text, link=link, name=name, **said)
 
 
-def _title_from_name(path: str) -> str:
-    """Return "refund policy 2024" for `refund-policy_2024.txt`."""
-    return Path(path).stem.replace("-", " ").replace("_", " ").strip()
+def _spell_name(name: str) -> str:
+    """Return "refund policy 2024" for `refund-policy_2024`."""
+    return name.replace("-", " ").replace("_", " ").strip()
+
+
+def _list_steps(path: str, *steps: str) -> list[str]:
+    """Return the steps of a title behind the names of the file's folders."""
+    folders = map(_spell_name, path.split("/")[1:-1])
+    return [*(one for one in folders if one.casefold() not in map(str.casefold, steps)), *steps]
+
+
+def _find_date(path: str) -> date | None:
+    """Return the date in the name of a file, else of a folder it is in: a day, a month or a year from its first day."""
+    for name in reversed([*path.split("/")[1:-1], Path(path).stem]):
+        for year, month, day in reversed(_DATE.findall(name)):
+            with suppress(ValueError):
+                return date(int(year), int(month or 1), int(day or 1))
+    return None
 
 
 def _cut_section(
     slug: str, headings: Sequence[str], blocks: Sequence[Block], first_line: int, limit: int
 ) -> Iterator[TextSection]:
     """Yield a section in pieces of about `limit` tokens (`slug`, `slug~2`): tables whole, prose by sentences."""
-    shown = ((block, _clean_text(block.text)) for block in blocks)
+    shown = ((b, _clean_text(b.text if b.kind == "code" else _LEADER.sub(": ", b.text))) for b in blocks)
     units = list(_group_blocks([replace(block, text=text) for block, text in shown if text], limit))
     sizes = [sum(count_tokens(b.text) for b in unit) for unit in units]
     runs = list(_pack_runs(sizes, limit))

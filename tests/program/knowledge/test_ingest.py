@@ -47,7 +47,7 @@ def test_the_title_is_the_front_matters_else_the_first_heading_else_the_file_nam
         "x/a.md#piece": "The A > Part > Piece",
         "x/b.md#the-b": "The B",
         "x/b.md#part": "The B > Part",
-        "x/sub/the-c_file.txt#top": "the c file",
+        "x/sub/the-c_file.txt#top": "sub > the c file",
     }
 
 

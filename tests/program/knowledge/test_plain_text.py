@@ -1,8 +1,9 @@
-"""What a browser shows of a file is the text of its passages, word for word, and what is quoted stands in it."""
+"""What a reader of a file sees is the text of its passages, word for word, and what is quoted stands in it."""
 
 import io
 import os
 import re
+import textwrap
 import zipfile
 from html import escape
 
@@ -15,7 +16,7 @@ from program.knowledge.ingest.sections import parse_file
 from program.text.facts import holds
 from program.text.pieces import split_pieces
 
-EXAMPLES = int(os.environ.get("RAGC_TEXT_EXAMPLES", "2000"))
+EXAMPLES = int(os.environ.get("RAGC_TEXT_EXAMPLES", "50"))
 words = st.text("abcdefghijklmnopqrstuvwxyzäé", min_size=2, max_size=7).filter(lambda w: w[0] not in "äé")
 numbers = st.integers(0, 9999).map(str) | st.sampled_from(["4.50", "1,000", "20.5", "0.3"])
 code = st.lists(
@@ -149,34 +150,43 @@ def as_markdown(document, loose):
 
 
 SCHEMAS = "http://schemas.openxmlformats.org"
+MAIN = f"{SCHEMAS}/wordprocessingml/2006/main"
 PARTS = {
     "[Content_Types].xml": f'<Types xmlns="{SCHEMAS}/package/2006/content-types"/>',
     "_rels/.rels": f'<Relationships xmlns="{SCHEMAS}/package/2006/relationships"><Relationship Id="r" '
     f'Type="{SCHEMAS}/officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>',
-    "word/document.xml": f'<w:document xmlns:w="{SCHEMAS}/wordprocessingml/2006/main"><w:body>%s</w:body></w:document>',
+    "word/document.xml": f'<w:document xmlns:w="{MAIN}" xmlns:m="{SCHEMAS}/officeDocument/2006/math" '
+    f'xmlns:mc="{SCHEMAS}/markup-compatibility/2006"><w:body>%s</w:body></w:document>',
 }
 
 
-def as_word(document):
-    """The document as Word's file, lists as paragraphs."""
+def as_word(document, **margins):
+    """The document as Word's file, lists as paragraphs, with lines of its `header` and `footer`."""
 
     def line(parts):
         runs = [WORD[kind].format(*map(escape, made)) for kind, *made in parts]
         return f"<w:p>{WORD['word'].format(' ').join(runs)}</w:p>"
 
-    def row(cells):
+    def row(cells, marks=""):
         made = [line([("word", one)]) for one in cells]
-        return f"<w:tr>{''.join(f'<w:tc>{cell}</w:tc>' for cell in made)}</w:tr>"
+        return f"<w:tr><w:trPr>{marks}</w:trPr>{''.join(f'<w:tc>{cell}</w:tc>' for cell in made)}</w:tr>"
 
     blocks = {
         "paragraph": line,
         "list": lambda ordered, items: "".join(line(one) for own, below in items for one in (own, *below)),
-        "table": lambda head, rows: f"<w:tbl>{''.join(map(row, [head, *rows]))}</w:tbl>",
+        "table": lambda head, rows: f"<w:tbl>{row(head, '<w:tblHeader/>')}{''.join(map(row, rows))}</w:tbl>",
+        "pairs": lambda rows: f"<w:tbl>{''.join(map(row, rows))}</w:tbl>",
+        "raw": lambda text: text,
     }
+    body = "".join(blocks[kind](*block) for kind, *block in document)
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as file:
         for name, content in PARTS.items():
-            file.writestr(name, content.replace("%s", "".join(blocks[kind](*block) for kind, *block in document)))
+            file.writestr(name, content.replace("%s", body))
+        for name, lines in margins.items():
+            root = "hdr" if name == "header" else "ftr"
+            made = "".join(line([("word", one)]) for one in lines)
+            file.writestr(f"word/{name}1.xml", f'<w:{root} xmlns:w="{MAIN}">{made}</w:{root}>')
     return stream.getvalue()
 
 
@@ -230,12 +240,79 @@ def test_what_a_markdown_file_is_rendered_to_is_its_text_in_order(document, loos
     check(document, passages_of("a.md", as_markdown(document, loose)))
 
 
-@settings(max_examples=EXAMPLES // 4, deadline=None)
-@given(documents)
-def test_what_stands_in_a_word_file_is_its_text_in_order(document):
+sizes = st.tuples(st.integers(1, 999), st.sampled_from(["EUR", "days", "people"])).map(lambda one: f"{one[0]} {one[1]}")
+clocks = st.tuples(st.integers(0, 23), st.integers(0, 59)).map(lambda one: f"{one[0]:02}:{one[1]:02}")
+pairs = st.lists(st.tuples(words, sizes | clocks), min_size=2, max_size=5, unique_by=lambda pair: pair[0])
+hidden = "<w:p><w:r><w:rPr><w:vanish/></w:rPr><w:t>hush</w:t></w:r></w:p>"
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(documents, st.lists(words, max_size=2), st.lists(words, max_size=2), st.booleans(), pairs)
+def test_what_stands_in_a_word_file_is_its_text_in_order(document, header, footer, vanished, rows):
     document = [block for block in document if block[0] in ("paragraph", "list", "table")]
-    if document:
-        check(document, passages_of("a.docx", as_word(document)), linked=False)
+    raw = [("raw", hidden)] if vanished else []
+    written = as_word(
+        [*raw, *document, ("paragraph", [("word", "end")]), ("pairs", rows)], header=header, footer=footer
+    )
+    passages = passages_of("a.docx", written)
+    around = [[("paragraph", [("word", one)]) for one in dict.fromkeys(lines)] for lines in (header, footer)]
+    told = [("paragraph", [("word", f"{key}: {value}")]) for key, value in rows]
+    check([*around[0], *document, *told, *around[1]], passages, linked=False)
+    assert "hush" not in "".join(passage.text for passage in passages)
+
+
+entries = st.lists(words, min_size=1, max_size=9).map(" ".join)
+names = words.map(str.capitalize)
+columns = st.integers(3, 5).flatmap(
+    lambda n: st.tuples(
+        st.lists(names, min_size=n, max_size=n, unique=True),
+        st.lists(st.lists(cells, min_size=n, max_size=n), min_size=2, max_size=5),
+        st.lists(st.booleans(), min_size=n, max_size=n),
+    )
+)
+lists_of_lines = {
+    "prose": st.tuples(st.lists(words, min_size=2, max_size=50), st.integers(50, 100)),
+    "lines": st.lists(entries.map(str.capitalize), min_size=2, max_size=5),
+    "sentences": st.lists(entries.map(lambda text: f"{text.capitalize()}."), min_size=2, max_size=5),
+    "chat": st.lists(st.tuples(clocks, names, entries).map("[03.11.26, {0[0]}] {0[1]}: {0[2]}".format), min_size=2, max_size=5),
+    "log": st.lists(st.tuples(clocks, entries).map("2026-11-03 {0[0]}:01 {0[1]}".format), min_size=2, max_size=5),
+    "agenda": st.lists(st.tuples(clocks, entries).map(" ".join), min_size=2, max_size=5),
+    "keys": st.lists(st.tuples(names, sizes | entries).map(": ".join), min_size=2, max_size=5),
+    "leaders": st.lists(st.tuples(names, numbers).map(" ........ ".join), min_size=2, max_size=5),
+    "columns": columns,
+}  # fmt: skip
+
+
+def write_columns(head, rows, right):
+    """Rows of text whose cells stand below each other, some at the right of their column."""
+    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
+    made = (
+        (cell.rjust if right[at] else cell.ljust)(widths[at]) for row in (head, *rows) for at, cell in enumerate(row)
+    )
+    return ["   ".join(next(made) for _ in head).rstrip() for _ in (head, *rows)]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    st.lists(
+        st.one_of([st.tuples(st.just(kind), made) for kind, made in lists_of_lines.items()]), min_size=1, max_size=4
+    )
+)
+def test_lines_of_text_are_joined_where_they_read_on_and_columns_are_rows(blocks):
+    written, shown = [], []
+    for kind, made in blocks:
+        if kind == "prose":
+            text = f"{' '.join(made[0]).capitalize()}."
+            written.append(textwrap.fill(text, made[1]))
+            shown.append(text)
+        elif kind == "columns":
+            written.append("\n".join(write_columns(*made)))
+            shown += ["; ".join(f"{key}: {cell}" for key, cell in zip(made[0], row, strict=True)) for row in made[1]]
+        else:
+            written.append("\n".join(made))
+            shown += [line.replace(" ........ ", ": ") for line in made]
+    text = "\n".join(passage.text for passage in passages_of("a.txt", "\n\nNext.\n\n".join(written)))
+    assert [line for line in text.split("\n") if line and line != "Next."] == shown
 
 
 LAMP = "20<sup>99</sup> euros, 10<sup>3</sup> l, 1<sup>st</sup>, H<sub>2</sub>O, x<sub>max</sub>"
@@ -275,6 +352,42 @@ SHOWN = [
     ("a.html", "<nav>Home</nav><p>Open.</p><p hidden>no</p><div style='display: none'>no</div><template>no</template>",
      "Open."),
     ("a.html", "<h2>Closed on Sunday</h2>", "Closed on Sunday"),
+    ("a.html", "<h2>Where?</h2><div hidden>At 5.</div><h2>Paid?</h2><p>Yes.</p><p hidden>Old.</p>", "At 5.\n\nYes."),
+    ("a.html", "<button aria-controls=x>When?</button><button aria-controls=y>How?</button>"
+     "<div id=x style='display:none'>At 5.</div><div id=y hidden>By bus.</div>", "When?\n\nAt 5.\n\nHow?\n\nBy bus."),
+    ("a.html", "<div><button>Costs</button></div><div hidden>It is 5.</div><p hidden>Draft.</p>", "Costs\n\nIt is 5."),
+    ("a.html", "<details><summary>Where?</summary>At 5.</details>", "Where?\n\nAt 5."),
+    ("a.html", "<button>Save</button><button>Send</button><p>Press <button>Go</button> twice.</p>",
+     "Save\n\nSend\n\nPress Go twice."),
+    ("a.html", "<p>Wear <abbr title='eye protection'>EP</abbr>, <abbr title=hood>hood</abbr>.</p>",
+     "Wear EP (eye protection), hood."),
+    ("a.html", "<div class=c><p>Dwarf<p>5 EUR</div><div class=c><p>Giant<p>9 EUR<p>Phone</div>",
+     "Dwarf; 5 EUR\n\nGiant; 9 EUR; Phone"),
+    ("a.html", "<div class=c><p>A sentence stands here.<p>So it does here.</div><div class=c><p>Short<p>No.</div>",
+     "A sentence stands here.\n\nSo it does here.\n\nShort\n\nNo."),
+    ("a.html", "<table><tr><td>Deposit<td>150 EUR<tr><td>Delivery<td>35 EUR<tr><td>Time<td>9 days</table>",
+     "Deposit: 150 EUR\nDelivery: 35 EUR\nTime: 9 days"),
+    ("a.html", "<table><tr><td>Item<td>Cost<tr><td>Bolt<td>1.20<tr><td>Nut<td>0.80</table>",
+     "Item: Bolt; Cost: 1.20\nItem: Nut; Cost: 0.80"),
+    ("a.md", "Take $0.5\\,mg/kg$ for $5 or $6.\n\n$$\na = \\frac{b}{c}\n$$",
+     "Take $0.5\\,mg/kg$ for $5 or $6.\n\n$$a = \\frac{b}{c}$$"),
+    ("a.md", "> [!NOTE]\n> It is shut.\n> - on Monday\n\n> [!TIP]\n> - Ring.\n\n!!! warning \"Mind it\"\n    It is wide.",
+     "Note: It is shut.\n\n- on Monday\n\nTip:\n\n- Ring.\n\nMind it: It is wide."),
+    ("a.md", "- [ ] Call\n- [x] Pay", "- ☐ Call\n- ☑ Pay"),
+    ("a.md", "It is 45.[^1] Or so.[^a]\n\nMore.\n\n- one[^1]\n\n[^1]: Students pay 30.\n[^a]: It rose.",
+     "It is 45. Or so.\n\nIt rose.\n\nStudents pay 30.\n\nMore.\n\n- one"),
+    ("a.md", "Soup ........ 4.50\n\nSoon...", "Soup: 4.50\n\nSoon..."),
+    ("a.txt", "The \ufb01re door", "The fire door"),
+    ("a.txt", "RATES\n\nSite          Low     High\n\nMeadow pitch  14.00   19.50\nLake pitch    18.00\n\n\nAsk us.",
+     "RATES\n\nSite: Meadow pitch; Low: 14.00; High: 19.50\nSite: Lake pitch; Low: 18.00\n\nAsk us."),
+    ("a.txt", "Name   |  Room\n-------+-------\nAnn    |  12\nBob    |  14", "Name: Ann; Room: 12\nName: Bob; Room: 14"),
+    ("a.txt", "host  =  a.example\nport  =  80", "host: a.example\nport: 80"),
+    ("a.txt", "He typed two spaces.  Then he went on until the line\nwas full.  And then he stopped.",
+     "He typed two spaces.  Then he went on until the line was full.  And then he stopped."),
+    ("a.txt", "It is set  with more blanks than it  needs so\nthat each line is  full, which is  no table  at\nall.",
+     "It is set  with more blanks than it  needs so that each line is  full, which is  no table  at all."),
+    ("a.txt", "The gate is shut by the porter of the house at\n22:30 on any day of the week.",
+     "The gate is shut by the porter of the house at 22:30 on any day of the week."),
     ("a.txt", "The gate is in\nthe north.\n\nA long line that somebody's editor had to wrap because\nthe window was narrow.",
      "The gate is in\nthe north.\n\nA long line that somebody's editor had to wrap because the window was narrow."),
     ("a.txt", "Use List<String> and *.conf, __init__, arr[10], `x`.",
@@ -300,6 +413,11 @@ QUOTED = [
     ("- Monday: 8 to 18; Friday: 8 to 13", ["Monday: 8 to 18; Friday: 8 to 13"]),
     ("Wood: Oak; Board: 27 mm; Days: 24\nWood: Oak; Board: 54 mm; Days: 52\nWood: Ash; Board: 27 mm; Days: 20",
      ["Oak, Board: 27 mm, Days: 24", "Oak, Board: 54 mm, Days: 52", "Ash, Board: 27 mm", "Ash, Days: 20"]),
+    ("Day: 2026-11-30; At: 08:15; Ship: Otter; Pier: 1\nDay: 2026-11-30; At: 09:15; Ship: Heron; Pier: 2",
+     ["2026-11-30, At: 08:15, Ship: Otter, Pier: 1", "2026-11-30, At: 09:15, Ship: Heron, Pier: 2"]),
+    ("Deposit: 80 EUR\nNotice: 10 days", ["Deposit: 80 EUR", "Notice: 10 days"]),
+    ("Where is the key? Ask in the group. Or ring.", ["Ask in the group.", "Or ring."]),
+    ("Is it safe?", []),
     ("Day: Monday; Shop: Leith; From: 8\nDay: Monday; Shop: Leith; From: 8",  # no cells tell the rows apart
      ["Monday, Shop: Leith", "Monday, From: 8", "Monday, Shop: Leith", "Monday, From: 8"]),
     ("Question: May I pay by card?; Answer: No, in cash.", ["May I pay by card? No, in cash."]),
@@ -326,6 +444,25 @@ def test_the_key_of_a_row_is_in_the_place_of_one_piece_and_a_row_states_what_is_
     assert not holds(ROW, "Home Plus, Yearly: GBP 46.", 1.0)
 
 
+LED = [
+    ("Where is the key? Ask. Or ring.", ["Where is the key?", None], [(), ()]),
+    ("Where is the key?\n\nAsk.\n\nOr ring.", ["Where is the key?", None], [(), ()]),
+    ("You need?\n\n- a saw\n- a mask", ["You need?"] * 2, [("a saw", "a mask")] * 2),
+    ("Do:\n\n1. Sweep.\n2. Load it. Mind it.", ["Do:"] * 3 + [None], [("1. Sweep", "2. Load it. Mind it")] * 3 + [()]),
+    ("Run:\n\n```\nls -l\ncd\n```\n\nDone.", ["Run:"] * 3 + [None], [("ls -l\ncd",)] * 3 + [()]),
+    ("- Is it safe? Yes.\n- Go.", ["Is it safe?", ""], [(), ("Is it safe? Yes", "Go")]),
+    ("Do:\n" + "\n".join(f"{n}. {'so ' * 40}" for n in (1, 2, 3, 4, 5, 6)),
+     [None, *(f"Do (step {n} of 6):" for n in range(1, 7))], [()] * 7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "leads", "items"), LED, ids=range(len(LED)))
+def test_a_piece_knows_what_leads_it_and_the_short_list_that_it_is_of(text, leads, items):
+    pieces = split_pieces(text)
+    assert [piece.lead for piece in pieces] == leads
+    assert [piece.items for piece in pieces] == items
+
+
 WHOLE = """We are closed on 24. December and 1. January.|Add approx. 5 kg of salt.|Ask Dr. Smith at St. Mary Rd. 5 in Leith.
 See fig. 3, p. 12 and vol. 2 of it.|Max. 10 people, min. 3 nights, incl. VAT.|Tel. 020 123 or ext. 12 before 5 p.m. on Monday.
 It weighs ca. 3 kg.|Version 2.3 of 3. March fits e.g. children.|It is at No. 5 of Downing St. in London."""
@@ -341,6 +478,53 @@ def test_no_sentence_ends_behind_a_number_or_an_abbreviation(sentence):
 def test_a_sentence_ends_behind_an_ordinary_word(word):
     first, second = f"It is one for each {word}.", "Add-ons are billed with it."
     assert [piece.text for piece in split_pieces(f"{first} {second}")] == [first, second]
+
+
+W_TABLE = "<w:tbl><w:tblPr><w:tblLook {}/></w:tblPr>{}</w:tbl>"
+ROWS = "".join(
+    f"<w:tr><w:tc><w:p><w:r><w:t>{a}</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>{b}</w:t></w:r></w:p></w:tc></w:tr>"
+    for a, b in (("Role", "Name"), ("Head", "Ann"), ("Cook", "Bob"))
+)
+MATH = "<m:r><m:t>{}</m:t></m:r>"
+BOX = "<w:txbxContent><w:p><w:r><w:t>In a box.</w:t></w:r></w:p></w:txbxContent>"
+ALTERNATIVES = "<mc:AlternateContent><mc:Choice>{0}</mc:Choice>{1}</mc:AlternateContent>"
+WORDS = [
+    (W_TABLE.format('w:firstRow="1" w:firstColumn="0"', ROWS), "Role: Head; Name: Ann\nRole: Cook; Name: Bob"),
+    (W_TABLE.format('w:firstRow="1" w:firstColumn="1"', ROWS), "Role: Name\nHead: Ann\nCook: Bob"),
+    (W_TABLE.format('w:val="0480"', ROWS), "Role: Name\nHead: Ann\nCook: Bob"),
+    (f"<w:p><w:r><w:t>As </w:t></w:r><m:oMath>{MATH.format('v=')}<m:f><m:num>{MATH.format('s+1')}</m:num><m:den>"
+     f"{MATH.format('t')}</m:den></m:f></m:oMath></w:p>", "As v=(s+1)/t"),
+    (f"<w:p><m:oMathPara><m:oMath><m:sSup><m:e>{MATH.format('x')}</m:e><m:sup>{MATH.format('2')}</m:sup></m:sSup>"
+     "</m:oMath></m:oMathPara></w:p>", "x^2"),
+    (f"<w:p><w:r><w:t>Before</w:t>{ALTERNATIVES.format(BOX, '')}</w:r></w:p>", "Before\n\nIn a box."),
+    (f"<w:p><w:r>{ALTERNATIVES.format(BOX, f'<mc:Fallback>{BOX}</mc:Fallback>')}<w:t>Before</w:t></w:r></w:p>",
+     "Before\n\nIn a box."),
+    (f"<w:p><w:r><w:t>Out</w:t></w:r></w:p>{hidden}".replace('<w:vanish/>', '<w:vanish w:val="0"/>'), "Out\n\nhush"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "text"), WORDS, ids=range(len(WORDS)))
+def test_a_word_file_is_read_with_its_marks_of_tables_equations_and_text_boxes(body, text):
+    (passage,) = passages_of("a.docx", as_word([("raw", body)]))
+    assert passage.text == text
+
+
+def test_the_number_of_a_page_in_a_margin_is_left_out_and_what_stands_beside_it_is_read():
+    field = "".join(f'<w:r>{part}</w:r>' for part in (
+        '<w:fldChar w:fldCharType="begin"/>', "<w:instrText> PAGE </w:instrText>",
+        '<w:fldChar w:fldCharType="separate"/>', "<w:t>3</w:t>", '<w:fldChar w:fldCharType="end"/>'))  # fmt: skip
+    stream = io.BytesIO(as_word([("paragraph", [("word", "Body")])], footer=["X"]))
+    with zipfile.ZipFile(stream, "a") as file:
+        line = f"<w:p><w:r><w:t>Ring 5512</w:t><w:tab/><w:t>Page </w:t></w:r>{field}</w:p>"
+        file.writestr("word/footer2.xml", f'<w:ftr xmlns:w="{MAIN}">{line}</w:ftr>')
+    assert [p.text for p in passages_of("a.docx", stream.getvalue())] == ["Body", "X\n\nRing 5512"]
+
+
+def test_what_was_hidden_is_counted_in_a_flaw():
+    for name, content in (("a.html", "<p>Out</p><div hidden>two words</div><p>End</p>"), ("a.docx", as_word(
+        [("paragraph", [("word", "Out")]), ("raw", hidden.replace("hush", "two words"))]))):  # fmt: skip
+        _, (flaw,) = parse_file(f"x/{name}", content if isinstance(content, bytes) else content.encode())
+        assert flaw.what.startswith("2 words") and "hidden" in flaw.what and flaw.mend and not flaw.lost
 
 
 def test_a_page_says_how_much_of_it_was_left_out():

@@ -1,0 +1,92 @@
+"""Lines of plain text as paragraphs and rows: joined where they read on, a table where blanks set columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+
+from program.knowledge.ingest.blocks import Block
+from program.knowledge.ingest.table_rows import format_table
+from program.text.pieces import BULLET, SENTENCE_ENDS
+
+NARROW = 40  # characters of a line that no column was too narrow for
+_GAP = re.compile(r"(?<![.!?:\s])\s{2,}(?=\S)|(?<=[.!?:])\s{3,}(?=\S)|\S\s*\t\s*(?=\S)|\|.+\|")
+_RULE = re.compile(r"[\s|+=_-]*[=_-]{3}[\s|+=_-]*")  # a line that is drawn under a header
+_NUMBER = re.compile(r"\s*\d{1,3}[.)]\s")
+_STAMP = re.compile(r"\s*(?P<open>[\[(<]?)\d{1,4}(?::\d\d|[./-]\d{1,2}[./-](?:\d{1,4})?)\S*\s*")
+_NAME = re.compile(r"\s*(?:\S+ ){0,3}[^\s:]+:(?:\s|$)")
+
+
+def read_plain_text(text: str) -> list[Block]:
+    """Return the paragraphs and the rows of a text, in order."""
+    lines, rows = text.split("\n"), dict[int, Block | None]()  # by line: that of a row, of a header none
+    full = [bool(line.strip()) for line in lines]
+    parted = [bool(_GAP.search(line) or _RULE.fullmatch(line)) for line in lines]
+    # An empty line may part a header from its rows.
+    parted = [one or (not full[n] and parted[n - 1 : n + 2 : 2] == [True, True]) for n, one in enumerate(parted)]
+    for is_parted, run in groupby(range(len(lines)), parted.__getitem__):
+        whole = list(run)
+        paragraphs = (list(part) for is_full, part in groupby(whole, full.__getitem__) if is_full)
+        for places in (whole, *paragraphs) if is_parted else ():
+            if places[0] not in rows and (found := _read_columns(lines, places)):
+                rows |= {**dict.fromkeys(places), **{row.first: row for row in found}}
+    blocks: list[Block] = []
+    for (is_row, is_full), run in groupby(range(len(lines)), lambda at: (at in rows, full[at])):
+        places = list(run)
+        if is_row:
+            blocks += filter(None, map(rows.get, places))
+        elif is_full:
+            blocks.append(Block("paragraph", unwrap_lines([lines[at] for at in places]), places[0], places[-1] + 1))
+    return blocks
+
+
+def unwrap_text(text: str) -> str:
+    """Return a text whose paragraphs are unwrapped and whose columns are rows."""
+    return "".join(("\n" if block.joined else "\n\n") + block.text for block in read_plain_text(text)).strip()
+
+
+def unwrap_lines(lines: Sequence[str]) -> str:
+    """Return a paragraph without the line ends that its width made.
+
+    Three signs say that a line was wrapped: the next word had no room, and is written small, and no sentence ended.
+    """
+    width = max(NARROW, *(len(line.rstrip()) for line in lines))
+    breaks = [(before.rstrip(), line.rstrip()) for before, line in pairwise(lines)]
+    no_room = [len(before) + 1 + len(line.split()[0]) > width for before, line in breaks]
+    small = [line.lstrip()[0].islower() for line in lines]
+    # Of a list each line begins with a capital, or none does.
+    ended = lines[-1].rstrip()[-1] in SENTENCE_ENDS
+    is_list = not any(small[1:]) and len(breaks) > 1 if ended else small[0] or not any(small[1:])
+    stamped, named = sum(map(bool, map(_STAMP.match, lines))) > 1, bool(_NAME.match(lines[0]))
+    least = 4 if is_list else 2 if 2 * sum(no_room) >= len(breaks) else 3
+    text = lines[0].rstrip()
+    for (before, line), is_full, is_small in zip(breaks, no_room, small[1:], strict=True):
+        signs = is_full + is_small + (before[-1] not in SENTENCE_ENDS)
+        text += f" {line.lstrip()}" if signs >= least and not _begins_entry(line, stamped, named) else f"\n{line}"
+    return text
+
+
+def _begins_entry(line: str, stamped: bool, named: bool) -> bool:
+    """Tell whether a line begins an entry, in a paragraph where several have a stamp, or the first one a name."""
+    if stamp := _STAMP.match(line):
+        return stamped or bool(stamp["open"]) or not line[stamp.end() :][:1].islower()
+    name = _NAME.match(line) and (named or line.lstrip()[0].isupper())
+    return bool(name or BULLET.match(line) or _NUMBER.match(line))
+
+
+def _read_columns(lines: Sequence[str], places: Sequence[int]) -> list[Block]:
+    """Return lines as rows of a table, none where no columns run through them: places that are blank in all."""
+    shown = [at for at in places if lines[at].strip() and not _RULE.fullmatch(lines[at])]
+    wide = [lines[at].replace("|", " ").expandtabs().rstrip() for at in shown]
+    blank = [not any(line[at : at + 1].strip() for line in wide) for at in range(max(map(len, wide), default=0))]
+    runs = [list(run) for is_blank, run in groupby(range(len(blank)), blank.__getitem__) if is_blank]
+    bounds = [0, *(run[-1] + 1 for run in runs if len(run) > 1 and run[0] > 0), len(blank)]
+    columns = [[line[a:b].strip() for line in wide] for a, b in pairwise(bounds)]
+    held = [column for column in columns if not {*"".join(column)} <= {*"=:-–>"}]  # not one of colons
+    cells = [len(re.findall(r"\S(?:.*?\S)?(?=\s{2}|$)", line)) for line in wide]
+    if len(wide) < 2 or len(held) < 2 or len(columns) < max(cells) or (len(wide) == 2 and len({*cells}) > 1):
+        return []
+    rows = format_table([list(row) for row in zip(*held, strict=True)])
+    of_rows = zip(rows, shown[len(shown) - len(rows) :], strict=True)
+    return [Block("row", row, at, at + 1, joined=n > 0) for n, (row, at) in enumerate(of_rows)]
