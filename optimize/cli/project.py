@@ -27,7 +27,7 @@ embed = "local/minilm"
 
 [knowledge.docs]               # one table for each knowledge base; its text is what the router goes by
 kind = "documents"             # documents | graph | tables | web | http
-path = "knowledge/docs"        # .md .txt .html .pdf .docx .csv .tsv .jsonl, folders too
+path = "{path}"{gap}# .md .txt .html .pdf .docx .pptx .xlsx .csv .json .eml and more, folders too
 about = "what this knowledge base holds"
 asks = ["A question it answers?"]
 not = []                       # boundary cases: "invoices and refunds: billing"
@@ -53,27 +53,29 @@ LABELLED = (
 
 
 def run_init(folder: ProjectFolder) -> None:
-    """Make a project folder to fill in."""
+    """Make a project folder to fill in, or of a folder of documents."""
     from program.errors import SettingsError
+    from program.knowledge.ingest.folder import list_documents
     from program.serve.reference import name_from
     from program.storage import write_whole
 
     if (folder / "ragc.toml").exists():
         raise SettingsError(f"{folder} is a project already.", "Edit its ragc.toml, or choose another folder.")
-    files = {
-        "ragc.toml": TOML.format(name=name_from(folder.resolve().name)),
-        "knowledge/docs/hours.md": DOCUMENT,
-        "labelled.jsonl": LABELLED,
-        ".gitignore": ".ragc/\n",
-    }
+    documents = list_documents(folder)
+    path = "." if documents else "knowledge/docs"
+    toml = TOML.format(name=name_from(folder.resolve().name), path=path, gap=" " * (22 - len(path)))
+    files = {"ragc.toml": toml, ".gitignore": ".ragc/\n"}
+    if not documents:
+        files |= {"knowledge/docs/hours.md": DOCUMENT, "labelled.jsonl": LABELLED}
     for path, text in files.items():
         place = folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
         if not place.exists():
             write_whole(place, text.encode())
     made = f"Made {folder}: {', '.join(files)}"
-    ask = f'ragc ask {shlex.quote(str(folder))} "your question"'
-    after = f"Next: put documents into {folder / 'knowledge/docs'}, then: {ask}"
+    used = f'Its {count_noun(len(documents), "document")} (path = "." in ragc.toml) are read where they lie. Next: '
+    put = f"Next: put documents into {folder / 'knowledge/docs'}, then: "
+    after = f'{used if documents else put}ragc ask {shlex.quote(str(folder))} "your question"'
     print_result({"project": str(folder), "files": list(files)}, lambda: typer.echo(f"{made}\n{after}"))
 
 

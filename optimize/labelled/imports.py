@@ -16,7 +16,7 @@ from optimize.labelled.formats import list_objects, read_beir, read_squad
 from optimize.labelled.leaks import link_components
 from program.errors import DataError
 from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.csv_rows import SUFFIXES, read_csv_file
+from program.knowledge.ingest.csv_rows import EXCEL, SUFFIXES, read_table_file
 from program.knowledge.project import Project
 from program.passage import Flaw
 from program.serve.reference import name_from
@@ -201,7 +201,7 @@ def _name_topics(items: Sequence[_Item], base: str) -> dict[str, str]:
 def _detect_format(source: Path) -> str:
     if source.is_dir() and (source / "corpus.jsonl").is_file():
         return "beir"
-    if source.suffix.lower() in SUFFIXES:
+    if source.suffix.lower() in (*SUFFIXES, *EXCEL):
         return "csv"
     if source.is_file():
         with source.open(encoding="utf-8", errors="replace") as file:
@@ -266,7 +266,7 @@ def _read_squad(source: Path, passages: _Passages) -> Iterator[_Item]:
 
 def _read_csv(source: Path, passages: _Passages) -> Iterator[_Item]:
     """Read a table of question, id, answer, title, context, topic, outcome; what it lacks is noted."""
-    table = read_csv_file(source)
+    table = read_table_file(source)
     names = [name.lower() for name in table.header]
     if "question" not in names:
         raise ValueError(f"its first line names no column `question`, but {', '.join(filter(None, table.header))}")

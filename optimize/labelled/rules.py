@@ -68,13 +68,13 @@ class Corpus:
 def read_corpus(project: Project) -> Corpus:
     """Read the passages and tables of every base, or raise `KnowledgeError`."""
     from program.knowledge.index.build import read_files
-    from program.knowledge.ingest.folder import list_bases
+    from program.knowledge.ingest.folder import find_strays, list_bases
     from program.knowledge.library import open_databases
 
     whole = read_files(project)
     bases = list_bases(project).items()
     tables = open_databases({name: base for name, base in bases if isinstance(base, TablesSettings)}).values()
-    flaws = tuple(flaw for database in tables for flaw in database.flaws)
+    flaws = (*(flaw for database in tables for flaw in database.flaws), *find_strays(project))
     passages = {passage.id: passage for passage in whole.passages}
     return Corpus(passages, ProjectTables([*tables]), whole.report + ReadReport(0, flaws))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -19,8 +18,9 @@ from program.knowledge.guard import Guard
 from program.knowledge.index.keywords import Keywords
 from program.knowledge.index.vectors import best_rows
 from program.knowledge.ingest.bounds import TimeUp, run_within
-from program.knowledge.ingest.convert import Page, convert_html
+from program.knowledge.ingest.convert import Page, convert_html, read_markup
 from program.knowledge.ingest.metadata import parse_day
+from program.knowledge.ingest.records import make_rows
 from program.knowledge.ingest.sections import TextSection, split_blocks
 from program.models.embedded.encoder import Embedder
 from program.passage import AUTHORITY, NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats, embedding_text
@@ -57,6 +57,7 @@ PROVIDERS = {
         "BRAVE_API_KEY", {"X-Subscription-Token": "${BRAVE_API_KEY}"}, may_lack_items=True,
     ),
 }  # fmt: skip
+_ABSENT = object()
 KEYS = {name: provider.key for name, provider in PROVIDERS.items() if provider.key}
 """The environment variable that holds each provider's key; SearXNG needs none."""
 
@@ -109,8 +110,8 @@ class JsonApi(Source):
         url = self.settings.url.replace("{query}", quote(query, safe="")).replace("{k}", str(self.most))
         body = {"query": query, "max_results": self.most} if self.posts else None
         reply = self._guard.fetch_json(url, self._headers, body)
-        items = follow_pointer(reply, self.settings.items)
-        if items is None and self.may_lack_items:
+        items = follow_pointer(reply, self.settings.items, _ABSENT)
+        if items is None or (items is _ABSENT and self.may_lack_items):
             return []
         if not isinstance(items, list | dict):
             problem = f"The reply of {self.name} has no items at {self.settings.items!r}; it has {_list_keys(reply)}."
@@ -207,23 +208,25 @@ def has_provider(settings: WebSettings) -> bool:
     return bool(settings.provider) and (key is None or bool(os.environ.get(key)))
 
 
-def follow_pointer(document: Any, pointer: str) -> Any:
-    """Return what a JSON pointer (RFC 6901) leads to, None for nothing."""
+def follow_pointer(document: Any, pointer: str, absent: Any = None) -> Any:
+    """Return what a JSON pointer (RFC 6901) leads to, or `absent`."""
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list):
-            document = document[int(key)] if key.isdecimal() and int(key) < len(document) else None
+            document = document[int(key)] if key.isdecimal() and int(key) < len(document) else absent
         else:
-            document = document.get(key) if isinstance(document, Mapping) else None
+            document = document.get(key, absent) if isinstance(document, Mapping) else absent
     return document
 
 
 def text_at(item: Any, pointer: str) -> str:
-    """Return what a pointer leads to as text, or as JSON; empty for nothing."""
+    """Return what a pointer leads to as text, an object as a row."""
     value = follow_pointer(item, pointer)
-    if value is None:
-        return ""
-    return value.strip() if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return read_markup(value).strip()
+    fields = value.items() if isinstance(value, Mapping) else [("", value)]
+    rows, _ = make_rows([([*fields], 0, 0)])
+    return rows[0].text.strip() if rows else ""
 
 
 def _list_keys(value: Any) -> str:

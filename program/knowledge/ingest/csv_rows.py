@@ -12,10 +12,12 @@ from pathlib import Path
 
 from program.knowledge.ingest.amounts import read_amount
 from program.knowledge.ingest.decode import decode_text
+from program.knowledge.ingest.office import read_sheets
 from program.knowledge.ingest.table_rows import SAMPLE, has_header
 from program.passage import Flaw
+from program.settings import MAX_MEGABYTES
 
-SUFFIXES = (".csv", ".tsv")
+SUFFIXES, EXCEL = (".csv", ".tsv"), (".xlsx", ".xlsm")
 SEPARATORS = ",;\t|"
 MAX_CELL = 16 * 1024 * 1024  # characters; csv's own 131,072 is below a long page
 LONGER = "with more cells than the header"
@@ -58,12 +60,27 @@ class CsvTable:
             self.note(f"1 row {what}" if len(lines) == 1 else f"{len(lines)} rows {what}", lines[0], mend)
 
 
-def read_csv_file(file: Path) -> CsvTable:
-    """Return the table in a file. Raises `UnreadableFile` when it holds no text."""
-    text, flaws = decode_text(file.read_bytes())
-    table = read_csv(text)
+def read_table_file(file: Path) -> CsvTable:
+    """Return the table in a file, of Excel its first sheet. Raises `UnreadableFile`."""
+    if file.suffix.lower() not in EXCEL:
+        text, flaws = decode_text(file.read_bytes())
+        table = read_csv(text)
+        table.flaws[:0] = flaws
+        return table
+    sheets, flaws = read_sheets(file.read_bytes(), int(MAX_MEGABYTES * 1e6))
+    first, *others = sheets or {"": []}
+    table = make_table(sheets.get(first, []))
     table.flaws[:0] = flaws
+    if others:
+        what = f"the sheets {', '.join(map(repr, others))} were not read"
+        table.flaws.append(Flaw(what, "Save each as a file of its own."))
     return table
+
+
+def make_table(rows: Sequence[Sequence[str]]) -> CsvTable:
+    """Return the table that rows of cells make, and what is odd about it."""
+    table = CsvTable(rows=[CsvRow(list(cells), n, n) for n, cells in enumerate(rows, 1) if any(cells)])
+    return _arrange_rows(table, [])
 
 
 def name_column(text: str) -> str:
@@ -79,6 +96,10 @@ def read_csv(text: str) -> CsvTable:
         lines[0] = ""
     table.separator = told[1] if told else _tell_separator(lines)
     table.rows = [row for row in _split_records(lines, table.separator, broken) if row.filled]
+    return _arrange_rows(table, broken)
+
+
+def _arrange_rows(table: CsvTable, broken: Sequence[int]) -> CsvTable:
     if not table.rows:
         return table
     _take_header(table)

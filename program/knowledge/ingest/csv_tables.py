@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from program.knowledge.ingest.amounts import MISSING, find_decimal_mark, read_amount
 from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.csv_rows import LONGER, CsvTable, name_column, read_csv_file
+from program.knowledge.ingest.csv_rows import LONGER, CsvTable, name_column, read_table_file
 from program.knowledge.ingest.metadata import READERS, normalise_key
 from program.passage import Flaw
 
@@ -44,7 +44,7 @@ def load_tables(
         if taken.setdefault(name.lower(), file) is not file:
             continue
         try:
-            found = read_csv_file(file)
+            found = read_table_file(file)
             found.flaws.clear()  # the reader of its rows notes them
             _take_readable(found, admits)
             _make_table(name, found, connection)

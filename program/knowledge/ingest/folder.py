@@ -18,23 +18,35 @@ from pathlib import Path
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from program.errors import KnowledgeError
+from program.errors import KnowledgeError, SettingsError
 from program.knowledge.ingest.convert import UnreadableFile
 from program.knowledge.ingest.csv_rows import SUFFIXES, name_column
 from program.knowledge.ingest.sections import READ, Document, Parsed, parse_file
 from program.knowledge.project import Project, find_local
 from program.passage import Flaw, Passage, ReaderSets, ReadReport, join_readers
-from program.settings import KINDS, FileSettings, TablesSettings
+from program.settings import FILE, KINDS, FileSettings, TablesSettings
 from program.storage import DiskCache
 
 PARSER_VERSION = 9  # raised when the same bytes give other passages
 _CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were not read, named where nothing was
 _REMEDIES = {
-    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".ods"), "Save each sheet as .csv."),
-    **dict.fromkeys((".pptx", ".ppt", ".odp", ".doc", ".odt", ".rtf"), "Save it as .pdf or .docx."),
-    **dict.fromkeys((".png", ".jpg", ".jpeg", ".gif", ".tif", ".tiff", ".webp"), "Save the text in it as .txt."),
+    ending: mend
+    for endings, mend in (
+        (".xls .xlsb .numbers", "Save it as .xlsx."),
+        (".ppt .key", "Save it as .pptx."),
+        (".doc .rtf .pages .wpd .wps", "Save it as .docx."),
+        (".msg .mbox .pst", "Save each message as .eml."),
+        (".png .jpg .jpeg .gif .tif .tiff .webp .bmp .heic .svg", "Save the text in it as .txt, or the scan as .pdf."),
+        (".mp3 .wav .m4a .ogg .mp4 .mov .mkv .webm", "Save what is said in it as .vtt, .srt or .txt."),
+        (".zip .tar .gz .tgz .7z .rar", "Unpack it into the folder."),
+        (".xml .plist .sql .sqlite .db .parquet", "Save what it holds as .csv, .json or .html."),
+        (".tex .adoc .org .textile .ipynb .mobi .azw3", "Convert it to .md, .html or .epub."),
+        (".url .webloc .lnk", "Save the page that it leads to as .html."),
+    )
+    for ending in endings.split()
 }
+_NO_KNOWLEDGE = ("readme", "license", "changelog", "contributing", "notice")  # of a project, not of what it knows
 
 
 @dataclass(slots=True)
@@ -127,7 +139,7 @@ def read_base(name: str, base: FileSettings, cache: DiskCache | None = None) -> 
         why = f" ({'; '.join(unread)})" if unread else ""
         raise KnowledgeError(
             f"The knowledge base {name!r} holds no text: {place}{why}.",
-            f"Put {', '.join(kinds)} files there, or correct `path` under [knowledge.{name}] in ragc.toml.",
+            f"Put {_name_kinds(kinds)} there, or correct `path` under [knowledge.{name}] in ragc.toml.",
         )
     return contents
 
@@ -228,12 +240,14 @@ def list_files(name: str, base: FileSettings, flaws: list[Flaw]) -> Iterator[tup
     def skip_folder(folder: Path, reason: str | None) -> None:
         skip_entry(folder, f"a folder that is not looked into: {reason}")
 
-    found = []
+    found, own = [], _list_own(path)
     for folder, folders, files in os.walk(path, onerror=lambda e: skip_folder(Path(e.filename), e.strerror)):
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and Path(folder, f).resolve() not in own)
         for link in (f for f in folders if Path(folder, f).is_symlink()):
             skip_folder(Path(folder, link), "it is a link")
         for file in (Path(folder, f) for f in sorted(files) if not f.startswith(".")):
+            if file.resolve() in own:
+                continue
             if file.is_symlink() and not file.resolve().is_relative_to(path.resolve()):
                 skip_entry(file, "a link that leads out of the folder")
             else:
@@ -251,7 +265,42 @@ def make_unread(path: str, reason: str, mend: str, lost: bool = True) -> Flaw:
 def _refuse_kind(path: str, kinds: Sequence[str]) -> Flaw:
     """Return the flaw of an entry whose ending is none of those that are read."""
     mend = _REMEDIES.get(Path(path).suffix.lower(), "Save it as one of them.")
-    return make_unread(path, f"only {', '.join(kinds)} files are read", mend, lost=False)
+    mend = "Save it as .csv." if kinds == SUFFIXES else mend
+    return make_unread(path, f"only {_name_kinds(kinds)} are read", mend, lost=False)
+
+
+def _name_kinds(kinds: Sequence[str]) -> str:
+    """Return the usual ones of the kinds that are read."""
+    usual = [one for one in (".md", ".txt", ".html", ".pdf", ".docx", ".xlsx", ".csv", ".tsv") if one in kinds]
+    return f"{', '.join(usual)} files{' and the like' * (len(usual) < len(kinds))}"
+
+
+def list_documents(folder: Path) -> list[str]:
+    """Return the files directly in a folder that a knowledge base could be made of."""
+    own = _list_own(folder)
+    names = sorted(one.name for one in folder.iterdir() if one.is_file() and one not in own) if folder.is_dir() else []
+    return [name for name in names if Path(name).suffix.lower() in READ and not name.lower().startswith(_NO_KNOWLEDGE)]
+
+
+def find_strays(project: Project) -> list[Flaw]:
+    """Return a flaw for documents beside `ragc.toml` that lie in no knowledge base."""
+    places = [Path(base.path).resolve() for base in list_bases(project).values() if base.path]
+    files = (project.folder / name for name in list_documents(project.folder))
+    stray = [file.name for file in files if not any(file.is_relative_to(place) for place in places)]
+    if not stray:
+        return []
+    what = f"{len(stray)} {'document lies' if len(stray) == 1 else 'documents lie'} in no knowledge base"
+    named = ", ".join([*stray[:_MAX_NAMED], "..."][: len(stray)])
+    mend = 'Move what answers questions into the `path` of one, or set path = "." in ragc.toml.'
+    return [Flaw(f"{what}: {named}", mend, path=project.folder.name, lost=False)]
+
+
+def _list_own(folder: Path) -> set[Path]:
+    """Return what in a folder is a project's own, if it is one's."""
+    with suppress(SettingsError):
+        project = Project.open(folder)
+        return {project.folder / FILE, project.labelled, project.reviewed, project.artifacts}
+    return set()
 
 
 def tell_rows_left_out(name: str, base: TablesSettings, rows: int) -> Flaw:

@@ -26,6 +26,11 @@ MAX_ATTRIBUTE = 80  # characters of an attribute's value; a longer one is prose
 NEARLY = 0.9  # from this share of common letters on a key is taken to be about readers: `leaders` is at 0.86
 _FENCE = re.compile(r"-{3,}\s*$")
 _ENTRY = re.compile(r"([^\s#\-\[{][^:]*):(?:\s|$)")
+_GENERATED = re.compile(
+    r"\W*(?:untitled|anonymous|unspecified|unknown|document|slide|powerpoint presentation)\W*\d*|microsoft \w+ - .*"
+    r"|.*\.(?:docx?|xlsx?|pptx?|od[tps]|indd|qxd|pdf|tex|dvi|ps|rtf|html?|txt|pages|key|md)",
+    re.IGNORECASE,
+)
 NOBODY: ReaderSets = ((),)
 _WRITE_ENTRY = "Write one `key: value` a line."
 
@@ -45,6 +50,11 @@ class Metadata:
     readers: ReaderSets = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
     flaws: tuple[Flaw, ...] = ()
+
+
+def drop_generated_title(title: str) -> str:
+    """Return a document's title; empty where a program gave it, as `untitled`."""
+    return "" if _GENERATED.fullmatch(title := " ".join(title.split())) else title
 
 
 def split_front_matter(text: str) -> tuple[Metadata, str, int]:

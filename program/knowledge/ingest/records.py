@@ -1,14 +1,17 @@
-"""Rows of a table or .jsonl file, each the content of one passage."""
+"""Rows of a table, and records of JSON or YAML, each the content of one passage."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from program.knowledge.ingest.csv_rows import read_csv
+import yaml
+
+from program.knowledge.ingest.convert import UnreadableFile, read_markup
+from program.knowledge.ingest.csv_rows import SUFFIXES, CsvTable, make_table, read_csv
 from program.knowledge.ingest.lines import unwrap_text
 from program.knowledge.ingest.metadata import READERS, Metadata, normalise_key, read_fields
 from program.knowledge.ingest.table_rows import format_row
@@ -35,8 +38,15 @@ Record = tuple[list[tuple[str, object]], int, int]  # names and values, first li
 
 
 def read_rows(text: str, suffix: str) -> tuple[str, list[Row], list[Flaw]]:
-    """Return the title, the rows and the flaws of a .jsonl file or a table."""
-    title, flaws, found = ("", *_read_jsonl(text)) if suffix == ".jsonl" else _read_table(text)
+    """Return the title, the rows and the flaws of a table, of JSON or YAML.
+
+    Raises `UnreadableFile`.
+    """
+    if suffix in SUFFIXES:
+        table = read_csv(text)
+        title, flaws, found = table.title, table.flaws, _pair_cells(table)
+    else:
+        title, (flaws, found) = "", _read_jsonl(text) if suffix == ".jsonl" else _read_tree(text, suffix)
     rows, doubts = make_rows(found)
     return title, rows, [*flaws, *doubts]
 
@@ -84,10 +94,67 @@ def _read_jsonl(text: str) -> tuple[list[Flaw], list[Record]]:
     return [Flaw(f"{what}; left out", "Write one object a line.", bad[0])] if bad else [], records
 
 
-def _read_table(text: str) -> tuple[str, list[Flaw], list[Record]]:
-    table = read_csv(text)
+def read_sheet_rows(sheets: Mapping[str, list[list[str]]], flaws: list[Flaw]) -> tuple[str, list[Row], list[Flaw]]:
+    """Return the title, the rows and the flaws of the sheets of an Excel file."""
+    if len(sheets) == 1:
+        table = make_table(*sheets.values())
+        rows, doubts = make_rows(_pair_cells(table))
+        return table.title, rows, [*flaws, *table.flaws, *doubts]
+    found: list[Row] = []
+    for name, cells in sheets.items():
+        title, rows, doubts = read_sheet_rows({name: cells}, [])
+        flaws = [*flaws, *(replace(flaw, what=f"of the sheet {name!r}: {flaw.what}") for flaw in doubts)]
+        key = "-".join(name.lower().split())
+        for row in rows:
+            about = replace(row.metadata, title=row.metadata.title or title or name)
+            found.append(replace(row, key=f"{key}-{row.key}", metadata=about))
+    return "", found, flaws
+
+
+def _pair_cells(table: CsvTable) -> list[Record]:
     pairs = (list[tuple[str, object]](zip_longest(table.header, row.cells, fillvalue="")) for row in table.rows)
-    return table.title, table.flaws, [(one, row.first, row.last) for one, row in zip(pairs, table.rows, strict=True)]
+    return [(one, row.first, row.last) for one, row in zip(pairs, table.rows, strict=True)]
+
+
+def _read_tree(text: str, suffix: str) -> tuple[list[Flaw], list[Record]]:
+    """Return the objects of JSON, or YAML: those in lists each as a record, what is beside them as another."""
+    try:
+        tree = json.loads(text) if suffix == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        flaws, records = _read_jsonl(text)
+        if records:
+            return flaws, records
+        why = " ".join(str(error).split())[:80]
+        raise UnreadableFile(
+            f"no {suffix[1:].upper()}: {why}", "Mend it, or write one object a line, as .jsonl."
+        ) from error
+    found = [one if isinstance(one, dict) else {"": one} for one in _list_records(tree)]
+    return [], [(list(one.items()), 0, 0) for one in found]
+
+
+def _list_records(tree: object) -> list[object]:
+    if isinstance(tree, list):
+        return tree
+    if not isinstance(tree, dict):
+        return [tree]
+    lists = {
+        key: found for key, value in tree.items() if len(found := _list_records(value)) > 1 and dict in map(type, found)
+    }
+    rest = {key: value for key, value in tree.items() if key not in lists}
+    return [*([rest] if rest else []), *(one for found in lists.values() for one in found)]
+
+
+def flatten_fields(pairs: Iterable[tuple[str, object]]) -> Iterator[tuple[str, str]]:
+    """Yield names and texts; fields of inner objects stand behind their name."""
+    for name, value in pairs:
+        if isinstance(value, Mapping):
+            yield from flatten_fields((f"{name} {key}".strip(), one) for key, one in value.items())
+        elif isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
+            yield from flatten_fields((f"{name} {n}".strip(), one) for n, one in enumerate(value, 1))
+        elif isinstance(value, list):
+            yield name, ", ".join(map(str, value))
+        elif value is not None:
+            yield name, read_markup(value) if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _spell_name(name: str) -> str:
@@ -97,11 +164,11 @@ def _spell_name(name: str) -> str:
 
 def _text_of(pairs: Iterable[tuple[str, object]], attributes: Mapping[str, str]) -> str:
     """Return a record's text, and behind it the fields that are not kept elsewhere; else every field."""
-    told = [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False), v) for k, v in pairs if v is not None]
-    text = next((v.strip() for name in TEXT_KEYS for k, v, _ in told if k == name and v.strip()), "")
+    told = list(flatten_fields(pairs))
+    text = next((v.strip() for name in TEXT_KEYS for k, v in told if k == name and v.strip()), "")
     if not text:
-        return format_row((_spell_name(k), v) for k, v, _ in told if k not in DATED)
+        return format_row((_spell_name(k), v) for k, v in told if k not in DATED)
     kept = {(k, v) for k, v in attributes.items()} | {(k, text) for k in TEXT_KEYS}
-    rest = [(k, v) for k, v, raw in told if k not in NAMED and not isinstance(raw, dict | list)]
+    rest = [(k, v) for k, v in told if k not in NAMED and not k.startswith("metadata ")]
     beside = format_row((_spell_name(k), v) for k, v in rest if (k, v.strip()) not in kept)
     return "\n".join(filter(None, [unwrap_text(text), beside]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -16,19 +16,33 @@ from semantic_text_splitter import TextSplitter
 
 from program.knowledge.ingest.blocks import Block
 from program.knowledge.ingest.bounds import TimeUp, run_within
-from program.knowledge.ingest.convert import UnreadableFile, convert_docx, convert_html, read_markdown
+from program.knowledge.ingest.convert import Page, UnreadableFile, convert_docx, convert_html, read_markdown
 from program.knowledge.ingest.csv_rows import SUFFIXES
 from program.knowledge.ingest.decode import decode_text
 from program.knowledge.ingest.lines import read_plain_text
+from program.knowledge.ingest.messages import convert_mail, read_captions
 from program.knowledge.ingest.metadata import Metadata, split_front_matter
-from program.knowledge.ingest.pdf import read_pdf
-from program.knowledge.ingest.records import Row, read_rows
+from program.knowledge.ingest.office import convert_epub, convert_odf, convert_slides, read_sheets
+from program.knowledge.ingest.pdf.reading import read_pdf
+from program.knowledge.ingest.records import Row, read_rows, read_sheet_rows
 from program.models.language.fence import remove_invisible
 from program.passage import TITLE_STEP, Flaw, Passage, ReaderSets
 from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
 from program.text.pieces import ASKS, count_keys, split_cells, split_sentences
 
-READ = (".md", ".txt", ".html", ".htm", ".pdf", ".docx", *SUFFIXES, ".jsonl")  # endings of the files that are read
+MARKDOWN, TEXT, CAPTIONS = (".md", ".markdown", ".mdx"), (".txt", ".text", ".log", ".rst"), (".vtt", ".srt")
+PAGES: dict[str, Callable[[bytes, int], Page]] = {
+    **dict.fromkeys((".html", ".htm", ".xhtml"), lambda content, _: convert_html(content)),
+    **{
+        ".docx": convert_docx,
+        ".pptx": convert_slides,
+        ".epub": convert_epub,
+        ".eml": lambda content, _: convert_mail(content),
+    },
+    **dict.fromkeys((".odt", ".odp", ".ods"), convert_odf),
+}
+RECORDS = (*SUFFIXES, ".jsonl", ".json", ".yaml", ".yml", ".xlsx", ".xlsm")
+READ = (*MARKDOWN, *TEXT, ".pdf", *PAGES, *RECORDS, *CAPTIONS)  # endings of the files that are read
 TOP = "top"  # the anchor of text above the first heading
 DEEPEST = 3  # headings below ### stay in the text of their section
 SECONDS = 20.0  # of the processor for a file, and as many for each megabyte
@@ -74,8 +88,8 @@ def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: 
     seconds = SECONDS * (1 + len(content) / 1e6)
 
     def parse() -> Parsed:
-        if suffix in (".jsonl", *SUFFIXES):
-            return _parse_records(path, content, suffix)
+        if suffix in RECORDS:
+            return _parse_records(path, content, suffix, megabytes)
         about, heading, parts, links = _read_parts(path, content, suffix, limit, megabytes)
         return _make_document(path, heading, parts, about, links), list(about.flaws)
 
@@ -112,7 +126,7 @@ def split_blocks(
         if block.kind != "heading":
             held.append(block)
             continue
-        if block.level > DEEPEST:
+        if block.level > DEEPEST and block.text:
             make_anchor(block.text, taken)
             text = block.text if _states_value(block.text) else f"{'#' * block.level} {block.text}"
             held.append(replace(block, kind="paragraph", text=text))
@@ -172,15 +186,17 @@ def _read_parts(
 ) -> tuple[Metadata, str | None, list[TextSection], list[str]]:
     """Return what a file says of itself, its own title, its sections, and a link to each."""
     if suffix == ".pdf":
-        title, pages, flaws = read_pdf(content)
-        cut = [(page, part) for page in pages for part in split_paragraphs(page.text, 1, limit)[1]]
-        slugs = [f"page-{page.number}{part.slug.removeprefix(TOP)}" for page, part in cut]
-        parts = [
-            replace(part, slug=slug, headings=page.bookmarks) for (page, part), slug in zip(cut, slugs, strict=True)
-        ]
-        return Metadata(title=title, flaws=tuple(flaws)), "", parts, [f"{path}#page={page.number}" for page, _ in cut]
-    if suffix in (".docx", ".html", ".htm"):
-        page = convert_docx(content, int(megabytes * 1e6)) if suffix == ".docx" else convert_html(content)
+        title, blocks, flaws = read_pdf(content)
+        heading, parts = split_blocks(blocks, 1, limit)  # the lines of a block are its page
+        counts = Counter[int]()
+        for n, part in enumerate(parts):
+            counts[part.first] += 1
+            again = f"~{counts[part.first]}" * (counts[part.first] > 1)
+            parts[n] = replace(part, slug=f"page-{part.first}{again}")
+        links = [f"{path}#page={part.first}" for part in parts]
+        return Metadata(title=title, flaws=tuple(flaws)), heading, parts, links
+    if suffix in PAGES:
+        page = PAGES[suffix](content, int(megabytes * 1e6))
         heading, parts = split_blocks(page.blocks, 1, limit)
         # The document's own heading names it better than the head, which often adds the site's name.
         about = replace(page.about, title=heading or page.about.title)
@@ -188,14 +204,19 @@ def _read_parts(
     text, doubts = decode_text(content)
     about, body, first_line = split_front_matter(text)
     about = replace(about, flaws=(*doubts, *about.flaws))
-    if suffix == ".md":
+    if suffix in MARKDOWN:
         heading, parts = split_blocks(read_markdown(body), first_line, limit)
+    elif suffix in CAPTIONS:
+        heading, parts = split_blocks(read_captions(body), first_line, limit)
     else:
         heading, parts = split_paragraphs(body, first_line, limit)
     return about, heading, parts, [f"{path}:{part.first}-{part.last}" for part in parts]
 
 
-def _parse_records(path: str, content: bytes, suffix: str) -> Parsed:
+def _parse_records(path: str, content: bytes, suffix: str, megabytes: float) -> Parsed:
+    if suffix in (".xlsx", ".xlsm"):
+        title, rows, flaws = read_sheet_rows(*read_sheets(content, int(megabytes * 1e6)))
+        return document_of_rows(path, rows, title), flaws
     text, doubts = decode_text(content)
     title, rows, flaws = read_rows(text, suffix)
     return document_of_rows(path, rows, title), [*doubts, *flaws]

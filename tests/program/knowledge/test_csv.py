@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from program.knowledge.ingest.amounts import read_amount
-from program.knowledge.ingest.csv_rows import SEPARATORS, read_csv, read_csv_file
+from program.knowledge.ingest.csv_rows import SEPARATORS, read_csv, read_table_file
 from program.knowledge.ingest.folder import read_base
 from program.knowledge.ingest.metadata import NO_ATTRIBUTES
 from program.knowledge.ingest.sections import parse_file
@@ -43,7 +43,7 @@ def test_a_table_reads_back_cell_for_cell_whatever_wrote_it(tmp_path_factory, ro
     assume(encoding != "cp1252" or sum(c > "\x7f" for c in written) <= 0.3 * len(written))
     file = tmp_path_factory.mktemp("t") / "t.csv"
     file.write_bytes(encoded(stream.getvalue(), encoding))
-    table = read_csv_file(file)
+    table = read_table_file(file)
     whole = [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
     assert [table.header, *(row.cells for row in table.rows)] == whole
     assert {flaw.what for flaw in table.flaws} <= {"is not UTF-8, and was read as Windows-1252"}

@@ -1,0 +1,94 @@
+"""E-mails, without what they quote of the one before, and the captions of films, as blocks of plain text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from email import policy
+from email.parser import BytesParser
+from itertools import groupby
+
+from program.knowledge.ingest.blocks import Block
+from program.knowledge.ingest.bounds import parse_html
+from program.knowledge.ingest.convert import Page, UnreadableFile, convert_html
+from program.knowledge.ingest.lines import read_plain_text
+from program.knowledge.ingest.metadata import Metadata
+from program.passage import Flaw
+from program.text.pieces import SENTENCE_ENDS
+
+HEAD = 3  # lines `Name: value` from which on they are the head of another message
+_QUOTED = "blockquote[type=cite], .gmail_quote, .moz-cite-prefix, #divRplyFwdMsg, #divRplyFwdMsg ~ *, #appendonsend ~ *"
+_FIELD = re.compile(r"\W*[^\W\d_][\w -]{0,20}:\s+\S")
+_DATED = re.compile(r"@|\d\d:\d\d|(?:19|20)\d\d")  # stands in what leads to a quotation
+_RULE = re.compile(r"\s*[-_]{3,}.*")
+_TIMES = re.compile(r"(?:\d+:)?\d\d:\d\d[.,]\d{3}\s+-->\s.*")
+_SPEAKER, _TAG = re.compile(r"<v(?:\.[^ >]*)?\s+([^>]+)>"), re.compile(r"</?[a-z0-9][^>]*>|\{\\an?\d\}", re.IGNORECASE)
+
+
+def convert_mail(content: bytes) -> Page:
+    """Return an e-mail under its subject, with its day and its sender.
+
+    Raises `UnreadableFile` without text.
+    """
+    message = BytesParser(policy=policy.default).parsebytes(content)
+    body = message.get_body(("plain", "html"))
+    if body is None:
+        raise UnreadableFile("it holds no text", "Save the message as .txt or .html.")
+    text = body.get_content()
+    if body.get_content_subtype() == "html":
+        soup = parse_html(text)
+        whole = len(soup.get_text(" ").split())
+        for one in soup.select(_QUOTED):
+            one.extract()
+        own = len(soup.get_text(" ").split())
+        words, blocks = (whole - own) * bool(own), convert_html(str(soup) if own else text).blocks
+    else:
+        kept = _drop_quoted(text.split("\n"))
+        words, blocks = len(text.split()) - len(kept.split()), read_plain_text(kept)
+    names = [one.get_filename() or one.get_content_type() for one in message.iter_attachments()]
+    flaws = [Flaw(f"the attachment {name} was not read", "Save it into the folder.") for name in names]
+    if words:
+        what = f"{words} words that it quotes of another message were left out"
+        flaws.append(Flaw(what, "Save that message, too.", lost=False))
+    day = getattr(message["date"], "datetime", None)
+    about = Metadata(str(message["subject"] or ""), day and day.date(), flaws=tuple(flaws))
+    sender = str(message["from"] or "")
+    return Page(blocks, replace(about, attributes={"from": sender} if sender else {}))
+
+
+def _drop_quoted(lines: list[str]) -> str:
+    """Return the lines of a message without those of another, unless it only hands that on."""
+    heads = (n for n in range(len(lines)) if all(map(_FIELD.match, (lines[n : n + HEAD] + [""] * HEAD)[:HEAD])))
+    end = next((n for n in heads if _DATED.search(" ".join(lines[n : n + HEAD]))), len(lines))
+    own: list[str] = []
+    for line in lines[:end]:
+        if not line.startswith(">"):
+            own.append(line)
+            continue
+        while own and not own[-1].strip():
+            own.pop()
+        start = len(own) - next((n for n, one in enumerate(reversed(own)) if not one.strip()), len(own))
+        if own and own[-1].rstrip().endswith(":") and _DATED.search(" ".join(own[start:])):
+            del own[start:]  # `On 2 November 2026 at 10:00, Bob wrote:`
+    while own and (not own[-1].strip() or (end < len(lines) and _RULE.fullmatch(own[-1]))):
+        own.pop()
+    return "\n".join(own) if own else "\n".join(lines)
+
+
+def read_captions(text: str) -> list[Block]:
+    """Return what is said in a film, each sentence whole."""
+    blocks: list[Block] = []
+    lines = text.split("\n")
+    for written, run in groupby(range(len(lines)), lambda n: bool(lines[n].strip())):
+        places = list(run)
+        at = next((n for n in places if _TIMES.fullmatch(lines[n].strip())), None) if written else None
+        if at is None:
+            continue
+        said = " ".join(lines[n].strip() for n in places if n > at)
+        said = " ".join(_TAG.sub("", _SPEAKER.sub(r"\1: ", said)).split())
+        last = blocks[-1] if blocks else None
+        if last and last.text[-1] not in SENTENCE_ENDS and not _SPEAKER.match(lines[at + 1 : at + 2][0]):
+            blocks[-1] = replace(last, text=f"{last.text} {said}", last=places[-1] + 1)
+        elif said:
+            blocks.append(Block("paragraph", said, places[0], places[-1] + 1))
+    return blocks

@@ -1,0 +1,466 @@
+"""PDF files: every word and figure that a reader of a page sees stands in its text, in order, a cell with its row."""
+
+import io
+import os
+import sys
+
+import pytest
+from hypothesis import given, settings
+from pypdfium2 import PdfDocument
+from reportlab.lib.pagesizes import A4
+from reportlab.lib.styles import getSampleStyleSheet
+from reportlab.pdfgen import canvas
+from reportlab.platypus import PageBreak, Paragraph, SimpleDocTemplate, Table
+
+from program.knowledge.ingest.convert import UnreadableFile
+from program.knowledge.ingest.pdf.ocr import open_ocr
+from program.knowledge.ingest.sections import parse_file
+from tests.support.sheets import draw_sheet, find_fault, sheets
+
+SHEETS = int(os.environ.get("RAGC_SHEETS", "0"))
+"""How many generated files are read; as many as there are examples of any law where it is not set."""
+STYLES = getSampleStyleSheet()
+GRID = [("GRID", (0, 0), (-1, -1), 0.5, "black")]
+FARES = [["Crossing", "Adult", "Car"], ["Isle - Pier", "4.50", "19.00"], ["Pier - Cape", "7.00", ""]]
+FARE_ROWS = "Crossing: Isle - Pier; Adult: 4.50; Car: 19.00\nCrossing: Pier - Cape; Adult: 7.00"
+
+
+def draw(*pages, title="untitled"):
+    """A file of pages, each a function that draws on a canvas."""
+    stream = io.BytesIO()
+    sheet = canvas.Canvas(stream, pagesize=A4)
+    sheet.setTitle(title)
+    for page in pages:
+        sheet.setFont("Helvetica", 11)
+        page(sheet)
+        sheet.showPage()
+    sheet.save()
+    return stream.getvalue()
+
+
+def write(*lines, x=72, y=700, pitch=14):
+    """A page of lines below each other."""
+
+    def page(sheet):
+        for n, line in enumerate(lines):
+            sheet.drawString(x, y - n * pitch, line)
+
+    return page
+
+
+def build(*story, **options):
+    """A file of paragraphs and tables."""
+    stream = io.BytesIO()
+    flow = [Paragraph(one, STYLES["BodyText"]) if isinstance(one, str) else one for one in story]
+    SimpleDocTemplate(stream, pagesize=A4, **options).build(flow)
+    return stream.getvalue()
+
+
+def head(text, level):
+    return Paragraph(text, STYLES[f"Heading{level}"])
+
+
+def read(content):
+    document, flaws = parse_file("x/a.pdf", content)
+    return document, flaws
+
+
+def text_of(content):
+    return "\n\n".join(passage.text for passage in read(content)[0].passages)
+
+
+@settings(max_examples=SHEETS or settings().max_examples)
+@given(sheets())
+def test_what_a_reader_of_a_page_sees_is_its_text_in_order_and_a_cell_stands_with_its_row(sheet):
+    content = draw_sheet(sheet)
+    document, _ = read(content)
+    text, titles = ("\n".join(parts) for parts in zip(*((p.text, p.title) for p in document.passages), strict=True))
+    assert not find_fault(sheet, text, titles, len(PdfDocument(content)))
+
+
+def draw_raised(rise, size, glued):
+    def page(sheet):
+        text = sheet.beginText(72, 700)
+        text.setFont("Helvetica", 11)
+        text.textOut("Never above 80")
+        text.setRise(rise)
+        text.setFont("Helvetica", size)
+        text.textOut("2")
+        text.setRise(0)
+        text.setFont("Helvetica", 11)
+        text.textOut("bar." if glued else " bar.")
+        sheet.drawText(text)
+
+    return page
+
+
+@pytest.mark.parametrize("rise, size, written", [(5, 7, "80^2 bar."), (4, 11, "80^2 bar."), (-3, 7, "80_2bar.")])
+@pytest.mark.parametrize("glued", [False, True])
+def test_a_raised_figure_is_no_digit_of_the_number_before_it(rise, size, written, glued):
+    assert (
+        text_of(draw(draw_raised(rise, size, glued)))
+        == f"Never above {written if glued else written.replace('2b', '2 b')}"
+    )
+
+
+def draw_cells(rows, xs, pitch=16, right=False):
+    def page(sheet):
+        for n, row in enumerate(rows):
+            for x, cell in zip(xs, row, strict=True):
+                (sheet.drawRightString if right and x > xs[0] else sheet.drawString)(x, 700 - n * pitch, cell)
+
+    return page
+
+
+def draw_dots(sheet):
+    for n, (name, price) in enumerate([("Soup", "4.20"), ("Lentil curry", "9.80")]):
+        sheet.drawString(72, 700 - n * 16, f"{name} {'.' * (60 - len(name))}")
+        sheet.drawRightString(480, 700 - n * 16, price)
+
+
+HOURS = [["", "Weekday", "", "Weekend", ""], ["Room", "Morning", "Evening", "Morning", "Evening"]]
+HOURS += [["Elm", "20", "30", "25", "35"], ["Oak", "22", "32", "27", "37"]]
+SPANS = [("SPAN", (1, 0), (2, 0)), ("SPAN", (3, 0), (4, 0))]
+DAYS = [["Room", "Day", "Price"], ["Elm", "Monday", "20"], ["", "Tuesday", "30"], ["Oak", "Monday", "22"]]
+LONG = "Fill the tank and push it in until it clicks into its place, then wait for the light"
+ANSWERS = [[Paragraph(one, STYLES["BodyText"]) for one in row] for row in (
+    ["How long may a sample stay in the cold room before it is tested?", "At most 36 hours. The time is noted in the log by whoever is on duty, as on every day."],
+    ["Who may open the valve of the main boiler in the winter months?", "The caretaker alone. Ring the number that is written beside the door of the cellar."],
+    ["What does a lost key cost the person who had it last, as a rule?", "It costs 45 euros. They are taken from the deposit that was paid at the beginning."],
+)]  # fmt: skip
+TABLES = {
+    "drawn cell by cell": (draw(draw_cells(FARES, (72, 200, 280))), FARE_ROWS),
+    "set to the right": (draw(draw_cells(FARES, (72, 240, 320), right=True)), FARE_ROWS),
+    "drawn column by column": (
+        draw(lambda s: [s.drawString(x, 700 - n * 16, row[at]) for at, x in enumerate((72, 200, 280)) for n, row in enumerate(FARES)]),
+        FARE_ROWS,
+    ),
+    "ruled": (build(Table(FARES, style=GRID)), FARE_ROWS),
+    "between other lines": (build("All in euros.", Table(FARES), "Dogs go free."), f"All in euros.\n\n{FARE_ROWS}\n\nDogs go free."),
+    "over two rows of headers": (
+        build(Table(HOURS, style=[*GRID, *SPANS])),
+        "Room: Elm; Weekday Morning: 20; Weekday Evening: 30; Weekend Morning: 25; Weekend Evening: 35\n"
+        "Room: Oak; Weekday Morning: 22; Weekday Evening: 32; Weekend Morning: 27; Weekend Evening: 37",
+    ),
+    "with a cell over two rows": (
+        build(Table(DAYS, style=[*GRID, ("SPAN", (0, 1), (0, 2)), ("VALIGN", (0, 0), (-1, -1), "MIDDLE")])),
+        "Room: Elm; Day: Monday; Price: 20\nRoom: Elm; Day: Tuesday; Price: 30\nRoom: Oak; Day: Monday; Price: 22",
+    ),
+    "with a cell of many lines": (
+        build(Table([["Code", "Light", "To do"], ["E1", "red", Paragraph(LONG, STYLES["BodyText"])], ["E2", "blue", "Wait"]], colWidths=[60, 60, 120])),
+        f"Code: E1; Light: red; To do: {LONG}\nCode: E2; Light: blue; To do: Wait",
+    ),
+    "of texts side by side": (
+        build(Table(ANSWERS, colWidths=[170, 200], style=[("VALIGN", (0, 0), (-1, -1), "TOP")])),
+        "\n".join(f"{row[0].text}; {row[1].text}" for row in ANSWERS),
+    ),
+    "of keys and values": (draw(draw_cells([["Deposit", "150 EUR"], ["Delivery", "35 EUR"], ["Lead time", "9 days"]], (72, 200))),
+                           "Deposit: 150 EUR\nDelivery: 35 EUR\nLead time: 9 days"),
+    "led to by dots": (draw(draw_dots), "Soup: 4.20\nLentil curry: 9.80"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_is_rows_under_its_header(kind):
+    content, expected = TABLES[kind]
+    assert text_of(content) == expected
+
+
+def test_a_table_that_goes_on_on_the_next_page_keeps_its_header_and_is_cited_there():
+    rows = [["Dish", "Milk", "Nuts"], *([f"Dish {n}", "yes", "no"] for n in range(1, 61))]
+    for repeated in (0, 1):
+        passages = read(build(Table(rows, style=GRID, repeatRows=repeated)))[0].passages
+        lines = [(line, p.link) for p in passages for line in p.text.split("\n")]
+        assert [line for line, _ in lines] == [f"Dish: Dish {n}; Milk: yes; Nuts: no" for n in range(1, 61)]
+        assert {link for _, link in lines} == {"x/a.pdf#page=1", "x/a.pdf#page=2"}
+
+
+LEFT = """The harbour office sells tickets every day. A ticket costs 6 euros for grown people. Children under five go
+free of charge. The boat leaves at nine, and is back at noon on all working days of the year."""
+RIGHT = """The museum is closed on Mondays. Entry is 12 euros for a family. Guided tours begin at ten, and last one hour.
+Bags have to be left in a locker beside the entrance of the hall, which is never locked."""
+
+
+def wrap(text, words=5):
+    parts = text.split()
+    return [" ".join(parts[at : at + words]) for at in range(0, len(parts), words)]
+
+
+@pytest.mark.parametrize("lower", [0, 5], ids=["on the same lines", "on lines of their own"])
+@pytest.mark.parametrize("row_by_row", [True, False])
+def test_columns_are_read_one_after_the_other(lower, row_by_row):
+    def page(sheet):
+        sheet.drawString(
+            72, 740, "Island news for the summer, which every household gets by post without asking for it"
+        )
+        cells = [(72, 700 - 14 * n, line) for n, line in enumerate(wrap(LEFT))]
+        cells += [(320, 700 - lower - 14 * n, line) for n, line in enumerate(wrap(RIGHT))]
+        for x, y, line in sorted(cells, key=lambda one: -one[1]) if row_by_row else cells:
+            sheet.drawString(x, y, line)
+
+    lead, *columns = text_of(draw(page)).split("\n\n")
+    assert columns == [" ".join(LEFT.split()), " ".join(RIGHT.split())] and lead.startswith("Island news")
+
+
+def test_a_sentence_over_a_page_break_is_one_and_is_cited_by_its_first_page():
+    def edge(sheet, document):
+        sheet.setFont("Helvetica", 8)
+        sheet.drawString(72, 800, "Cell culture handbook")
+        sheet.drawRightString(520, 800, "Version 3")
+        sheet.drawCentredString(300, 40, f"Page {sheet.getPageNumber()} of 2")
+
+    stream, sentence = (
+        io.BytesIO(),
+        "Samples may stay there for at most 36 hours before they are tested by whoever is on duty. ",
+    )
+    story = [Paragraph(sentence * 62, STYLES["BodyText"])]
+    SimpleDocTemplate(stream, pagesize=A4).build(story, onFirstPage=edge, onLaterPages=edge)
+    document, (flaw,) = read(stream.getvalue())
+    assert {p.link for p in document.passages} == {"x/a.pdf#page=1", "x/a.pdf#page=2"}
+    for passage in document.passages:  # none begins or ends within a sentence
+        assert passage.text.startswith("Samples may") and passage.text.endswith("on duty.")
+    assert " ".join(p.text for p in document.passages).count(sentence.strip()) == 62
+    assert flaw.what.startswith("running heads and feet") and not flaw.lost
+    assert all(one in flaw.what for one in ("Cell culture handbook", "Version 3", "Page 1 of 2"))
+
+
+def test_what_stands_on_one_page_only_is_no_running_head():
+    pages = [
+        draw_cells(
+            [["Row", "Price", "Stock"], *([f"Item {n}", f"{n}.50", str(n)] for n in range(k, k + 40))], (72, 200, 280)
+        )
+        for k in (1, 41)
+    ]
+    text = text_of(draw(*pages))
+    assert [line.split(";")[0] for line in text.split("\n") if line] == [f"Row: Item {n}" for n in range(1, 81)]
+
+
+HYPHENS = {
+    ("decon-", "taminated"): "decontaminated", ("X-", "ray"): "X-ray", ("self-", "service"): "self-service",
+    ("infor-", "mation"): "information", ("Elm-", "Oak"): "Elm-Oak", ("state-of-the-", "art"): "state-of-the-art",
+    ("ther\u00ad", "mostat"): "thermostat", ("main-", "tenance"): "maintenance", ("5-", "10"): "5-10",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", HYPHENS)
+def test_a_hyphen_at_the_end_of_a_line_stays_where_the_word_has_one(parts):
+    first, second = parts
+    assert (
+        text_of(draw(write(f"It is told of the {first}", f"{second} one.")))
+        == f"It is told of the {HYPHENS[parts]} one."
+    )
+
+
+@pytest.mark.parametrize("elsewhere, joined", [("The ox-bow is old.", "ox-bow"), ("The oxbow is old.", "oxbow")])
+def test_a_word_parted_at_the_end_of_a_line_is_written_as_elsewhere_in_the_file(elsewhere, joined):
+    text = text_of(draw(write("They walked along the ox-", "bow until the evening.", "", elsewhere)))
+    assert f"along the {joined} until" in text
+
+
+def draw_form(sheet):
+    fields = sheet.acroForm
+    sheet.drawString(72, 700, "Delivery day")
+    fields.textfield(name="field_7", x=160, y=690, width=150, height=20, value="Thursday 12 March")
+    sheet.drawString(72, 660, "Depot:")
+    fields.choice(name="depot", x=160, y=650, width=100, height=20, value="North", options=["North", "South"])
+    fields.checkbox(name="gift", x=72, y=615, checked=True)
+    sheet.drawString(100, 620, "Gift wrap")
+    fields.checkbox(name="invoice", x=72, y=585, checked=False)
+    sheet.drawString(100, 590, "Invoice")
+    fields.textfield(name="contact_person", x=72, y=540, width=150, height=20, value="Ann Lee")
+
+
+def test_a_filled_field_stands_behind_its_label_or_its_name():
+    text = text_of(draw(draw_form))
+    assert text.split("\n\n") == [
+        "Delivery day: Thursday 12 March", "Depot: North", "Gift wrap: Yes", "Invoice", "contact person: Ann Lee",
+    ]  # fmt: skip
+
+
+def draw_hidden(kind):
+    def page(sheet):
+        sheet.drawString(72, 700, "The hall costs 300 euros a day.")
+        sheet.saveState()
+        text = sheet.beginText(72, 660)
+        if kind == "white":
+            sheet.setFillColorRGB(1, 1, 1)
+        if kind == "unpainted":
+            text.setTextRenderMode(3)
+        if kind == "beside the page":
+            text.setTextOrigin(72, 900)
+        if kind == "transparent":
+            sheet.setFillAlpha(0)
+        text.textOut("It costs 1 euro.")
+        sheet.drawText(text)
+        if kind in ("covered", "covered in white"):
+            sheet.setFillColorRGB(*((1, 1, 1) if "white" in kind else (0, 0, 0)))
+            sheet.rect(70, 655, 200, 15, fill=1, stroke=0)
+        sheet.restoreState()
+        sheet.setFillColorRGB(0, 0, 0.5)
+        sheet.rect(70, 600, 200, 20, fill=1)
+        sheet.setFillColorRGB(1, 1, 1)
+        sheet.drawString(72, 606, "White on blue is read.")
+        sheet.setFillColorRGB(0.9, 0, 0)
+        sheet.rect(70, 560, 200, 20, fill=1)
+        sheet.setFillColorRGB(0, 0.46, 0)
+        sheet.drawString(72, 566, "So is green on as light a red.")
+
+    return page
+
+
+@pytest.mark.parametrize(
+    "kind", ["white", "unpainted", "covered", "covered in white", "beside the page", "transparent"]
+)
+def test_what_cannot_be_seen_is_not_quoted_and_a_flaw_tells_it(kind):
+    document, (flaw,) = read(draw(draw_hidden(kind)))
+    text = "\n\n".join(p.text for p in document.passages)
+    assert text == "The hall costs 300 euros a day.\n\nWhite on blue is read.\n\nSo is green on as light a red."
+    assert flaw.what.startswith("4 words that no page shows") and "page 1" in flaw.what and not flaw.lost
+
+
+def test_text_that_lies_unpainted_over_the_picture_of_a_scan_is_read():
+    from PIL import Image, ImageDraw
+    from reportlab.lib.utils import ImageReader
+
+    picture = Image.new("L", (A4[0].__int__(), A4[1].__int__()), 255)
+    ImageDraw.Draw(picture).text((72, 130), "The valve opens at 4 bar.", fill=0, font_size=12)
+
+    def page(sheet):
+        sheet.drawImage(ImageReader(picture), 0, 0, *A4)
+        text = sheet.beginText(72, 701)
+        text.setTextRenderMode(3)
+        text.textOut("The valve opens at 4 bar.")
+        sheet.drawText(text)
+
+    assert text_of(draw(page)) == "The valve opens at 4 bar."
+
+
+GENERATED = ["untitled", "(anonymous)", "Microsoft Word - final_v7.docx", "leaflet.indd", "Document1", ""]
+
+
+@pytest.mark.parametrize("title", GENERATED)
+def test_a_title_that_a_program_gave_makes_way_for_the_first_heading_or_line_or_the_files_name(title):
+    headed = build(head("Rental terms", 1), "Pay within 14 days.", title=title)
+    assert read(headed)[0].title == "Rental terms"
+    lines = draw(write("Rental terms", "", "", "Pay within 14 days."), title=title)
+    assert read(lines)[0].title == "Rental terms"
+    assert read(draw(write("Pay within 14 days."), title=title))[0].title == "a"
+    assert read(draw(write("Pay within 14 days."), title="Terms of 2026"))[0].title == "Terms of 2026"
+
+
+def test_headings_by_their_size_are_sections_with_steps_of_a_title():
+    story = [head("Rental terms", 1), head("Insurance", 2), "Fire is insured.", head("Theft", 3), "Up to 2000 euros."]
+    story += [PageBreak(), "Locks must be shut.", head("Late payment", 2), "We charge 5 euros."]
+    passages = read(build(*story))[0].passages
+    assert [(p.id.partition("#")[2], p.title, p.text) for p in passages] == [
+        ("page-1", "Rental terms > Insurance", "Fire is insured."),
+        ("page-1~2", "Rental terms > Insurance > Theft", "Up to 2000 euros."),
+        ("page-2", "Rental terms > Insurance > Theft", "Locks must be shut."),
+        ("page-2~2", "Rental terms > Late payment", "We charge 5 euros."),
+    ]
+
+
+def test_lists_are_items_and_short_lines_are_not_joined():
+    lines = ["Opening hours", "Monday 9:00 to 17:00", "Tuesday 9:00 to 17:00", "Wednesday closed"]
+    assert text_of(draw(write(*lines))) == "\n".join(lines)
+    assert (
+        text_of(draw(write("• red", "• green, as the grass is", "   in the spring")))
+        == "- red\n- green, as the grass is in the spring"
+    )
+    assert text_of(draw(write("1. Sweep the floor.", "2. Close the lid, and turn", "    the key."))) == (
+        "1. Sweep the floor.\n2. Close the lid, and turn the key."
+    )
+
+
+@pytest.mark.parametrize("angle", [0, 90, 180, 270])
+@pytest.mark.parametrize("as_shown", [True, False])
+def test_a_page_that_lies_on_its_side_is_read_like_any_other(angle, as_shown):
+    def page(sheet):
+        if as_shown:
+            sheet.setPageRotation(angle)
+        sheet.translate(300, 420)
+        sheet.rotate(angle)
+        for n, row in enumerate(FARES):
+            for x, cell in zip((-150, 0, 80), row, strict=True):
+                sheet.drawString(x, -16 * n, cell)
+
+    assert text_of(draw(page)) == FARE_ROWS
+
+
+def test_what_runs_across_a_page_on_the_slant_stands_behind_its_text_and_is_no_heading():
+    def page(sheet):
+        sheet.saveState()
+        sheet.translate(150, 300)
+        sheet.rotate(45)
+        sheet.setFont("Helvetica", 40)
+        sheet.drawString(0, 0, "DRAFT")
+        sheet.restoreState()
+        write("The hall costs 300 euros a day.", y=800)(sheet)
+
+    (passage,) = read(draw(page))[0].passages
+    assert passage.text == "The hall costs 300 euros a day.\n\nDRAFT"
+
+
+def break_page(content):
+    """The file with what is drawn on its last page damaged."""
+    start, end = content.rindex(b"stream", 0, content.rindex(b"endstream")) + 8, content.rindex(b"endstream")
+    return content[:start] + b"\xff" * (end - start) + content[end:]
+
+
+@pytest.fixture(params=[False, True], ids=["without ocr", "with ocr"])
+def ocr(request, monkeypatch):
+    """Whether the extra is installed."""
+    if request.param:
+        pytest.importorskip("rapidocr")
+    else:
+        monkeypatch.setitem(sys.modules, "rapidocr", None)
+    open_ocr.cache_clear()
+    yield request.param
+    open_ocr.cache_clear()
+
+
+def scan(content):
+    """The file as a scanner makes it of the paper: a picture of its first page, 200 pixels an inch."""
+    stream = io.BytesIO()
+    PdfDocument(content)[0].render(scale=200 / 72).to_pil().save(stream, "PDF", resolution=200)
+    return stream.getvalue()
+
+
+def test_pages_without_text_are_counted_and_the_others_read(ocr):
+    pages = write("One."), lambda sheet: None, write("Three."), write("Four.")
+    document, (flaw,) = read(break_page(draw(*pages)))
+    assert [(p.link, p.text) for p in document.passages] == [("x/a.pdf#page=1", "One."), ("x/a.pdf#page=3", "Three.")]
+    assert flaw.what == "2 of 4 pages hold no text, page 2 the first" and ("the extra `ocr`" in flaw.mend) != ocr
+
+
+def test_a_file_of_pictures_without_text_is_refused(ocr):
+    with pytest.raises(UnreadableFile) as error:
+        read(draw(lambda sheet: sheet.rect(72, 600, 100, 50, fill=1)))
+    assert "only pictures" in error.value.what and ("the extra `ocr`" in error.value.mend) != ocr
+
+
+def test_a_scan_is_read_by_ocr_or_the_extra_is_named(ocr):
+    scanned = scan(build(head("Fares", 1), Table(FARES, style=GRID)))
+    if not ocr:
+        with pytest.raises(UnreadableFile, match="extra `ocr`"):
+            read(scanned)
+        return
+    document, (flaw,) = read(scanned)
+    assert "Crossing: Isle - Pier; Adult: 4.50; Car: 19.00" in document.passages[-1].text
+    assert flaw.what == "1 page of pictures was read by OCR"
+
+
+def test_a_scan_that_a_few_words_are_stamped_on_is_a_scan_all_the_same(ocr):
+    from reportlab.lib.utils import ImageReader
+
+    picture = PdfDocument(build("The valve opens at 4 bar."))[0].render(scale=200 / 72).to_pil()
+
+    def page(sheet):
+        sheet.drawImage(ImageReader(picture), 0, 0, *A4)
+        sheet.drawString(400, 30, "Received 4 May 2026")
+
+    document, (flaw,) = read(draw(page))
+    text = "\n".join(passage.text for passage in document.passages)
+    assert "Received 4 May 2026" in text and ("The valve opens at 4 bar." in text) == ocr
+    told = "1 page of pictures was read by OCR" if ocr else "1 of 1 pages holds little but pictures, page 1 the first"
+    assert flaw.what == told and not flaw.lost
