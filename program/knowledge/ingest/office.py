@@ -111,7 +111,7 @@ def _show_cell(cell: Any) -> str:
         digits = digits or part["digits"] or ""
         shown = part["quoted"] or part["sign"] or part["money"] or (part["other"] or "").replace("G", "")
         before, after = (before, after + shown) if digits else (before + shown, after)
-    if code == "General" or not digits or "E" in code or "/" in code:
+    if code == "General" or not digits or {"E", "/"} & {*re.sub('"[^"]*"', "", code)}:
         return f"{value:.10g}"
     value *= 100 if "%" in code else 1
     decimals = len(digits.partition(".")[2])

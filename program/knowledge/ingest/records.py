@@ -152,9 +152,15 @@ def flatten_fields(pairs: Iterable[tuple[str, object]]) -> Iterator[tuple[str, s
         elif isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
             yield from flatten_fields((f"{name} {n}".strip(), one) for n, one in enumerate(value, 1))
         elif isinstance(value, list):
-            yield name, ", ".join(map(str, value))
+            yield name, ", ".join(map(_spell_value, value))
         elif value is not None:
-            yield name, read_markup(value) if isinstance(value, str) else json.dumps(value, default=str)
+            yield name, _spell_value(value)
+
+
+def _spell_value(value: object) -> str:
+    if isinstance(value, str):
+        return read_markup(value)
+    return json.dumps(value) if isinstance(value, bool | int | float | None) else str(value)  # a day of YAML
 
 
 def _spell_name(name: str) -> str:

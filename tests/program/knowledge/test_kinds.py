@@ -1,0 +1,288 @@
+"""Kinds of files that people have: read as what a reader of them sees, or told with a remedy of their own."""
+
+import io
+import sys
+import zipfile
+from datetime import date, datetime
+from email.message import EmailMessage
+
+import pytest
+
+from program.errors import KnowledgeError
+from program.knowledge.ingest.convert import UnreadableFile
+from program.knowledge.ingest.folder import read_base
+from program.knowledge.ingest.sections import READ, parse_file
+from program.settings import FileSettings
+
+ODF = 'xmlns:o="urn:office" xmlns:t="urn:text" xmlns:b="urn:table" xmlns:s="urn:style" xmlns:d="urn:draw" xmlns:p="urn:pres"'
+PPT = 'xmlns:a="urn:a" xmlns:p="urn:p" xmlns:r="urn:r"'
+
+
+def read(name, content):
+    """What a file's passages say of themselves: title and text."""
+    content = content.encode() if isinstance(content, str) else content
+    document, flaws = parse_file(f"x/{name}", content)
+    return [(passage.title, passage.text) for passage in document.passages], flaws
+
+
+def pack(parts):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        for name, text in parts.items():
+            file.writestr(name, text)
+    return stream.getvalue()
+
+
+def write_odf(body, automatic=""):
+    return pack({
+        "content.xml": f"<o:document {ODF}><o:automatic-styles>{automatic}</o:automatic-styles><o:body>{body}</o:body></o:document>",
+        "meta.xml": "<meta><title>untitled</title></meta>",
+    })  # fmt: skip
+
+
+def write_odt():
+    raised = '<s:style s:name="T1"><s:text-properties s:text-position="super 58%"/></s:style>'
+    hidden = '<s:style s:name="T2"><s:text-properties t:display="none"/></s:style>'
+    return write_odf(
+        '<o:text><t:h t:outline-level="1">Rental terms</t:h><t:h t:outline-level="2">Insurance</t:h>'
+        '<t:p>Never above 80<t:span t:style-name="T1">2</t:span> bar.<t:span t:style-name="T2"> Margin 70.</t:span></t:p>'
+        "<b:table><b:table-header-rows><b:table-row><b:table-cell><t:p>Item</t:p></b:table-cell><b:table-cell><t:p>Price</t:p>"
+        "</b:table-cell><b:table-cell><t:p>Days</t:p></b:table-cell></b:table-row></b:table-header-rows>"
+        '<b:table-row><b:table-cell><t:p>Ladder</t:p></b:table-cell><b:table-cell b:number-columns-repeated="2"><t:p>7</t:p>'
+        "</b:table-cell></b:table-row></b:table><t:list><t:list-item><t:p>red</t:p></t:list-item></t:list></o:text>",
+        raised + hidden,
+    )
+
+
+def write_ods():
+    def row(*cells, more=""):
+        return f"<b:table-row>{''.join(f'<b:table-cell><t:p>{one}</t:p></b:table-cell>' for one in cells)}{more}</b:table-row>"
+
+    empty = '<b:table-cell b:number-columns-repeated="1000"/>'
+    table = row("Boat", "Seats", "Price", more=empty) + row("Otter", "4", "7.50", more=empty)
+    rest = f'<b:table-row b:number-rows-repeated="1000000">{empty}</b:table-row>'
+    return write_odf(f'<o:spreadsheet><b:table b:name="Boats">{table}{rest}</b:table></o:spreadsheet>')
+
+
+def write_slides(*slides, notes="", reverse=False):
+    """A presentation of slides, each its shapes; a slide of None is hidden."""
+    places = range(len(slides))
+    order = "".join(f"<p:s r:id='r{n}'/>" for n in (reversed(places) if reverse else places))
+    rels = "".join(f"<x Id='r{n}' Type='urn/slide' Target='slides/s{n}.xml'/>" for n in places)
+    parts = {
+        "ppt/presentation.xml": f"<p:p {PPT}>{order}</p:p>",
+        "ppt/_rels/presentation.xml.rels": f"<rels>{rels}</rels>",
+        "docProps/core.xml": "<core><title>PowerPoint Presentation</title></core>",
+    }
+    for n, shapes in enumerate(slides):
+        parts[f"ppt/slides/s{n}.xml"] = f"<p:sld {PPT} show='{int(shapes is not None)}'>{shapes or ''}</p:sld>"
+    if notes:
+        parts["ppt/slides/_rels/s0.xml.rels"] = (
+            "<rels><x Id='n' Type='urn/notesSlide' Target='../notes/n0.xml'/></rels>"
+        )
+        parts["ppt/notes/n0.xml"] = f"<p:n {PPT}>{write_shape('body', notes)}{write_shape('sldNum', '1')}</p:n>"
+    return pack(parts)
+
+
+def write_shape(kind, *paragraphs):
+    place = f'<p:nvPr><p:ph type="{kind}"/></p:nvPr>' if kind else ""
+    texts = "".join(f"<a:p><a:r><a:rPr/><a:t>{one}</a:t></a:r></a:p>" for one in paragraphs)
+    return f"<p:sp>{place}<p:txBody>{texts}</p:txBody></p:sp>"
+
+
+def write_slide_table(*rows):
+    cells = ("".join(f"<a:tc><a:p><a:r><a:t>{one}</a:t></a:r></a:p></a:tc>" for one in row) for row in rows)
+    return f'<a:tbl><a:tblPr firstRow="1"/>{"".join(f"<a:tr>{row}</a:tr>" for row in cells)}</a:tbl>'
+
+
+def write_epub():
+    chapter = "<html xmlns='http://www.w3.org/1999/xhtml'><head><title>x</title></head><body><h1>{}</h1><p>{}</p></body></html>"
+    return pack({
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": '<c><rootfile full-path="OPS/book.opf"/></c>',
+        "OPS/book.opf": '<package xmlns:dc="http://purl.org/dc/elements/1.1/"><metadata><dc:title>Keeping bees</dc:title></metadata>'
+        '<manifest><item id="b" href="two.xhtml"/><item id="a" href="the%20first.xhtml"/>'
+        '<item id="n" href="nav.xhtml" properties="nav"/></manifest>'
+        '<spine><itemref idref="n"/><itemref idref="a"/><itemref idref="b"/></spine></package>',
+        "OPS/the first.xhtml": chapter.format("Spring", "Feed them in March."),
+        "OPS/two.xhtml": chapter.format("Winter", "Leave them alone."),
+        "OPS/nav.xhtml": chapter.format("Contents", "Spring, Winter"),
+    })  # fmt: skip
+
+
+def write_mail(text, html="", attach=False):
+    message = EmailMessage()
+    message["Subject"], message["From"], message["Date"] = "Milk", "ann@example.org", "Tue, 3 Nov 2026 09:15:00 +0100"
+    message.set_content(text)
+    if html:
+        message.add_alternative(html, subtype="html")
+    if attach:
+        message.add_attachment(b"%PDF", maintype="application", subtype="pdf", filename="list.pdf")
+    return message.as_bytes()
+
+
+def write_excel(sheets, hidden=(), formats=None):
+    openpyxl = pytest.importorskip("openpyxl")
+    book, stream = openpyxl.Workbook(), io.BytesIO()
+    book.remove(book.active)
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+        for place, code in (formats or {}).items():
+            sheet[place].number_format = code
+        sheet.sheet_state = "hidden" if name in hidden else "visible"
+    book.save(stream)
+    return stream.getvalue()
+
+
+ROOMS = "Room: Elm; Seats: 20"
+CAPTIONS = "WEBVTT\n\n1\n00:01.000 --> 00:03.000 align:left\n<v Ann>The valve opens\n\n2\n00:03.000 --> 00:05.000\nat <i>4</i> bar.\n"
+KINDS = {
+    "a.markdown": ("# Doors\n\nShut at ten.\n", [("Doors", "Shut at ten.")]),
+    "a.mdx": ("# Doors\n\nShut at ten.\n", [("Doors", "Shut at ten.")]),
+    "a.text": ("Shut at ten.", [("a", "Shut at ten.")]),
+    "a.log": ("2026-11-03 09:15 on\n2026-11-03 09:20 off\n", [("a", "2026-11-03 09:15 on\n2026-11-03 09:20 off")]),
+    "a.rst": ("Shut at ten.\n", [("a", "Shut at ten.")]),
+    "a.xhtml": ("<?xml version='1.0'?><html><body><h1>Doors</h1><p>Shut at ten.</p></body></html>", [("Doors", "Shut at ten.")]),
+    "a.vtt": (CAPTIONS, [("a", "Ann: The valve opens at 4 bar.")]),
+    "a.srt": ("1\n00:00:01,000 --> 00:00:02,000\nOne.\n\n2\n00:00:02,000 --> 00:00:03,000\nTwo.\n", [("a", "One.\n\nTwo.")]),
+    "a.json": ('[{"room": "Elm", "seats": 20}, {"room": "Oak", "seats": null}]', [("a", "room: Elm; seats: 20"), ("a", "room: Oak")]),
+    "tree.json": (
+        '{"site": "North", "rooms": [{"room": "Elm", "open": {"from": 8}}, {"room": "Oak", "tags": ["old", "big"]}]}',
+        [("tree", "site: North"), ("tree", "room: Elm; open from: 8"), ("tree", "room: Oak; tags: old, big")],
+    ),
+    "html.json": ('[{"title": "Lift", "body": "<p>Out of order until <b>Friday</b>.</p>"}]', [("Lift", "Out of order until Friday.")]),
+    "lines.json": ('{"room": "Elm"}\n{"room": "Oak"}\n', [("lines", "room: Elm"), ("lines", "room: Oak")]),
+    "a.yaml": ("- room: Elm\n  since: 2026-11-03\n- room: Oak\n", [("a", "room: Elm; since: 2026-11-03"), ("a", "room: Oak")]),
+    "a.odt": (write_odt(), [("Rental terms > Insurance", "Never above 80^2 bar.\n\nItem: Ladder; Price: 7; Days: 7\n\n- red")]),
+    "a.ods": (write_ods(), [("a", "Boat: Otter; Seats: 4; Price: 7.50")]),
+    "a.epub": (write_epub(), [("Keeping bees > Spring", "Feed them in March."), ("Keeping bees > Winter", "Leave them alone.")]),
+    "a.eml": (write_mail("The milk comes on Monday.\n"), [("Milk", "The milk comes on Monday.")]),
+    "a.pptx": (
+        write_slides(
+            write_shape("title", "Fire drill") + write_shape("", "Leave by the stairs.", "Meet in the yard.") + write_shape("ftr", "ACME"),
+            write_shape("title", "Rooms") + write_slide_table(("Room", "Seats"), ("Elm", "20")),
+            notes="The yard is behind the kitchen.",
+        ),
+        [("a > Fire drill", "Leave by the stairs.\n\nMeet in the yard.\n\nThe yard is behind the kitchen."), ("a > Rooms", ROOMS)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_file_of_each_kind_is_read_as_what_its_reader_sees(name):
+    content, expected = KINDS[name]
+    passages, flaws = read(name, content)
+    assert passages == expected and not flaws
+
+
+def test_an_excel_file_is_its_rows_as_its_cells_show_them():
+    rows = [["Item", "Price", "Share", "From"], ["Bolt", 1200.5, 0.125, datetime(2026, 11, 3)], ["Nut", 3, None, None]]
+    formats = {"B2": '"EUR" #,##0.00', "C2": "0.0%"}
+    passages, flaws = read("a.xlsx", write_excel({"Prices": rows}, formats=formats))
+    assert [text for _, text in passages] == [
+        "Item: Bolt; Price: EUR 1,200.50; Share: 12.5%; From: 2026-11-03", "Item: Nut; Price: 3",
+    ] and not flaws  # fmt: skip
+
+
+def test_each_sheet_of_an_excel_file_is_a_table_and_hidden_ones_and_lost_values_are_told():
+    sheets = {"Boats": [["Boat", "Seats"], ["Otter", 4]], "Crew": [["Name", "Days"], ["Ann", "=1+1"]], "Old": [["x"]]}
+    passages, flaws = read("a.xlsx", write_excel(sheets, hidden=["Old"]))
+    assert passages == [("Boats", "Boat: Otter; Seats: 4"), ("Crew", "Name: Ann")]
+    assert sorted(flaw.what for flaw in flaws) == [
+        "1 formulas of the sheet 'Crew' have no value", "the hidden sheet 'Old' was left out",
+    ]  # fmt: skip
+
+
+def test_without_the_extra_an_excel_file_is_refused_by_its_name(monkeypatch):
+    content = write_excel({"A": [["x", "y"]]})
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(UnreadableFile, match="extra `excel`"):
+        read("a.xlsx", content)
+
+
+QUOTED = {
+    "plain": "It moves to Monday.\n\nOn 2 November 2026 at 10:00, Bob wrote:\n> The milk comes on Tuesday.\n",
+    "below a head": "It moves to Monday.\n\n-----Original Message-----\nFrom: Bob\nSent: 2 November 2026 10:00\nTo: Ann\nSubject: Milk\n\n"
+    "The milk comes on Tuesday.\n",
+    "HTML": ("", "<p>It moves to Monday.</p><div class='gmail_quote'>On 2 November Bob wrote:<blockquote>Tuesday.</blockquote></div>"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", QUOTED)
+def test_what_a_mail_quotes_of_the_one_before_is_no_statement_of_its_own(kind):
+    mail = QUOTED[kind]
+    if kind == "HTML":
+        message = EmailMessage()
+        message["Subject"] = "Milk"
+        message.set_content(mail[1], subtype="html")
+        content = message.as_bytes()
+    else:
+        content = write_mail(mail)
+    passages, (flaw,) = read("a.eml", content)
+    assert passages == [("Milk", "It moves to Monday.")] and "quotes" in flaw.what and not flaw.lost
+
+
+def test_a_mail_that_only_hands_another_on_is_read_whole_and_its_attachments_are_told():
+    passages, flaws = read("a.eml", write_mail("> The milk comes on Tuesday.\n", attach=True))
+    assert "Tuesday" in passages[0][1] and [flaw.what for flaw in flaws] == ["the attachment list.pdf was not read"]
+    document, _ = parse_file("x/a.eml", write_mail("On Monday."))
+    assert document.passages[0].as_of == date(2026, 11, 3)
+
+
+def test_slides_follow_the_order_of_the_presentation_and_hidden_ones_are_counted():
+    shapes = [write_shape("title", one) + write_shape("", f"Text of {one}.") for one in ("One", "Two")]
+    passages, _ = read("a.pptx", write_slides(*shapes, reverse=True))
+    assert [title for title, _ in passages] == ["a > Two", "a > One"]
+    passages, (flaw,) = read("a.pptx", write_slides(shapes[0], None))
+    assert passages == [("a > One", "Text of One.")] and flaw.what == "1 hidden slides were left out"
+
+
+DAMAGED = [name for name in ("a.odt", "a.ods", "a.odp", "a.pptx", "a.epub", "a.xlsx") if name[1:] in READ]
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", pack({"other.xml": "<x/>"})])
+def test_a_damaged_file_is_refused_with_a_remedy(name, content):
+    with pytest.raises(UnreadableFile) as error:
+        read(name, content)
+    assert error.value.mend
+
+
+@pytest.mark.parametrize("name", ["a.odt", "a.pptx", "a.xlsx"])
+def test_a_file_that_unpacks_to_far_more_than_a_file_may_have_is_not_unpacked(name):
+    main = {"a.odt": "content.xml", "a.pptx": "ppt/presentation.xml", "a.xlsx": "xl/workbook.xml"}[name]
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(main, b"<x>" + b" " * 60_000_000 + b"</x>")
+    with pytest.raises(UnreadableFile, match="unpacks"):
+        read(name, stream.getvalue())
+
+
+REMEDIES = {
+    "a.rtf": ".docx", "a.doc": ".docx", "a.xls": ".xlsx", "a.ppt": ".pptx", "a.msg": ".eml", "a.png": ".txt", "a.mp3": ".vtt",
+    "a.zip": "Unpack", "a.xml": ".csv", "a.tex": ".md", "a.url": ".html",
+}  # fmt: skip
+
+
+def test_a_kind_that_is_not_read_is_told_with_a_remedy_of_its_own(tmp_path):
+    for name in REMEDIES:
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "good.md").write_text("# Good\n\nText.\n")
+    flaws = {flaw.path: flaw.mend for flaw in read_base("x", FileSettings(kind="documents", path=str(tmp_path))).flaws}
+    assert {name: told in flaws[f"x/{name}"] for name, told in REMEDIES.items()} == dict.fromkeys(REMEDIES, True)
+
+
+@pytest.mark.parametrize(
+    "name, text", [("a.json", "{"), ("a.json", "[1, 2"), ("a.json", "[" * 100_000), ("a.yaml", "a: [b")]
+)
+def test_broken_json_and_yaml_are_refused_with_their_reason(name, text):
+    with pytest.raises(UnreadableFile, match=r"\.jsonl"):
+        read(name, text)
+
+
+def test_a_base_without_text_names_the_kinds_that_are_read(tmp_path):
+    (tmp_path / "a.zip").write_bytes(b"PK")
+    with pytest.raises(KnowledgeError, match=r"\.xlsx, \.csv"):
+        read_base("x", FileSettings(kind="documents", path=str(tmp_path)))
