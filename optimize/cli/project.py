@@ -61,21 +61,24 @@ def run_init(folder: ProjectFolder) -> None:
 
     if (folder / "ragc.toml").exists():
         raise SettingsError(f"{folder} is a project already.", "Edit its ragc.toml, or choose another folder.")
-    documents = list_documents(folder)
-    path = "." if documents else "knowledge/docs"
-    toml = TOML.format(name=name_from(folder.resolve().name), path=path, gap=" " * (22 - len(path)))
+    documents, above = list_documents(folder, deep=True), folder.resolve().parent
+    place = "." if documents else "knowledge/docs"
+    toml = TOML.format(name=name_from(folder.resolve().name), path=place, gap=" " * (22 - len(place)))
     files = {"ragc.toml": toml, ".gitignore": ".ragc/\n"}
     if not documents:
         files |= {"knowledge/docs/hours.md": DOCUMENT, "labelled.jsonl": LABELLED}
-    for path, text in files.items():
-        place = folder / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if not place.exists():
-            write_whole(place, text.encode())
-    made = f"Made {folder}: {', '.join(files)}"
-    used = f'Its {count_noun(len(documents), "document")} (path = "." in ragc.toml) are read where they lie. Next: '
-    put = f"Next: put documents into {folder / 'knowledge/docs'}, then: "
-    after = f'{used if documents else put}ragc ask {shlex.quote(str(folder))} "your question"'
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (folder / name).exists():
+            write_whole(folder / name, text.encode())
+    after = f"Put documents into {folder / place}"
+    if documents:
+        is_read = "document is" if len(documents) == 1 else "documents are"
+        after = f'{len(documents)} {is_read} read where they lie (path = "." in ragc.toml)'
+    elif list_documents(above):
+        after += f". Those in {above} are read where they lie by: ragc init {shlex.quote(str(above))}"
+    made = f"Made {folder}: {', '.join(files)}\n{after}"
+    after = f'Next: ragc ask {shlex.quote(str(folder))} "your question"'
     print_result({"project": str(folder), "files": list(files)}, lambda: typer.echo(f"{made}\n{after}"))
 
 

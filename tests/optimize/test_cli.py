@@ -154,6 +154,29 @@ def test_a_fresh_project_in_a_folder_of_any_name_can_be_asked_at_once(ragc, tmp_
     assert code == 0 and json.loads(out)["outcome"] in {"answered", "clarify", "abstain"}
 
 
+@pytest.mark.parametrize("place", ["lamp.md", "manuals/lamp.md"])
+def test_a_project_in_a_folder_of_documents_reads_them_where_they_lie_but_not_its_own_files(ragc, tmp_path, place):
+    file = tmp_path / "desk" / place
+    file.parent.mkdir(parents=True)
+    file.write_text("# Lamp\n\nThe lamp costs 40 euros.\n")
+    (tmp_path / "desk/README.md").write_text("# Of the folder\n\nText.\n")
+    code, out, _ = ragc("init", tmp_path / "desk")
+    assert code == 0 and "1 document is read where they lie" in out and not (tmp_path / "desk/knowledge").exists()
+    code, out, _ = ragc("ask", tmp_path / "desk", "What does the lamp cost?")
+    assert code == 0 and "40 euros" in out
+    out = ragc("index", tmp_path / "desk", "--list")[1]
+    assert f"docs/{place}#lamp" in out and "ragc.toml" not in out and "labelled" not in out
+
+
+def test_a_project_beside_documents_names_the_command_that_reads_them_and_the_check_tells_of_strays(ragc, tmp_path):
+    (tmp_path / "lamp.md").write_text("# Lamp\n\nThe lamp costs 40 euros.\n")
+    assert f"ragc init {tmp_path}" in ragc("init", tmp_path / "help")[1]
+    (tmp_path / "help/lamp.md").write_text("# Lamp\n\nThe lamp costs 40 euros.\n")
+    (tmp_path / "help/package.json").write_text("{}")
+    out = " ".join(ragc("data", "check", tmp_path / "help")[1].split())
+    assert "1 document lies in no knowledge base: lamp.md" in out
+
+
 def test_ls_says_where_it_looked_in_vain(ragc, tmp_path):
     code, _, err = ragc("ls", "--artifacts", tmp_path / "none")
     assert code == 0 and f"no version in {tmp_path / 'none'}" in err.replace("\n", " ")

@@ -123,6 +123,16 @@ def test_a_table_of_questions_is_read_as_tables_are_and_rows_left_out_are_counte
     assert all(flaw.mend for flaw in report.flaws)
 
 
+def test_an_excel_file_of_questions_is_read_as_a_csv_of_them_is(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in ROWS:
+        book.active.append(row)
+    book.save(tmp_path / "faq.xlsx")
+    report = import_set(tmp_path / "project", tmp_path / "faq.xlsx", base="faq")
+    assert (report.format, report.questions) == ("csv", 3) and len(checked(tmp_path / "project")) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "content", "more", "complaint"),
     [

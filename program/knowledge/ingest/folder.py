@@ -46,6 +46,7 @@ _REMEDIES = {
     )
     for ending in endings.split()
 }
+_OF_PROGRAMS = (".json", ".jsonl", ".yaml", ".yml", ".log")  # of which many lie about that nobody wrote
 _NO_KNOWLEDGE = ("readme", "license", "changelog", "contributing", "notice")  # of a project, not of what it knows
 
 
@@ -275,17 +276,19 @@ def _name_kinds(kinds: Sequence[str]) -> str:
     return f"{', '.join(usual)} files{' and the like' * (len(usual) < len(kinds))}"
 
 
-def list_documents(folder: Path) -> list[str]:
-    """Return the files directly in a folder that a knowledge base could be made of."""
-    own = _list_own(folder)
-    names = sorted(one.name for one in folder.iterdir() if one.is_file() and one not in own) if folder.is_dir() else []
-    return [name for name in names if Path(name).suffix.lower() in READ and not name.lower().startswith(_NO_KNOWLEDGE)]
+def list_documents(folder: Path, deep: bool = False) -> list[Path]:
+    """Return the documents that lie in a folder, `deep`: in those within it, too."""
+    own, found = _list_own(folder), list[Path]()
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(one for one in folders if deep and not one.startswith(".") and Path(place, one) not in own)
+        found += (Path(place, name) for name in sorted(files) if not name.lower().startswith(_NO_KNOWLEDGE))
+    return [one for one in found if one.suffix.lower() in READ and one.suffix.lower() not in _OF_PROGRAMS]
 
 
 def find_strays(project: Project) -> list[Flaw]:
     """Return a flaw for documents beside `ragc.toml` that lie in no knowledge base."""
     places = [Path(base.path).resolve() for base in list_bases(project).values() if base.path]
-    files = (project.folder / name for name in list_documents(project.folder))
+    files = list_documents(project.folder)
     stray = [file.name for file in files if not any(file.is_relative_to(place) for place in places)]
     if not stray:
         return []

@@ -177,3 +177,19 @@ def test_an_apis_items_are_passages_with_title_date_link_and_authority(server):
     ):
         with pytest.raises(KnowledgeError, match=told):
             api(server, **pointer).search(QUERY, 5)
+
+
+def test_markup_in_an_apis_texts_is_read_and_an_object_is_a_row(server):
+    page = "<p>Out of order until <b>Friday</b>.</p><p>Use the stairs &amp; the ramp.</p>"
+    items = [{"text": page}, {"text": {"room": "Elm", "open": {"from": 8}, "gone": None}}, {"text": "3 < 4 and a <b"}]
+    server.replies["/api"] = Reply({"hits": items})
+    found = {p.text for p in api(server, items="/hits", text="/text").candidates(QUERY, 20)}
+    assert found == {
+        "Out of order until Friday.\n\nUse the stairs & the ramp.", "room: Elm; open from: 8", "3 < 4 and a <b",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [None, []])
+def test_an_api_that_has_nothing_finds_nothing(server, rows):
+    server.replies["/api"] = Reply({"data": {"rows": rows}})
+    assert api(server).candidates(QUERY, 20) == []
