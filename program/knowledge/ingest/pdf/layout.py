@@ -15,7 +15,7 @@ from program.knowledge.ingest.pdf.pages import Field, Word
 
 GAP = 0.2  # of a letter's size from which on a gap parts words
 WIDE = 0.85  # and from which on it parts cells, or columns
-RAISED, LOWERED = 0.65, 0.4  # of the size of the text that a figure stands above or below its line, at most
+RAISED, LOWERED = 0.65, 0.55  # of the size of the text that a figure stands above or below its line, at most
 APART = 1.3  # times the least distance of two lines from which on a row of a table ends between them
 COLUMN = 2.5  # of a letter's size that is free on both sides of a column without a header
 AHEAD = 5  # lines of a later column alone above the first that stand beside another, at most
@@ -304,7 +304,8 @@ def _is_text(column: Sequence[Part], bands: int) -> bool:
     lines = [part for part in column if isinstance(part, Line)]
     words = mean([len(line.text.split()) for line in lines] or [PROSE])
     if len(lines) < 3:
-        return len(lines) < len(column) or (words >= PROSE and bands > 2 * len(lines) + 1)
+        is_prose = words >= PROSE or (len(lines) > 0 and lines[-1].text.endswith("."))
+        return len(lines) < len(column) or (is_prose and bands > 2 * len(lines) + 1)
     width = max(part.x1 for part in column) - min(part.x0 for part in column)
     filled = median(line.x1 - line.x0 for line in lines) >= FULL * width
     return filled and (words >= PROSE or (words >= 2 and sum("." in line.text for line in lines) > len(lines) / 8))

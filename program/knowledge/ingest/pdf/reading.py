@@ -223,7 +223,8 @@ class _Writer:
             if draft is None or style != _style(draft.last) or (mark and not (mark[1][0].isalnum() and reads_on)):
                 goes_on = False
             elif n == 0:
-                goes_on = reads_on and not draft.text.endswith(_ENDS) and (draft.lines > 1 or _goes_on(line))
+                whole = draft.lines > 1 and "\n" not in draft.text
+                goes_on = reads_on = not draft.text.endswith(_ENDS) and (whole or (reads_on and _goes_on(line)))
             else:
                 near = 0 < line.y - draft.last.y <= max(1.2 * usual, 1.35 * line.size)
                 indented = line.x0 > draft.last.x0 + 0.8 * line.size and draft.text.endswith(_ENDS)
