@@ -8,10 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import numpy
-
-_ = numpy.ndarray  # DSPy 3.4.0 leaves a stand-in for numpy, of which no part can be imported before it is used
-
 if TYPE_CHECKING:
     from program.answer import Answer, Citation, Outcome, StoppedBy, Usage
     from program.errors import RagcError

@@ -109,7 +109,10 @@ def test_what_the_program_writes_is_what_the_figures_read(own_shop):
     project = Project.open(own_shop)
     (queued,) = FeedbackLog(project).list_queue()
     (listed,) = json.loads(invoke("trace", "stats", own_shop, "--review", "--json").stdout)
-    assert summarise_traces(log)["to_review"] == 1 and listed == queued
+    assert (
+        summarise_traces(log)["to_review"] == 1
+        and listed.items() >= {"question": queued["question"], "trace_id": queued["trace_id"]}.items()
+    )
     FeedbackLog(project).write_verdict(queued["trace_id"], "skip", by="reviewer")
     assert summarise_traces(log)["to_review"] == len(FeedbackLog(project).list_queue()) == 0
     assert find_trace(log, answer.trace.id)["path"] == list(answer.trace.path)

@@ -1,5 +1,6 @@
 """The record, replies by content; and caps: never passed, whoever spends and however many at once."""
 
+import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -167,4 +168,4 @@ def test_recorded_replies_give_the_same_figures_without_the_model(own_shop, monk
         assert done.exit_code == 1 and said in str(done.exception)
     for others in (("--max-calls", 3), ("--record", file), ("--program", "shop:make")):
         done = invoke("eval", folder, "--replay", file, *others)
-        assert done.exit_code == 1 and "do not go together" in str(done.exception)
+        assert done.exit_code == 1 and re.search("goes? (with|together)|go together", str(done.exception))

@@ -119,10 +119,10 @@ def test_an_outcome_is_recorded_by_answer_by_trace_or_by_request_now_or_later_an
     for name in ("", "  ", None, 7):
         with pytest.raises(ExperimentError, match="has no name"):
             exp.record(answer, outcome={name: 1})
-    for name, value in (*((name, 1) for name in measure_answer(answer)), *BAD):
+    for name, value in (*((name, 1) for name in measure_answer(answer, 1.0)), *BAD):
         with pytest.raises(ExperimentError):
             exp.record(answer, outcome={name: value})
-    assert rows(tmp_path) == before and {*measure_answer(answer)} == MEASURED
+    assert rows(tmp_path) == before and {*measure_answer(answer, 1.0)} == MEASURED
 
 
 def test_rows_that_somebody_wrote_past_the_service_change_no_measured_figure(tmp_path):

@@ -88,7 +88,7 @@ def test_an_older_folder_without_a_manifest_is_no_reason_to_warn(root, known, ca
 def test_a_project_is_opened_by_its_newest_whole_version(root):
     (root / "help" / "versions").mkdir(parents=True)
     for number in (1, 2):
-        fields = {"name": "help", "version": f"v{number}", "gain": {"better": True}}
+        fields = {"name": "help", "version": f"v{number}", "parent": "help@v0", "gain": {"verdict": "better"}}
         sealed = seal_folder(root / "aside", fields, {"program.json": b"{}"})
         sealed.path.rename(root / "help" / "versions" / f"v{number}-{sealed.digest[7:15]}")
     assert find_current(root, "help").label == "help@v2"

@@ -147,7 +147,7 @@ class Shelf:
     def readable_by(self, readers):
         return self
 
-    def describe_tables(self, name, readers):
+    def describe_tables(self, name):
         return f"Table of {name}"
 
     def searches_here(self, sources):

@@ -88,7 +88,7 @@ def test_a_source_that_fails_is_told_and_what_could_not_be_searched_is_never_cal
             set(does) == {"fails"} and answer.text.startswith("The search failed: docs answered")
         )
         assert (answer.stopped_by, answer.confidence, answer.citations) == (StoppedBy.FALLBACK, 0.0, ())
-        assert measure_answer(answer)["error"] == measure_answer(answer)["failed"] == 1.0
+        assert (figures := measure_answer(answer, 1.0))["error"] == figures["failed"] == 1.0
     elif answer.outcome is Outcome.ABSTAIN:
         assert all(f"Not searched: {name} (" in answer.text for name in failing)
 

@@ -526,5 +526,5 @@ def test_without_the_extra_the_verb_says_how_to_install_it(monkeypatch):
     from program.errors import RagcError
 
     monkeypatch.setattr(serve, "find_spec", lambda name: None)
-    with pytest.raises(RagcError, match=r"ragc\[serve\]"):
+    with pytest.raises(RagcError, match=r"\.\[serve\]"):
         serve.run_serve("shop")
