@@ -96,6 +96,9 @@ class Tuning:
     keep_at_least: int = _knob(1, 0, 4, meaning="best passages kept whatever the judge says")
     keep_at_most: int = _knob(6, 1, 12, meaning="passages the writer sees at most")
     sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
+    subject: float = _knob(
+        0.55, 0.0, 3.0, meaning="log-odds lost for a word of the question that a rival's subject has"
+    )
     rivalry: float = _knob(0.25, 0.0, 1.0, step=0.25, meaning="how far the pieces of a look-up rule each other out")
     quote_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a quotation past which no language model writes")
     ask_above: float = _knob(0.0, 0.0, 1.0, meaning="probability of a quotation under which no language model writes")

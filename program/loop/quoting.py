@@ -1,7 +1,8 @@
 """What the passages say word for word: their pieces, weighed and quoted.
 
 1. Each piece of each passage is weighed: how probably does it state what a look-up asks?
-2. Pieces of one look-up rule each other out, as far as `rivalry` says.
+2. What the question names and a piece lacks, while a rival has it, counts against it. Pieces of one look-up rule each
+   other out, as far as `rivalry` says.
 3. What a language model says of them counts too: a piece that states it gains, the others lose.
 4. The most probable are quoted, each thing once, the higher source first.
 """
@@ -17,6 +18,7 @@ from typing import Any
 from program.loop.decide import endorse_pieces, weigh_rivals
 from program.loop.evidence import ALIKE, ask_pieces, measure_dispute, order_conflict, rank_source, speak_of_one_time
 from program.loop.state import SQL, STATES, Flow, Request, State, format_share
+from program.loop.subjects import Subject, discount_strange, find_steps, names_other
 from program.passage import TITLE_STEP, Passage
 from program.text.facts import holds
 from program.text.pieces import ASKS, MARK, Claim, Piece, split_cells, split_pieces, split_sentences
@@ -72,11 +74,22 @@ class _Quote:
             return heading and f"{heading}:"
         return self.piece.lead or ""
 
-    def disputes(self, other: _Quote) -> bool:
+    @property
+    def subject(self) -> Subject:
+        """What the piece is of."""
+        return Subject.of_piece(self.passage, self.piece)
+
+    def says_alike(self, other: _Quote) -> bool:
+        """Tell whether a piece of another passage says the like in other numbers."""
+        return self.n != other.n and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
+
+    def disputes(self, other: _Quote, question: str) -> bool:
         """Tell whether a source of another rank answers alike in other numbers."""
         a, b = self.passage, other.passage
         both = self.stated and other.stated and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
-        return both and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
+        alike = both and self.says_alike(other)
+        pairs = ((self.subject, other.subject), (other.subject, self.subject))
+        return alike and not any(names_other(question, *pair) for pair in pairs)
 
 
 def show_piece(passage: Passage, piece: Piece) -> str:
@@ -100,21 +113,24 @@ def quote_passages(state: State, checked: bool, text: str | None = None) -> Flow
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
         allowed = [quote for quote in of_this if quote.stated or not checked]
-        taken += _choose_quotes(state, allowed, taken)
+        taken += _choose_quotes(state, allowed, taken, _list_queries(state)[look_up])
     claims = tuple(dict.fromkeys(_quote_all(taken, state.question)))
     probability = sum(best) / len(best)
     state.path.append(f"{'quote' if text is None else 'endorse'} {format_share(probability)}")
     return Draft(claims, claims, any(quote.stated for quote in found), probability)
 
 
-def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote]) -> list[_Quote]:
+def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote], query: str) -> list[_Quote]:
     """Return those of a look-up's pieces that say what is not said yet, the most probable first.
 
-    Of two sources that state the like in other numbers the one that ranks higher speaks, and the other is overruled.
+    Of two sources that state the like of one subject in other numbers the one that ranks higher speaks, and the other
+    is overruled. Where the look-up names the subject of the first, nothing of another follows.
     """
     chosen: list[_Quote] = []
     for quote in allowed:
-        at = next((at for at, one in enumerate(chosen) if quote.disputes(one)), None)
+        if chosen and names_other(query, quote.subject, chosen[0].subject):
+            continue
+        at = next((at for at, one in enumerate(chosen) if quote.disputes(one, query)), None)
         if at is not None:
             conflict = order_conflict(quote.passage, chosen[at].passage)
             state.conflicts += [conflict] if conflict not in state.conflicts else []
@@ -131,8 +147,12 @@ def _quote_all(quotes: Iterable[_Quote], question: str) -> Iterator[Claim]:
     """Yield quotations as claims; neighbours of one list are one claim, in the list's order.
 
     Code, and a short list of which the lead, a step or several items are quoted, is told whole, unless the question
-    names what one of them alone has.
+    names what one of them alone has. What passages of several subjects say alike stands behind the step of the title
+    that tells them apart.
     """
+    quotes = list(quotes)
+    alike = [one for one in quotes if any(one.says_alike(other) for other in quotes)]
+    steps = find_steps(one.passage for one in alike)
     for (n, lead, items), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead, quote.piece.items)):
         of_lead = list(group)
         pieces = sorted((quote.piece for quote in of_lead if quote.piece.text != lead), key=lambda piece: piece.start)
@@ -147,7 +167,10 @@ def _quote_all(quotes: Iterable[_Quote], question: str) -> Iterator[Claim]:
         elif parts is items:
             yield Claim.quote("; ".join(parts), n)
         else:
-            yield from (Claim.quote(show_piece(of_lead[0].passage, piece), n) for piece in pieces)
+            passage = of_lead[0].passage
+            for shown in (show_piece(passage, piece) for piece in pieces):
+                step = steps.get(passage.id, "")
+                yield Claim.quote(f"{step}: {shown}" if step and not holds(shown, step, 1.0) else shown, n)
 
 
 def _is_named(quote: _Quote, question: str) -> bool:
@@ -188,6 +211,9 @@ def _weigh_pieces(state: State, text: str | None) -> Flow[list[_Quote]]:
         return []
     alone = [reply["states"].probability for reply in (yield asks)]
     threshold = state.program.threshold(STATES, "states")
+    asked = [(look_up, _list_queries(state)[look_up]) for look_up, *_ in of]
+    subjects = [Subject.of_piece(passage, piece) for _, passage, piece in of]
+    alone = discount_strange(alone, asked, subjects, state.tuning.subject)
     chances = weigh_rivals(alone, [look_up for look_up, *_ in of], state.tuning.rivalry)
     sentences = None if text is None else split_sentences(MARK.sub("", text))
     endorsed = [_is_endorsed(sentences, passage, piece) for _, passage, piece in of]
@@ -209,6 +235,11 @@ def _is_endorsed(sentences: Sequence[str] | None, passage: Passage, piece: Piece
     if sentences is None:
         return None
     return any(holds(f"{passage.title}\n{piece.text}", one, ENDORSED) for one in sentences)
+
+
+def _list_queries(state: State) -> Sequence[str]:
+    """Return what each look-up asks."""
+    return state.queries if len(state.queries) > 1 else [state.question]
 
 
 def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:

@@ -99,10 +99,11 @@ class FeedbackLog:
         self._log.append({"kind": "vote", "versions": [*versions], "preferred": preferred, "at": time.time()})
 
     def list_queue(self, readers: Readers | None = ()) -> list[dict[str, Any]]:
-        """Return the traces to review, in a few fields: those thumbed down first, then the least sure.
+        """Return a few fields of the traces to review.
 
-        Of each question that nobody labelled or reviewed it is the trace marked wrong, else the last one. Its asker was
-        in no other group than the reviewer is; None is whoever runs the service.
+        Those thumbed down come first, then the least sure. Of each question that nobody labelled or reviewed it is the
+        trace marked wrong, else the last one. Its asker was in no other group than the reviewer is; None is whoever
+        runs the service.
         """
         entries = self._traces.entries()
         asked = {entry["trace_id"]: entry["question"] for entry in entries}

@@ -39,7 +39,7 @@ _DASHES = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u221
 
 
 def fold_text(text: str) -> str:
-    """Return a text in the one spelling in which search and facts compare it, without case and ligatures."""
+    """Return a text in the one spelling in which search and facts compare it."""
     return unicodedata.normalize("NFKC", text.translate(_BEFORE_COMPATIBILITY)).translate(_DASHES).casefold()
 
 

@@ -90,10 +90,11 @@ class TimeUp(BaseException):
 
 
 def run_within(seconds: float, work: Callable[[], Result]) -> Result:
-    """Return what work comes to in a thread of its own. Raises `TimeUp` once it has worked so long.
+    """Return what work comes to in a thread of its own.
 
-    The processor's time counts, where the system tells a thread's, so that nothing more is given up on a busy machine.
-    The thread ends between two steps of Python; one that is in foreign code is not waited for.
+    Raises `TimeUp` once it has worked so long. The processor's time counts, where the system tells a thread's, so that
+    nothing more is given up on a busy machine. The thread ends between two steps of Python; one that is in foreign code
+    is not waited for.
     """
     done: Future[Result] = Future()
     context, ending, clocks = contextvars.copy_context(), threading.Lock(), list[int]()

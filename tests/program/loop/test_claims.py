@@ -95,7 +95,7 @@ ENDORSING = [
 
 @pytest.mark.parametrize(("written", "text", "sure"), ENDORSING)
 def test_with_endorsement_a_text_moves_the_odds_of_the_pieces_that_are_quoted_and_is_never_shown(written, text, sure):
-    program = writing(written, endorsement=1.0, sentences=1, ground=1, rivalry=0.0)
+    program = writing(written, endorsement=1.0, sentences=1, ground=1, rivalry=0.0, subject=0.0)
     program.models.replies["states"] = lambda inputs: 0.4 if "Merle" in inputs["sentence"] else 0.33
     program.rag.predictor("generator.states").fields["states"] = {"threshold": 0.35}
     answer = program(QUESTION)

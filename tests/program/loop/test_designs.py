@@ -265,10 +265,12 @@ FEES = [
     [
         ({}, True, "The fee for a key is now GBP 9 [1] (from 1 September 2026; another source says otherwise [2])."),
         ({"authority": 3}, True, "The fee for a key is GBP 5 [1] (from 1 May 2026; another source says otherwise [2])."),
-        ({"as_of": None}, False, "The fee for a key is GBP 5 [1]. The fee for a key is now GBP 9 [2]."),
+        ({"as_of": None}, False,
+         "product/fees: The fee for a key is GBP 5 [1]. product/news: The fee for a key is now GBP 9 [2]."),
         ({"superseded_by": "product/news"}, True, "The fee for a key is now GBP 9 [1] (from 1 September 2026)."),
         ({"superseded_by": "product/news", "as_of": date(2025, 1, 1)}, True,
-         "The fee for a key is GBP 5 [1]. The fee for a key is now GBP 9 [2] (from 1 September 2026)."),
+         "product/fees: The fee for a key is GBP 5 [1]. product/news: The fee for a key is now GBP 9 [2]"
+         " (from 1 September 2026)."),
         ({"text": "A key is GBP 5."}, True, "A key is GBP 5 [1]. The fee for a key is now GBP 9 [2]."),
         ({"text": "The fee for a key is GBP 9."}, True, "The fee for a key is GBP 9 [1]."),
     ],

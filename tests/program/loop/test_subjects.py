@@ -1,0 +1,91 @@
+"""Whose sentence is quoted: that of what the question names, whatever else is said alike."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from program import open_program
+from program.loop.subjects import Subject, count_strange, names_other
+
+TOML = (
+    'name = "p"\n[knowledge.docs]\nkind = "documents"\npath = "docs"\nabout = "what we offer and how things are done"\n'
+)
+MANUALS = {
+    f"{n}.md": f"# {name}\n\n## Reset\n\nHold the {colour} button for {seconds} seconds.\n\n## Weight\n\nIt weighs {weight} kg."
+    for n, (name, colour, seconds, weight) in enumerate(
+        [("Lathe K10", "green", 11, 4), ("Lathe K20", "blue", 8, 5), ("Lathe K30", "red", 5, 7)]
+    )
+}
+PUMPS = {
+    "old.md": "---\nas_of: 2024-05-01\n---\n# Pump X1\n\nThe filter of the X1 is changed every 200 hours.",
+    "new.md": "---\nas_of: 2026-05-01\n---\n# Pump X2\n\nThe filter of the X2 is changed every 350 hours.",
+}
+PRICES = {
+    "old.md": "---\nas_of: 2024-05-01\n---\n# Prices\n\nA day ticket costs 12 euros.",
+    "new.md": "---\nas_of: 2026-05-01\n---\n# Prices of this year\n\nA day ticket costs 15 euros.",
+}
+BRANCHES = {
+    "south.md": "# Southgate branch\n\nThe branch is open from 10 to 18.",
+    "north.md": "# Northgate branch\n\nThe branch is open from 8 to 16.",
+}
+HOUSES = {
+    "wifi.md": "# North house\n\n## Wifi\n\nThe password is larch-5.\n\n# South house\n\n## Wifi\n\nThe password is maple-6.\n"
+}
+BOLTS = {"bolts.csv": "Bolt,Torque,as_of\nM6,9 Nm,2024-01-01\nM8,22 Nm,2026-01-01\nM10,44 Nm,2025-01-01\n"}
+SHIPS = {
+    "plan.csv": "Date,Ship,Departs\n2026-11-30,Otter,08:15\n2026-11-30,Heron,17:40\n2026-12-01,Otter,09:15\n2026-12-01,Heron,18:40\n"
+}
+STAFF = {"team.csv": "Name,Role,Phone\nAnn Reed,Bookkeeping,5512\nBob Hale,Workshop,5518\nCara Moss,Reception,5500\n"}
+ASKED = [
+    (PUMPS, "How often is the filter of the X1 changed?", "200", "350"),
+    (PUMPS, "How often is the filter of the X2 changed?", "350", "200"),
+    (PRICES, "What does a day ticket cost?", "15 euros", "12 euros"),  # of one subject the newer speaks
+    (BRANCHES, "When is the Southgate branch open?", "10 to 18", "8 to 16"),
+    (BRANCHES, "When does the Northgate branch open?", "8 to 16", "10 to 18"),
+    (MANUALS, "How do I reset the K20?", "blue", "green"),
+    (MANUALS, "What does the K30 weigh?", "7 kg", "4 kg"),
+    (HOUSES, "What is the wifi password in the north house?", "larch", "maple"),
+    (HOUSES, "What is the wifi password in the south house?", "maple", "larch"),
+    (BOLTS, "What is the torque of the M6 bolt?", "9 Nm", "22"),
+    (SHIPS, "When does the Heron leave on 30 November?", "17:40", "08:15"),
+    (STAFF, "What is Bob Hale's phone number?", "5518", "5512"),
+]
+
+
+def open_files(folder, files):
+    (folder / "docs").mkdir()
+    for name, text in files.items():
+        (folder / "docs" / name).write_text(text)
+    (folder / "ragc.toml").write_text(TOML)
+    return open_program(folder)
+
+
+@pytest.mark.parametrize(("files", "question", "right", "other"), ASKED, ids=[question for _, question, *_ in ASKED])
+def test_what_is_said_of_another_thing_is_not_quoted(tmp_path, files, question, right, other):
+    answer = open_files(tmp_path, files)(question)
+    assert right in answer.text and other not in answer.text
+
+
+def test_what_is_left_open_is_told_of_each_behind_the_step_that_differs(tmp_path):
+    answer = open_files(tmp_path, BRANCHES)("When is the branch open?")
+    for part in (
+        "Southgate branch: The branch is open from 10 to 18",
+        "Northgate branch: The branch is open from 8 to 16",
+    ):
+        assert part in answer.text
+
+
+words = st.lists(st.sampled_from("red blue pump valve K10 K20 hours cost".split()), max_size=4).map(" ".join)
+subjects = st.lists(st.builds(Subject, words, words), min_size=1, max_size=5)
+
+
+@given(words, subjects, st.randoms())
+def test_a_piece_has_no_strange_word_that_is_its_own_and_the_order_does_not_matter(question, pieces, rng):
+    counts = count_strange(question, tuple(pieces))
+    asked = {*question.lower().split()}
+    for piece, count in zip(pieces, counts, strict=True):
+        lacking = asked - {*f"{piece.name} {piece.text}".lower().split()}
+        assert 0 <= count <= len(lacking)
+        assert not names_other(question, piece, piece)
+    order = rng.sample(range(len(pieces)), len(pieces))
+    assert count_strange(question, tuple(pieces[at] for at in order)) == tuple(counts[at] for at in order)
