@@ -36,10 +36,6 @@ class Scores(NamedTuple):
     calls: Floats
     usd: Floats
 
-    def take(self, places: Sequence[int]) -> Scores:
-        """Return the scores of the questions at those places."""
-        return Scores(*np.array(self)[:, list(places)])
-
     def price_calls(self, price: float, own: float) -> Floats:
         """Return the utilities if a call cost `price` instead of the project's `own`."""
         return self.utility + (own - price) * self.calls
@@ -60,16 +56,6 @@ class Scores(NamedTuple):
         known = np.isfinite(self.routing)
         share = ROUTING_CREDIT * len(known) / max(known.sum(), 1)
         return np.asarray(self.utility + share * np.where(known, self.routing, 0.0))
-
-    @property
-    def mean_calls(self) -> float:
-        """Model calls a question."""
-        return float(np.nanmean(self.calls))
-
-    @property
-    def mean_usd(self) -> float:
-        """US dollars a question."""
-        return float(np.nanmean(self.usd))
 
 
 class Scoring:
