@@ -38,7 +38,7 @@ _SPELLINGS = {
     **{"percent": "%", "&": "and", "minu": "minus", "email": "e-mail"},
 }
 
-_NEW_PIECE = r"\n(?=\s*(?:\n|[-*•\#|]\s|\d+[.)]\s))"
+_NEW_PIECE = r"\n(?=[^\S\n]*(?:\n|[-*•\#|]\s|\d+[.)]\s))"
 """A line end that ends a paragraph, a list item, a heading or a table row."""
 _TOKEN = re.compile(
     r"""

@@ -18,6 +18,7 @@ ASKS = frozenset("?？؟")
 """The last character of a sentence that asks, and so states nothing."""
 _LEADING = ASKS | {":"}
 MOST_KEYS = 4  # cells that name a row
+LOOKED_BACK = 200  # characters of a sentence, before its end, that say whether it goes on
 SHORT_LIST = 600  # characters of a list that is quoted whole, at most
 BULLET = re.compile(r"\s*[-*•]\s+")
 """The mark before an item of a list."""
@@ -299,8 +300,9 @@ def _sentence_places(text: str) -> tuple[tuple[int, int], ...]:
     for found in get_sentence_boundaries("en", text) if text.strip() else ():
         shown = found["text"].strip()
         start = text.find(shown, found["start_index"])
-        if places and shown and _goes_on(text[slice(*places[-1])], shown):
-            places[-1] = (places[-1][0], start + len(shown))
+        first, last = places[-1] if places else (0, 0)
+        if places and shown and _goes_on(text[max(first, last - LOOKED_BACK) : last], shown):
+            places[-1] = (first, start + len(shown))
         elif shown:
             places.append((start, start + len(shown)))
     return tuple(places)

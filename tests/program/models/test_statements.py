@@ -8,6 +8,7 @@ from program.models.embedded.encoder import shared_embedder
 from program.models.embedded.features import STATEMENT
 from program.models.embedded.heads import Head, fit_statement
 from program.models.embedded.reader import shared_reader
+from program.text.facts import normalise_text
 from program.text.pieces import split_pieces
 
 PUT = {"states": {"type": "noul", "instructions": "The sentence states something that the question asks for."}}
@@ -86,3 +87,9 @@ def test_labels_of_few_questions_and_labels_by_chance_leave_the_prior(decider):
     cases, labels, groups = _pieces(rng, 30, prior.weights[:, 0])
     found = fit_statement(cases, labels, groups, prior)
     assert _share_right(found, cases, labels) >= _share_right(prior, cases, labels) - 0.1
+
+
+@pytest.mark.parametrize("part", ["\n", "\n ", "- ", "1. ", "| a ", "`", "*", "(", "12 "])
+def test_a_text_of_one_part_a_hundred_thousand_times_is_read(part):
+    text = part * 100_000  # what takes quadratic time does not end
+    assert isinstance(normalise_text(text), str) and isinstance(split_pieces(text), list | tuple)
