@@ -1,11 +1,14 @@
 """DSPy's optimizers on ragc's program, by the metric made from labels; a script is the language model."""
 
+import json
+
 import dspy
 import pytest
+from dspy.lm15 import TextPart
 
-from optimize import graded
+from optimize import graded, seal
 from optimize.labelled.dataset import read_labelled
-from program import Answer, Outcome, open_program
+from program import Answer, Outcome, load, open_program
 from program.knowledge.project import Project
 from tests.support.prompts import reply_with
 
@@ -14,7 +17,8 @@ class Proposer:
     """An engine that writes one instruction, whichever optimizer asks."""
 
     def complete(self, request):
-        text = "[[ ## proposed_instruction ## ]]\nDo it with care.\n\n```\nDo it with care.\n```\n[[ ## completed ## ]]"
+        text = "[[ ## proposed_instruction ## ]]\nDo it with care.\n\n```\nDo it with care.\n```\n"
+        text += "[[ ## proposed_prefix_for_output_field ## ]]\nSo:\n\n[[ ## completed ## ]]"
         return reply_with(request, text)
 
 
@@ -50,13 +54,60 @@ def gepa(rag, examples, script):
     return optimizer.compile(rag, trainset=examples[:3], valset=examples[:3])
 
 
-@pytest.mark.parametrize("optimize", [bootstrap, labelled, mipro, gepa])
+def random_search(program, examples, script):
+    few = {"max_bootstrapped_demos": 1, "max_labeled_demos": 1, "num_candidate_programs": 1, "num_threads": 1}
+    optimizer = dspy.BootstrapFewShotWithRandomSearch(graded, **few)
+    return optimizer.compile(program, trainset=examples[:3], valset=examples[:2])
+
+
+def copro(program, examples, script):
+    optimizer = dspy.COPRO(prompt_model=script, metric=graded, breadth=2, depth=1)
+    return optimizer.compile(program, trainset=examples[:2], eval_kwargs={"num_threads": 1, "display_progress": False})
+
+
+def simba(program, examples, script):
+    small = {"bsize": 2, "num_candidates": 1, "max_steps": 1, "max_demos": 1, "num_threads": 1}
+    return dspy.SIMBA(metric=graded, prompt_model=script, **small).compile(program, trainset=examples[:4], seed=0)
+
+
+OPTIMIZERS = [bootstrap, labelled, random_search, mipro, gepa, copro, simba]
+
+
+@pytest.mark.parametrize("optimize", OPTIMIZERS)
 def test_dspys_optimizers_work_on_the_program(rag, examples, optimize):
     script = dspy.LM("scripted/proposer", engine=Proposer(), cache=False)
     with dspy.context(lm=script):
         found = optimize(rag.deepcopy(), examples, script)
         assert found(question="How much water does the Merle hold?").outcome
     assert [name for name, _ in found.named_parameters()] == [name for name, _ in rag.named_parameters()]
+
+
+class Teams:
+    """An engine that writes an instruction to who asks for one, and a team to all others."""
+
+    def complete(self, request):
+        text = str([part.text for message in request.messages for part in message.parts if isinstance(part, TextPart)])
+        if "[[ ## team ## ]]" in text:
+            return reply_with(
+                request, "[[ ## reasoning ## ]]\nso\n\n[[ ## team ## ]]\nbilling\n\n[[ ## completed ## ]]"
+            )
+        return Proposer().complete(request)
+
+
+@pytest.mark.parametrize("optimize", OPTIMIZERS)
+def test_what_dspys_optimizers_made_of_a_strangers_program_is_sealed_and_loads(tmp_path, monkeypatch, optimize):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(globals(), "graded", lambda example, prediction, *_: float(prediction.team == example.team))
+    rows = [{"ticket": f"The invoice of month {n} is wrong.", "team": "billing"} for n in range(12)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    examples = [dspy.Example(**row).with_inputs("ticket") for row in rows]
+    script = dspy.LM("scripted/teams", engine=Teams(), cache=False)
+    make = lambda: dspy.ChainOfThought("ticket -> team")  # noqa: E731
+    with dspy.context(lm=script):
+        found = optimize(make(), examples, script)
+        wanted = {"name": "teams", "data": tmp_path / "rows.jsonl", "metric": graded, "artifacts": "kept"}
+        loaded = load(seal(found, make=make, **wanted), make, artifacts="kept")
+        assert loaded(ticket="Which?").team == found(ticket="Which?").team == "billing"
 
 
 def test_a_question_asked_back_is_a_demonstration_as_any_answer_is(shop, examples):
