@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from program.serve.reference import Manifest
 
 _log = logging.getLogger(__name__)
+ANSWERS_DEPEND_ON = ("dspy", "onnxruntime", "numpy")
 Advance = Callable[[int, int], None]
 
 
@@ -92,6 +94,7 @@ def load(
     if make is None and _is_project(reference):
         return open_latest(reference, artifacts=artifacts, point=point, progress=progress)
     manifest = open_version(reference, artifacts)
+    _warn_of_packages(manifest)
     with refuse_unreadable(manifest.path):
         if make is not None or manifest.section("program").get("kind"):
             from program.serve.factory import restore_module
@@ -107,6 +110,19 @@ def load(
     with refuse_unreadable(manifest.path):
         artifact.restore_program(program, manifest, models.embedded, models.weights, point)
     return program
+
+
+def _warn_of_packages(manifest: Manifest) -> None:
+    """Warn where a version was sealed under another release, `3.4`, of a package that answers depend on."""
+    sealed = {name: str(manifest.section("env").get(name) or "") for name in ANSWERS_DEPEND_ON}
+    others = [
+        f"{name} {was} (here {now})"
+        for name, was in sealed.items()
+        if was and was.split(".")[:2] != (now := version(name)).split(".")[:2]
+    ]
+    if others:
+        what = "%s was sealed under %s: measure it again with `ragc eval`."
+        _log.warning(what, manifest.label, ", ".join(others))
 
 
 def open_latest(

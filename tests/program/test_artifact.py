@@ -21,7 +21,7 @@ from program.models.embedded.features import WordRarity
 from program.serve import follow
 from program.serve.artifact import describe_structure
 from program.serve.opening import open_latest
-from program.serve.reference import read_manifest
+from program.serve.reference import read_manifest, resolve
 
 QUESTION = "How many watts does the Wren draw?"
 
@@ -141,6 +141,16 @@ def test_knowledge_that_changed_since_is_answered_from_with_a_warning(own_shop, 
         rag = load("shop@v2", artifacts=compiled / "artifacts", project=own_shop)
     assert "shop@v2 was compiled over other documents than there are now" in caplog.text
     assert any("1234" in passage.text for passage in rag.runtime.library.passages())
+
+
+@pytest.mark.parametrize(("here", "told"), [("3.4.1", False), ("3.4.9", False), ("3.5.0", True), ("4.0.0", True)])
+def test_another_release_of_what_answers_is_told_on_load(compiled, monkeypatch, caplog, here, told):
+    sealed = resolve("shop@v2", compiled / "artifacts").section("env")
+    assert sealed["dspy"].startswith("3.4.")
+    monkeypatch.setattr("program.serve.opening.version", {**sealed, "dspy": here}.__getitem__)
+    with caplog.at_level(logging.WARNING, logger="program"):
+        load("shop@v2", artifacts=compiled / "artifacts", project=compiled)
+    assert (f"shop@v2 was sealed under dspy {sealed['dspy']} (here {here})" in caplog.text) is told
 
 
 @pytest.fixture
