@@ -29,7 +29,13 @@ BASE = '\n[knowledge.{base}]\nkind = "documents"\npath = "knowledge/{base}"\nabo
 _MARKS = {
     **{"musique": '"paragraph_text"', "squad": '"qas"'},
     **{"2wiki": '"evidences"', "hotpotqa": '"supporting_facts"'},
+    **{"ragas": '"user_input"', "deepeval": '"expected_output"', "promptfoo": '"vars"'},
 }
+_QUESTION = ("question", "user_input", "input", "query", "prompt")
+_ANSWER = ("answer", "reference", "expected_output", "__expected")
+_CONTEXT = ("context", "reference_contexts", "retrieved_contexts", "retrieval_context", "contexts")
+"""The fields of ragas', deepeval's and promptfoo's test cases, by what they hold; the first that is filled counts."""
+_ASSERTION = re.compile(r"^(?:i?contains|equals|similar(?:\([\d.]+\))?|llm-rubric|factuality):\s*")
 
 
 @dataclass(slots=True)
@@ -267,14 +273,14 @@ def _read_squad(source: Path, passages: _Passages) -> Iterator[_Item]:
 def _read_csv(source: Path, passages: _Passages) -> Iterator[_Item]:
     """Read a table of question, id, answer, title, context, topic, outcome; what it lacks is noted."""
     table = read_table_file(source)
-    names = [name.lower() for name in table.header]
+    names = [_name_column(name.lower(), table.header) for name in table.header]
     if "question" not in names:
         raise ValueError(f"its first line names no column `question`, but {', '.join(filter(None, table.header))}")
     unasked, useless, unfounded = list[int](), list[int](), list[int]()
     for number, record in enumerate(table.rows, 1):
         row = dict(zip(reversed(names), reversed(record.cells[: len(names)]), strict=True))  # of two names the first
         answered = row.get("outcome", "") in ("", "answered")
-        context, answer = row.get("context") or row.get("text") or "", row.get("answer", "")
+        context, answer = row.get("context") or row.get("text") or "", _ASSERTION.sub("", row.get("answer", ""))
         if not row["question"] or (answered and not (context or answer)):
             (useless if row["question"] else unasked).append(record.first)
             continue
@@ -291,9 +297,37 @@ def _read_csv(source: Path, passages: _Passages) -> Iterator[_Item]:
     passages.flaws = [replace(flaw, path=source.name) for flaw in table.flaws]
 
 
+def _name_column(name: str, header: Sequence[str]) -> str:
+    """Return what a column holds, by the names that evaluation tools give it."""
+    known = {one.lower() for one in header}
+    for held, names in (("question", _QUESTION), ("answer", _ANSWER), ("context", _CONTEXT)):
+        if name == next((one for one in names if one in known), ""):
+            return held
+    return name
+
+
+def _read_cases(source: Path, passages: _Passages) -> Iterator[_Item]:
+    """Read test cases of ragas, deepeval or promptfoo; each context is evidence."""
+    for number, case in enumerate(list_objects(source), 1):
+        expected = next((one.get("value") for one in case.get("assert") or () if one.get("value")), "")
+        row = {**case, **(case.get("vars") or {}), **({"__expected": expected} if expected else {})}
+        question, answer, held = (_first_filled(row, names) for names in (_QUESTION, _ANSWER, _CONTEXT))
+        if not question:
+            raise KeyError(f"case {number} has none of {', '.join(_QUESTION)}, but {', '.join(row)}")
+        contexts = held if isinstance(held, list) else [held] if held else []
+        keys = tuple(passages.add("", str(context)) for context in contexts)
+        id_ = str(case.get("id") or f"{source.stem}-{number}")
+        yield _Item(id_, str(question), (_ASSERTION.sub("", str(answer or "")),), keys, bool(answer or keys))
+
+
+def _first_filled(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((row[name] for name in names if row.get(name)), None)
+
+
 FORMATS: dict[str, Callable[[Path, _Passages], Iterator[_Item]]] = {
     **{"beir": _read_beir, "hotpotqa": _read_hotpotqa, "2wiki": _read_hotpotqa},
     **{"musique": _read_musique, "squad": _read_squad, "csv": _read_csv},
+    **{"ragas": _read_cases, "deepeval": _read_cases, "promptfoo": _read_cases},
 }
 
 

@@ -1,6 +1,7 @@
 """Each public layout becomes a knowledge base and labelled questions that the check lets pass."""
 
 import csv
+import json
 import signal
 import subprocess
 import sys
@@ -146,9 +147,9 @@ def test_an_excel_file_of_questions_is_read_as_a_csv_of_them_is(tmp_path):
         ("a.csv", (SETS / "faq.csv").read_text(), {"base": "../up"}, "no name for a knowledge base"),
         (
             "a.csv",
-            "question,__expected\nWho?,Ann\n",
+            "question,wanted\nWho?,Ann\n",
             {},
-            "Add a column `context` or `answer`: there are question, __exp",
+            "Add a column `context` or `answer`: there are question, wanted",
         ),
         ("a.csv", "question,answer\nWho?,\n", {}, "1 row with neither context nor answer; left out. Fill the column"),
         ("a.csv", "question,answer\n,Ann\n", {}, "1 row without a question; left out. Fill the column `question`"),
@@ -213,3 +214,32 @@ def test_a_folder_of_somebody_s_own_and_a_question_of_another_text_are_not_taken
     with pytest.raises(DataError, match="the id 's1' already"):
         import_set(own_shop, SETS / "squad.json", base="more")
     assert read_files(own_shop) == before
+
+
+PAGE = "Descale the kettle every six weeks."
+CASES = {
+    "ragas.jsonl": {"user_input": "How often is it descaled?", "reference": "six weeks", "reference_contexts": [PAGE]},
+    "deepeval.jsonl": {"input": "How often is it descaled?", "expected_output": "six weeks", "context": [PAGE]},
+    "promptfoo.jsonl": {
+        "vars": {"question": "How often is it descaled?", "context": PAGE},
+        "assert": [{"type": "icontains", "value": "six weeks"}],
+    },
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_test_cases_of_evaluation_tools_are_questions_with_their_contexts_as_evidence(tmp_path, name):
+    (tmp_path / name).write_text(json.dumps(CASES[name]) + "\n")
+    report = import_set(tmp_path / "project", tmp_path / name)
+    (question,) = checked(tmp_path / "project").values()
+    assert report.format == name.partition(".")[0] and question.question == "How often is it descaled?"
+    assert [*question.facts] == ["six weeks"] and len(question.evidence) == 1
+
+
+def test_a_table_of_test_cases_may_call_its_columns_as_evaluation_tools_do(tmp_path):
+    rows = [["question", "__expected", "context"], ["How often?", "icontains: six weeks", PAGE]]
+    with (tmp_path / "tests.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    import_set(tmp_path / "project", tmp_path / "tests.csv")
+    (question,) = checked(tmp_path / "project").values()
+    assert [*question.facts] == ["six weeks"]
