@@ -26,7 +26,7 @@ from program.knowledge.ingest.table_rows import format_table
 from program.passage import Flaw
 from program.text.words import is_known_word
 
-OCR = "Install the extra `ocr` (rapidocr), which reads pictures of text, and index again."
+OCR = "For OCR of its pictures install the extra `ocr` (rapidocr), and index again."
 LARGE, LARGER = 1.07, 1.15  # times the size of the text from which on bold, and other, lines may be headings
 MOST_HEADING = 15  # words of a heading
 PROSE = 0.3  # of the lines of a text begin within a sentence, at least
