@@ -124,6 +124,12 @@ def weigh_rivals(chances: Sequence[float], look_ups: Sequence[int], rivalry: flo
     return [own / (1 + own) ** (1 - rivalry) / (1 + total[look_up]) ** rivalry for look_up, own in pairs]
 
 
+def shift_odds(chance: float, by: float) -> float:
+    """Return a probability with `by` added to the logarithm of its odds."""
+    gained = chance * math.exp(by)
+    return gained / (gained + 1 - chance)
+
+
 def endorse_pieces(chances: Sequence[float], endorsed: Sequence[bool | None], weight: float) -> list[float]:
     """Return how probably each piece is right after a language model's say.
 
@@ -134,6 +140,5 @@ def endorse_pieces(chances: Sequence[float], endorsed: Sequence[bool | None], we
     found = list(chances)
     for at, by in enumerate(endorsed):
         if by is not None and weight:
-            gained = chances[at] * math.exp(weight if by else -weight)
-            found[at] = gained / (gained + 1 - chances[at])
+            found[at] = shift_odds(chances[at], weight if by else -weight)
     return found

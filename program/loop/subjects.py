@@ -9,11 +9,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from program.loop.decide import shift_odds
 from program.passage import TITLE_STEP, Passage
 from program.text.pieces import Piece, split_cells
 from program.text.words import split_words
@@ -68,8 +68,7 @@ def discount_strange(
         places = [at for at, one in enumerate(look_ups) if one == (number, question)]
         counts = count_strange(question, tuple(subjects[at] for at in places))
         for at, count in zip(places, counts, strict=True):
-            lost = chances[at] * math.exp(-weight * count)
-            found[at] = lost / (lost + 1 - chances[at]) if count else chances[at]
+            found[at] = shift_odds(chances[at], -weight * count) if count else chances[at]
     return found
 
 
