@@ -63,6 +63,7 @@ class _Quote:
     """The passage's number, from 1."""
     passage: Passage
     piece: Piece
+    subject: Subject
     probability: float
     stated: bool
 
@@ -73,11 +74,6 @@ class _Quote:
             heading = self.passage.title.rpartition(TITLE_STEP)[2]
             return heading and f"{heading}:"
         return self.piece.lead or ""
-
-    @property
-    def subject(self) -> Subject:
-        """What the piece is of."""
-        return Subject.of_piece(self.passage, self.piece)
 
     def says_alike(self, other: _Quote) -> bool:
         """Tell whether a piece of another passage says the like in other numbers."""
@@ -109,11 +105,11 @@ def quote_passages(state: State, checked: bool, text: str | None = None) -> Flow
     found = yield from _weigh_pieces(state, text)
     taken: list[_Quote] = []
     best: list[float] = []
-    for look_up in range(max(len(state.queries), 1)):
+    for look_up, query in enumerate(_list_queries(state)):
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
         allowed = [quote for quote in of_this if quote.stated or not checked]
-        taken += _choose_quotes(state, allowed, taken, _list_queries(state)[look_up])
+        taken += _choose_quotes(state, allowed, taken, query)
     claims = tuple(dict.fromkeys(_quote_all(taken, state.question)))
     probability = sum(best) / len(best)
     state.path.append(f"{'quote' if text is None else 'endorse'} {format_share(probability)}")
@@ -199,28 +195,27 @@ def cut_to_best(state: State, most: int) -> Flow[list[Passage]]:
 def _weigh_pieces(state: State, text: str | None) -> Flow[list[_Quote]]:
     """Return every piece of the passages that each look-up found and the last answer did not say, best first."""
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
-    asks, of = list[Request](), list[tuple[int, Passage, Piece]]()
+    asks, of = list[Request](), list[tuple[tuple[int, str], Passage, Piece]]()
     for look_up, (query, passages) in enumerate(_list_look_ups(state)):
         for p in passages:
             every = ask_pieces(query, p.id, p.source, p.subject, p.text, p.as_of, p.authority)
             pairs = zip(every, split_pieces(p.text), strict=True)
             new = [(ask, piece) for ask, piece in pairs if show_piece(p, piece).rstrip(".") not in state.last_answer]
             asks += [ask for ask, _ in new]
-            of += [(look_up, p, piece) for _, piece in new]
+            of += [((look_up, query), p, piece) for _, piece in new]
     if not asks:
         return []
     alone = [reply["states"].probability for reply in (yield asks)]
     threshold = state.program.threshold(STATES, "states")
-    asked = [(look_up, _list_queries(state)[look_up]) for look_up, *_ in of]
     subjects = [Subject.of_piece(passage, piece) for _, passage, piece in of]
-    alone = discount_strange(alone, asked, subjects, state.tuning.subject)
-    chances = weigh_rivals(alone, [look_up for look_up, *_ in of], state.tuning.rivalry)
+    alone = discount_strange(alone, [asked for asked, *_ in of], subjects, state.tuning.subject)
+    chances = weigh_rivals(alone, [look_up for (look_up, _), *_ in of], state.tuning.rivalry)
     sentences = None if text is None else split_sentences(MARK.sub("", text))
     endorsed = [_is_endorsed(sentences, passage, piece) for _, passage, piece in of]
     chances = endorse_pieces(chances, endorsed, state.tuning.endorsement)
     found = [
-        _Quote(look_up, places[passage.id], passage, piece, chance, chance >= threshold)
-        for (look_up, passage, piece), chance in zip(of, chances, strict=True)
+        _Quote(look_up, places[passage.id], passage, piece, subject, chance, chance >= threshold)
+        for ((look_up, _), passage, piece), subject, chance in zip(of, subjects, chances, strict=True)
     ]
     return sorted(found, key=lambda quote: -quote.probability)
 
