@@ -22,10 +22,10 @@ LOOKED_BACK = 200  # characters of a sentence, before its end, that say whether 
 SHORT_LIST = 600  # characters of a list that is quoted whole, at most
 BULLET = re.compile(r"\s*[-*•]\s+")
 """The mark before an item of a list."""
-_NUMBER = re.compile(r"\s*\d{1,3}[.)]\s+")
+NUMBER = re.compile(r"\s*\d{1,3}[.)]\s+")
 """The mark before an item of a numbered list, where a line beside it has one too."""
 _HEADING = re.compile(r"#{4,6} ")
-_MARK_OF = {"item": re.compile(rf"{BULLET.pattern}|{_NUMBER.pattern}"), "code": re.compile(r"\s*")}
+_MARK_OF = {"item": re.compile(rf"{BULLET.pattern}|{NUMBER.pattern}"), "code": re.compile(r"\s*")}
 """What stands before the text of a line, by the line's kind."""
 _FENCE = re.compile(r"`{3,}")
 _KEY = re.compile(r"[^\s:;.!?][^:;!?]{0,59}(?:: |; )(?=\S)")
@@ -223,7 +223,7 @@ def _walk_lines(text: str) -> Iterator[Piece]:
 
 def _tell_kinds(lines: Sequence[str]) -> list[str]:
     """Return the kind of each line: item, text, heading, code between `open` and `close`, or nothing."""
-    kinds, fence, numbered = list[str](), "", [_NUMBER.match(line) is not None for line in lines]
+    kinds, fence, numbered = list[str](), "", [NUMBER.match(line) is not None for line in lines]
     for n, line in enumerate(lines):
         opens, beside = _FENCE.match(line), numbered[max(n - 1, 0) : n] + numbered[n + 1 : n + 2]
         item = BULLET.match(line) or (numbered[n] and any(beside))
@@ -245,7 +245,7 @@ def _read_lists(lines: Sequence[str], kinds: Sequence[str]) -> dict[int, tuple[t
             continue
         texts = ["\n".join(lines[n] for n in places)] if kind == "code" else [lines[n] for n in places]
         items = tuple(BULLET.sub("", text, count=1).strip().rstrip(".;") for text in texts)
-        items, steps = items if sum(map(len, items)) <= SHORT_LIST else (), all(map(_NUMBER.match, texts))
+        items, steps = items if sum(map(len, items)) <= SHORT_LIST else (), all(map(NUMBER.match, texts))
         step = f"step {{}} of {len(places)}" if steps and not items else ""
         found |= {n: (items, step.format(k)) for k, n in enumerate(places, 1)}
         above = next((n for n in range(places[0] - 1, -1, -1) if kinds[n] not in ("", "open")), 0)

@@ -92,6 +92,12 @@ def read_blocks(tree: Tag) -> list[Block]:
     return _Walk().walk(tree)
 
 
+def join_blocks(blocks: Sequence[Block]) -> str:
+    """Return blocks as a text: those of one list or table on lines, others parted by an empty line."""
+    parted = ["\n" if one.joined else "\n\n" for one in blocks[1:]]
+    return "".join(f"{gap}{one.text}" for gap, one in zip(("", *parted), blocks, strict=False))
+
+
 def fence_code(code: str, language: str = "") -> str:
     """Return code between fences that no line of its own ends."""
     fence = max(["```", *(f"{run}`" for run in re.findall(r"^ {0,3}(`{3,})", code, re.MULTILINE))], key=len)

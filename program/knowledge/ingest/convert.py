@@ -27,6 +27,7 @@ from program.knowledge.ingest.blocks import (
     Block,
     is_hidden,
     is_put_away,
+    join_blocks,
     read_blocks,
     stands_alone,
 )
@@ -44,7 +45,7 @@ _MAIN = ("main", "article", "[role=main]", "body")
 _DATES = ("article:modified_time", "article:published_time", "date", "dc.date", "dcterms.modified", "last-modified")
 _MAIN_SHARE = 0.3  # of a page's text that its <main> or <article> must hold to stand for it
 _WRAPPER = 0.5  # of a page's text from which on a form, or what else holds it, is the page
-_UNPACKED = 20  # times its own size that a Word file may unpack to
+_UNPACKED = 20  # times its own size that a file may unpack to
 _MARKUP = re.compile(
     r"</(?:[abipusq]|h[1-6]|[dou]l|li|d[dt]|t[dhr]|em|strong|div|span|table|tbody|thead|blockquote|pre|code|su[bp]|font|small"
     r"|section|article|header|footer|figure)\s*>|<(?:br|hr|img)\b[^>]*>|&(?:[a-z]{2,8}|#\d{1,7}|#x[0-9a-f]{1,6});",
@@ -115,7 +116,7 @@ def read_markup(text: str) -> str:
     """Return a text, without the tags and entities of HTML where it holds some."""
     if not _MARKUP.search(text):
         return text
-    return "".join(("\n" if block.joined else "\n\n") + block.text for block in read_fragment(text)).strip()
+    return join_blocks(read_fragment(text)).strip()
 
 
 def convert_html(content: bytes | str) -> Page:
@@ -146,17 +147,8 @@ def convert_html(content: bytes | str) -> Page:
 
 def convert_docx(content: bytes, max_bytes: int) -> Page:
     """Return a Word document. Raises `UnreadableFile` for none, or past `max_bytes`."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as parts:
-            size = sum(part.file_size for part in parts.infolist())
-            if size <= max(max_bytes, _UNPACKED * len(content)):
-                _refuse_entities(parts)
-            core = parts.read("docProps/core.xml") if "docProps/core.xml" in parts.namelist() else b""
-    except zipfile.BadZipFile as error:
-        raise UnreadableFile("no Word document (.docx), or an encrypted one", "Save it anew as .docx.") from error
-    if size > max(max_bytes, _UNPACKED * len(content)):
-        raise UnreadableFile(f"it unpacks to {size / 1e6:.0f} MB", "Cut it up, or raise max_megabytes.")
-    written = read_word(content)
+    parts = unpack_parts(content, max_bytes, "no Word document (.docx), or an encrypted one", "Save it anew as .docx.")
+    written = read_word(parts)
     tree = parse_html(written.html)
     tables = tree("table")
     for table, first_row in (
@@ -164,7 +156,7 @@ def convert_docx(content: bytes, max_bytes: int) -> Page:
     ):
         table[FIRST_ROW] = first_row
     _place_notes(tree)
-    title = re.search(rb"<dc:title>([^<]*)</dc:title>", core)
+    title = re.search(rb"<dc:title>([^<]*)</dc:title>", parts.get("docProps/core.xml", b""))
     about = read_fields({"title": title[1].decode("utf-8", "replace") if title else ""})
     what = f"{written.hidden} words are hidden text, and were left out"
     flaws = (Flaw(what, "Show them in Word, if they answer questions.", lost=False),) if written.hidden else ()
@@ -226,11 +218,24 @@ def _part_cards(main: Tag) -> None:
             card.string = "; ".join(lines)
 
 
-def _refuse_entities(parts: zipfile.ZipFile) -> None:
-    """Raise `UnreadableFile` where a part defines entities: no Word does, and a few of them fill any memory."""
-    for name in (one for one in parts.namelist() if one.endswith((".xml", ".rels"))):
-        if b"<!ENTITY" in parts.read(name).replace(b"\0", b""):  # in UTF-16, too
-            raise UnreadableFile(f"its part {name} defines entities", "Save it anew as .docx.")
+def unpack_parts(content: bytes, max_bytes: int, damaged: str, mend: str) -> dict[str, bytes]:
+    """Return the parts of a zipped file by name.
+
+    Raises `UnreadableFile`, as `damaged` with a `mend`, for one that cannot be unpacked, past `max_bytes`, and where a
+    part defines entities: no program writes any, and a few of them fill any memory.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            size = sum(part.file_size for part in file.infolist())
+            if size > max(max_bytes, _UNPACKED * len(content)):
+                raise UnreadableFile(f"it unpacks to {size / 1e6:.0f} MB", "Cut it up, or raise max_megabytes.")
+            parts = {name: file.read(name) for name in file.namelist()}
+    except zipfile.BadZipFile as error:
+        raise UnreadableFile(damaged, mend) from error
+    for name, part in parts.items():
+        if name.endswith((".xml", ".rels")) and b"<!ENTITY" in part.replace(b"\0", b""):  # in UTF-16, too
+            raise UnreadableFile(f"its part {name} defines entities", mend)
+    return parts
 
 
 def _is_furniture(element: Tag, whole: int) -> bool:

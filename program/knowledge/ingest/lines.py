@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 
-from program.knowledge.ingest.blocks import Block
+from program.knowledge.ingest.blocks import Block, join_blocks
 from program.knowledge.ingest.table_rows import format_table
-from program.text.pieces import BULLET, SENTENCE_ENDS
+from program.text.pieces import BULLET, NUMBER, SENTENCE_ENDS
 
 NARROW = 40  # characters of a line that no column was too narrow for
 _GAP = re.compile(r"(?<![.!?:\s])\s{2,}(?=\S)|(?<=[.!?:])\s{3,}(?=\S)|\S\s*\t\s*(?=\S)|\|.+\|")
 _RULE = re.compile(r"[\s|+=_-]*[=_-]{3}[\s|+=_-]*")  # a line that is drawn under a header
-_NUMBER = re.compile(r"\s*\d{1,3}[.)]\s")
 _STAMP = re.compile(r"\s*(?P<open>[\[(<]?)\d{1,4}(?::\d\d|[./-]\d{1,2}[./-](?:\d{1,4})?)\S*\s*")
 _NAME = re.compile(r"\s*(?:\S+ ){0,3}[^\s:]+:(?:\s|$)")
 
@@ -43,7 +42,7 @@ def read_plain_text(text: str) -> list[Block]:
 
 def unwrap_text(text: str) -> str:
     """Return a text whose paragraphs are unwrapped and whose columns are rows."""
-    return "".join(("\n" if block.joined else "\n\n") + block.text for block in read_plain_text(text)).strip()
+    return join_blocks(read_plain_text(text)).strip()
 
 
 def unwrap_lines(lines: Sequence[str]) -> str:
@@ -72,7 +71,7 @@ def _begins_entry(line: str, stamped: bool, named: bool) -> bool:
     if stamp := _STAMP.match(line):
         return stamped or bool(stamp["open"]) or not line[stamp.end() :][:1].islower()
     name = _NAME.match(line) and (named or line.lstrip()[0].isupper())
-    return bool(name or BULLET.match(line) or _NUMBER.match(line))
+    return bool(name or BULLET.match(line) or NUMBER.match(line))
 
 
 def _read_columns(lines: Sequence[str], places: Sequence[int]) -> list[Block]:

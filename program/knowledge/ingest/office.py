@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import posixpath
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from datetime import datetime, time
 from html import escape
@@ -15,7 +14,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from program.knowledge.ingest.blocks import END_OF_SECTION, FIRST_ROW, Block
-from program.knowledge.ingest.convert import Page, UnreadableFile, convert_html, read_fragment
+from program.knowledge.ingest.convert import Page, UnreadableFile, convert_html, read_fragment, unpack_parts
 from program.knowledge.ingest.metadata import Metadata, drop_generated_title, parse_day
 from program.passage import Flaw
 
@@ -120,16 +119,10 @@ def _show_cell(cell: Any) -> str:
 
 def _unpack(content: bytes, max_bytes: int, main: str) -> dict[str, bytes]:
     """Return the parts of a zipped file. Raises `UnreadableFile` without `main`, and past `max_bytes`."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as file:
-            size = sum(part.file_size for part in file.infolist())
-            if size > max(max_bytes, 20 * len(content)):
-                raise UnreadableFile(f"it unpacks to {size / 1e6:.0f} MB", "Cut it up, or raise max_megabytes.")
-            parts = {name: file.read(name) for name in file.namelist()}
-    except zipfile.BadZipFile as error:
-        raise UnreadableFile("it is damaged, encrypted, or of another kind", "Save it anew.") from error
+    damaged = "it is damaged, encrypted, or of another kind", "Save it anew."
+    parts = unpack_parts(content, max_bytes, *damaged)
     if main not in parts:
-        raise UnreadableFile("it is damaged, encrypted, or of another kind", "Save it anew.")
+        raise UnreadableFile(*damaged)
     return parts
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from semantic_text_splitter import TextSplitter
 
-from program.knowledge.ingest.blocks import Block
+from program.knowledge.ingest.blocks import Block, join_blocks
 from program.knowledge.ingest.bounds import TimeUp, run_within
 from program.knowledge.ingest.convert import Page, UnreadableFile, convert_docx, convert_html, read_markdown
 from program.knowledge.ingest.csv_rows import SUFFIXES
@@ -47,7 +47,6 @@ TOP = "top"  # the anchor of text above the first heading
 DEEPEST = 3  # headings below ### stay in the text of their section
 SECONDS = 20.0  # of the processor for a file, and as many for each megabyte
 TABLE = 8  # times a passage's size above which even a table is cut, between rows
-NEXT_LINE, NEXT_BLOCK = "\n", "\n\n"
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
 _DATE = re.compile(r"(?a)(?<![^\W_])((?:19|20)\d\d)(?:[-_.]?([01]\d)(?:[-_.]?([0-3]\d))?)?(?![^\W_])")
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
@@ -301,11 +300,10 @@ def _cut_section(
         runs[-2:] = [slice(runs[-2].start, runs[-1].stop)]
     above = tuple(h for h in headings if h)
     for n, run in enumerate(runs, 1):
-        first, *rest = [b for unit in units[run] for b in unit]
-        text = first.text + "".join(f"{NEXT_LINE if b.joined else NEXT_BLOCK}{b.text}" for b in rest)
-        last = max(b.last for b in (first, *rest))
-        lines = first_line + first.first, max(first_line + last - 1, first_line + first.first)
-        yield TextSection(slug if n == 1 else f"{slug}~{n}", above, text, *lines)
+        held = [b for unit in units[run] for b in unit]
+        start, last = first_line + held[0].first, max(b.last for b in held)
+        lines = start, max(first_line + last - 1, start)
+        yield TextSection(slug if n == 1 else f"{slug}~{n}", above, join_blocks(held), *lines)
 
 
 def _clean_text(text: str) -> str:

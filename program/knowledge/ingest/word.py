@@ -6,7 +6,7 @@ import io
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -36,14 +36,14 @@ class WordText(NamedTuple):
     hidden: int
 
 
-def read_word(content: bytes) -> WordText:
-    """Return the text of a Word file."""
+def read_word(parts: Mapping[str, bytes]) -> WordText:
+    """Return the text of a Word file, given its parts by name."""
     import mammoth
 
     stream, texts, trees, hidden = io.BytesIO(), defaultdict[str, list[str]](list), dict[str, Element](), 0
-    with zipfile.ZipFile(io.BytesIO(content)) as file, zipfile.ZipFile(stream, "w") as copy:
-        for name in sorted(file.namelist()):
-            part = file.read(name)
+    with zipfile.ZipFile(stream, "w") as copy:
+        for name in sorted(parts):
+            part = parts[name]
             for strict, plain in _STRICT if name.endswith((".xml", ".rels")) else ():
                 part = part.replace(strict, plain)
             if _READ.fullmatch(name):

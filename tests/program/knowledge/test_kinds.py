@@ -286,3 +286,11 @@ def test_a_base_without_text_names_the_kinds_that_are_read(tmp_path):
     (tmp_path / "a.zip").write_bytes(b"PK")
     with pytest.raises(KnowledgeError, match=r"\.xlsx, \.csv"):
         read_base("x", FileSettings(kind="documents", path=str(tmp_path)))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("name", ["a.docx", "a.odt", "a.pptx", "a.epub", "a.xlsx"])
+def test_a_file_of_which_a_part_defines_entities_is_refused_before_it_is_parsed(name, encoding):
+    part = '<!DOCTYPE x [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;">]><x>&b;</x>'.encode(encoding)
+    with pytest.raises(UnreadableFile, match=r"inner\.xml defines entities"):
+        read(name, pack({"inner.xml": part}))
