@@ -38,14 +38,13 @@ from machines import make_project
 from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
 from small_projects import write_beir
 
-from optimize.compiler.choice import AS_IT_IS
 from optimize.compiler.compile import CHOICE, compile_project, make_arms, search_task
 from optimize.compiler.record import Record, open_record
 from optimize.compiler.scoring import Scoring
 from optimize.compiler.session import Session
 from optimize.compiler.spending import Caps
 from optimize.compiler.tasks.project import open_project_task
-from optimize.evaluation.outcome import Compiled
+from optimize.evaluation.outcome import AS_IT_IS, Compiled
 from optimize.evaluation.stats import Interval, mean_interval
 from optimize.labelled.dataset import read_labelled
 from optimize.labelled.imports import import_set

@@ -259,10 +259,8 @@ def _print_evaluation(
         if len(sides) > 1:
             line = f"against plain RAG: {paired_test(worth[1], worth[0], topics).describe_for('utility')}"
         typer.echo(f"{title}: {line}")
-        shown = {
-            name: {key: side[key] for key in (side if all_ else FIRST) if key in side} for name, side in table.items()
-        }
-        show.print_metrics("percent or mean [95 % interval by topic]", shown, lead=0)
+        units = "percent or mean [95 % interval by topic]"
+        show.print_metrics(units, table, lead=0, only=() if all_ else FIRST)
         if risk is not None:
             typer.echo(f"Stated risk: {risk.describe()}. {check_risk(risk, sides[0].measure('selective_risk'))}")
         if curves is not None and all_:

@@ -210,11 +210,9 @@ def _print_compiled(done: Compiled, project: Project | None, everything: bool) -
     typer.echo(f"{done.reference} is sealed. {done.explain()}")
     sides = {"plain RAG": done.plain, "parent": done.before, "compiled": done.after}
     figures = {name: side.metrics() for name, side in sides.items() if side is not None}
-    if not everything:
-        figures = {name: {one: side[one] for one in FIRST if one in side} for name, side in figures.items()}
     on = show.count_noun(len(done.after.grades), "test question" if project else "test example")
     title = f"{on}: percent or mean [95 % interval by topic]{'' if everything else '; every metric: --all'}"
-    show.print_metrics(title, figures, timed=False)
+    show.print_metrics(title, figures, timed=False, only=() if everything else FIRST)
     lines = done.describe_risk() + ([describe_curves(done.risk_coverage)] if done.risk_coverage and everything else [])
     asked = f"{show.count_noun(done.calls, 'call')} of language models (US$ {done.usd:.2f})" if done.calls else ""
     paid = ", ".join(filter(None, [asked, f"{done.reused:,} replies from the record" if done.reused else ""]))

@@ -162,13 +162,21 @@ def _wrap_text(text: str, width: int) -> list[str]:
     return lines
 
 
-def print_metrics(title: str, sides: Mapping[str, Mapping[str, Any]], lead: int = -1, timed: bool = True) -> None:
-    """Print the metrics of several sides beside each other.
+def print_metrics(
+    title: str,
+    sides: Mapping[str, Mapping[str, Any]],
+    lead: int = -1,
+    timed: bool = True,
+    only: Sequence[str] = (),
+) -> None:
+    """Print the metrics of several sides beside each other, `only` some where any are named.
 
     The rows are those of the leading side; unless `timed`, seconds are left out: they are of answers of the record.
     """
     from optimize.evaluation.evaluate import tabulate_metrics
 
+    if only:
+        sides = {name: {one: side[one] for one in only if one in side} for name, side in sides.items()}
     rows = [[name, *cells, n] for name, cells, n in tabulate_metrics([*sides.values()], lead, timed=timed)]
     print_table(title, ["metric", *sides, "n"], rows)
 

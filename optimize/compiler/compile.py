@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TypedDict, TypeVar, Unpack
 
 from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
-from optimize.compiler.choice import AS_IT_IS, FITTED, OperatingPoints, choose_points
+from optimize.compiler.choice import FITTED, OperatingPoints, choose_points
 from optimize.compiler.publish import Found, Publisher, Tested, seal
 from optimize.compiler.record import digest_json, open_record
 from optimize.compiler.runs.runner import AnyArm, Arm
@@ -41,7 +41,7 @@ from optimize.compiler.tasks.project import open_project_task
 from optimize.compiler.tasks.task import Task
 from optimize.compiler.thresholds import fit_thresholds
 from optimize.evaluation.evaluate import TOGETHER, evaluate_side_by_side
-from optimize.evaluation.outcome import BALANCED, Compiled
+from optimize.evaluation.outcome import AS_IT_IS, BALANCED, Compiled
 from optimize.registry.versions import hold_lock
 from program.errors import BudgetError, BudgetStop, DataError, StudyError
 from program.knowledge.project import Project

@@ -11,7 +11,8 @@ from optimize.evaluation.risk import check_risk, compare_curves, judge_grades
 from optimize.evaluation.stats import PairedResult, format_estimate
 from program.loop.policy import Risk, Setting
 
-BALANCED = "balanced"
+BALANCED, AS_IT_IS = "balanced", "as it is"
+"""Names of an operating point, and of the stage of a compile that changes nothing."""
 RULE = "Better at 5 % by a paired test by topic of the utility on questions that nothing was learned from."
 """What the verdict of a compile rests on."""
 
@@ -121,7 +122,7 @@ class Compiled:
             return f"It is better than {self.parent}: {gain}, which nothing was learned from."
         if self.verdict == "worse":
             return f"It is worse than {self.parent}: {gain}. Go on with that one, or label more questions."
-        as_it_does = self.stage == "as it is"
+        as_it_does = self.stage == AS_IT_IS
         same = f"It answers as {self.parent} does" if as_it_does else f"It cannot be told from {self.parent}"
         need = f" A difference of {self.gain.mde:.3f} could have been seen." if self.gain.enough_topics else ""
         more = f"To see a smaller one, label more questions, of more topics. Now there are {self.labelled}."

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.compiler.choice import AS_IT_IS, FITTED, choose_points
+from optimize.compiler.choice import FITTED, choose_points
 from optimize.compiler.scoring import Scores
+from optimize.evaluation.outcome import AS_IT_IS
 from optimize.evaluation.stats import ALPHA, paired_test
 
 TOPICS = [f"t{n}" for n in range(8)]

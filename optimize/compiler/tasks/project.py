@@ -25,7 +25,7 @@ from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, D
 from optimize.compiler.candidates.instructions import propose_instructions
 from optimize.compiler.candidates.offers import CandidateSets, find_candidates
 from optimize.compiler.candidates.retrieval import find_best_search
-from optimize.compiler.choice import AS_IT_IS, OperatingPoints, fit_doubt
+from optimize.compiler.choice import OperatingPoints, fit_doubt
 from optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
 from optimize.compiler.runs.recorded_lm import RecordedLM
 from optimize.compiler.runs.replay import Replay, ReplayArm
@@ -33,7 +33,7 @@ from optimize.compiler.session import Session
 from optimize.compiler.tasks.task import Contents, Task
 from optimize.evaluation.evaluate import Grader
 from optimize.evaluation.grades import judge_answer
-from optimize.evaluation.outcome import BALANCED
+from optimize.evaluation.outcome import AS_IT_IS, BALANCED
 from optimize.evaluation.risk import judge_grades, prove_risk
 from optimize.labelled.check import find_shortages, require_sound_labels
 from optimize.labelled.dataset import read_labelled
