@@ -20,10 +20,10 @@ import numpy as np
 from figures import Figure, figure, run_benchmark
 from numpy.typing import NDArray
 
-from optimize.abtest.arm_statistics import MISMATCH, merge_rows
-from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
-from program.serve.experiment_store import ArmDesign, Design, ExposureLog, choose_arm, log_files
-from program.storage import read_json_rows
+from ragc.optimize.abtest.arm_statistics import MISMATCH, merge_rows
+from ragc.optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
+from ragc.serve.experiment_store import ArmDesign, Design, ExposureLog, choose_arm, log_files
+from ragc.storage import read_json_rows
 
 Floats = NDArray[np.float64]
 ALPHA = 0.05

@@ -20,7 +20,7 @@ from figures import Figure, figure, run_benchmark
 from numpy.typing import NDArray
 from scipy.stats import ttest_1samp
 
-from optimize.evaluation.stats import paired_test
+from ragc.optimize.evaluation.stats import paired_test
 
 Floats = NDArray[np.float64]
 RUNS, QUICK_RUNS = 2000, 250

@@ -38,21 +38,21 @@ from machines import make_project
 from optimizers import PEERS, Peer, calls_of, decisions_capped, mean_utility
 from small_projects import write_beir
 
-from optimize.compiler.compile import CHOICE, compile_project, make_arms, search_task
-from optimize.compiler.record import Record, open_record
-from optimize.compiler.scoring import Scoring
-from optimize.compiler.session import Session
-from optimize.compiler.spending import Caps
-from optimize.compiler.tasks.project import open_project_task
-from optimize.evaluation.outcome import AS_IT_IS, Compiled
-from optimize.evaluation.stats import Interval, mean_interval
-from optimize.labelled.dataset import read_labelled
-from optimize.labelled.imports import import_set
-from optimize.labelled.split import split_questions
-from program import load
-from program.knowledge.project import Project
-from program.loop.policy import apply_setting, read_setting
-from program.loop.rag import AgenticRAG
+from ragc import load
+from ragc.knowledge.project import Project
+from ragc.loop.policy import apply_setting, read_setting
+from ragc.loop.rag import AgenticRAG
+from ragc.optimize.compiler.compile import CHOICE, compile_project, make_arms, search_task
+from ragc.optimize.compiler.record import Record, open_record
+from ragc.optimize.compiler.scoring import Scoring
+from ragc.optimize.compiler.session import Session
+from ragc.optimize.compiler.spending import Caps
+from ragc.optimize.compiler.tasks.project import open_project_task
+from ragc.optimize.evaluation.outcome import AS_IT_IS, Compiled
+from ragc.optimize.evaluation.stats import Interval, mean_interval
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.optimize.labelled.imports import import_set
+from ragc.optimize.labelled.split import split_questions
 
 EXAMPLE = Path(__file__).parents[1] / "data" / "tallowgate"
 SEEDS = 5
@@ -119,7 +119,7 @@ def warm_run(folder: Path, machines: int, trials: int) -> tuple[float, float, in
 def example(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     """The shipped example by the command line: from an empty cache, then with all of that in the record."""
     copy = shutil.copytree(EXAMPLE, folder / EXAMPLE.name, ignore=shutil.ignore_patterns(".ragc"))
-    command = [sys.executable, "-m", "optimize.cli.main", "compile", str(copy), "--json"]
+    command = [sys.executable, "-m", "ragc.optimize.cli.main", "compile", str(copy), "--json"]
 
     def compiled() -> dict[str, Any]:
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

@@ -24,19 +24,19 @@ import numpy as np
 from figures import ROOT, Figure, figure, find_datasets
 from sklearn.metrics import roc_auc_score
 
-from optimize.evaluation.grades import judge_answer
-from optimize.evaluation.retrieval import open_beir
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from program import open_program
-from program.knowledge.project import Project
-from program.loop.evidence import blend_pools, rank_pool
-from program.loop.rag import AgenticRAG, read_asked
-from program.loop.state import State
-from program.loop.steps import _resolve_history
-from program.models.embedded.encoder import Embedder, shared_embedder
-from program.models.embedded.features import Case, compare_turns
-from program.models.embedded.heads import Head, fit_decision
-from program.text.history import Turn, Turns, join_questions
+from ragc import open_program
+from ragc.knowledge.project import Project
+from ragc.loop.evidence import blend_pools, rank_pool
+from ragc.loop.rag import AgenticRAG, read_asked
+from ragc.loop.state import State
+from ragc.loop.steps import _resolve_history
+from ragc.models.embedded.encoder import Embedder, shared_embedder
+from ragc.models.embedded.features import Case, compare_turns
+from ragc.models.embedded.heads import Head, fit_decision
+from ragc.optimize.evaluation.grades import judge_answer
+from ragc.optimize.evaluation.retrieval import open_beir
+from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
+from ragc.text.history import Turn, Turns, join_questions
 
 EXAMPLE = ROOT / "data" / "tallowgate"
 DOMAINS = ("clapnq", "cloud")  # of MTRAG's conversations

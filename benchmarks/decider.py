@@ -21,10 +21,10 @@ import numpy as np
 from figures import Figure, figure, find_datasets, run_benchmark
 from numpy.typing import NDArray
 
-from program.models.embedded.decider import LocalDecider
-from program.models.embedded.encoder import shared_embedder
-from program.models.embedded.reader import shared_reader
-from program.signatures import Sufficiency
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.embedded.encoder import shared_embedder
+from ragc.models.embedded.reader import shared_reader
+from ragc.signatures import Sufficiency
 
 Floats = NDArray[np.float64]
 Rows = list[dict[str, Any]]

@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from figures import ROOT, Figure, figure, run_benchmark
 
-from optimize.compiler.runs.replay import Record, Replay
-from optimize.evaluation.evaluate import Evaluation, Grader
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.split import split_questions
-from program.answer import Answer
-from program.errors import RagcError
-from program.knowledge.project import Project
-from program.loop.policy import PRESETS, Tuning
-from program.loop.rag import AgenticRAG
-from program.serve.opening import load, open_program
-from program.serve.trace import UNRETRIEVED
+from ragc.answer import Answer
+from ragc.errors import RagcError
+from ragc.knowledge.project import Project
+from ragc.loop.policy import PRESETS, Tuning
+from ragc.loop.rag import AgenticRAG
+from ragc.optimize.compiler.runs.replay import Record, Replay
+from ragc.optimize.evaluation.evaluate import Evaluation, Grader
+from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
+from ragc.optimize.labelled.split import split_questions
+from ragc.serve.opening import load, open_program
+from ragc.serve.trace import UNRETRIEVED
 
 Asked = tuple[LabelledQuestion, Answer]
 METRICS = {

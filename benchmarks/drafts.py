@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from optimize.compiler.runs.replay import Replay
-from optimize.evaluation.grades import judge_answer
-from optimize.labelled.dataset import LabelledQuestion
-from program.answer import Outcome
-from program.loop.evidence import rank_pool
-from program.loop.grounding import write_once
-from program.loop.quoting import Draft
-from program.loop.state import Find, Flow, State
-from program.passage import Passage
+from ragc.answer import Outcome
+from ragc.loop.evidence import rank_pool
+from ragc.loop.grounding import write_once
+from ragc.loop.quoting import Draft
+from ragc.loop.state import Find, Flow, State
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.evaluation.grades import judge_answer
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.passage import Passage
 
 SHOWN = 4  # passages shown with a question, its evidence among them
 

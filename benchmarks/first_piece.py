@@ -18,18 +18,18 @@ from pathlib import Path
 import numpy as np
 from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 
-from optimize.compiler.record import Record
-from optimize.compiler.runs.replay import Replay
-from optimize.labelled.dataset import read_labelled
-from optimize.labelled.imports import import_set
-from program import open_program
-from program.knowledge.project import Project
-from program.loop.evidence import rank_pool
-from program.loop.state import Find
-from program.models.embedded.features import Case, EvidenceText, FeatureSpace, Vector
-from program.models.embedded.heads import Head, fit_statement
-from program.text.facts import states
-from program.text.pieces import split_pieces
+from ragc import open_program
+from ragc.knowledge.project import Project
+from ragc.loop.evidence import rank_pool
+from ragc.loop.state import Find
+from ragc.models.embedded.features import Case, EvidenceText, FeatureSpace, Vector
+from ragc.models.embedded.heads import Head, fit_statement
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.optimize.labelled.imports import import_set
+from ragc.text.facts import states
+from ragc.text.pieces import split_pieces
 
 EXAMPLE = ROOT / "data" / "tallowgate"
 FOUND = 8  # passages of a question

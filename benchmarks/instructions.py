@@ -25,23 +25,23 @@ from dspy.propose.grounded_proposer import GroundedProposer
 from figures import Figure, figure, show
 from real_model import EXAMPLE, make_parser, written_by
 
-from optimize.compiler.candidates.demonstrations import Failure, describe_failure
-from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.record import Record
-from optimize.compiler.runs.recorded_lm import RecordedLM
-from optimize.compiler.runs.replay import Replay
-from optimize.compiler.spending import Spending
-from optimize.evaluation.grades import judge_answer
-from optimize.evaluation.stats import paired_test
-from optimize.labelled.dataset import read_labelled
-from program.answer import Outcome
-from program.knowledge.project import Project
-from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT
-from program.models.catalog import open_probe
-from program.models.language.provider import key_variable
-from program.serve.opening import open_program
-from program.signatures import excerpts
+from ragc.answer import Outcome
+from ragc.knowledge.project import Project
+from ragc.loop.rag import AgenticRAG
+from ragc.loop.state import DRAFT
+from ragc.models.catalog import open_probe
+from ragc.models.language.provider import key_variable
+from ragc.optimize.compiler.candidates.demonstrations import Failure, describe_failure
+from ragc.optimize.compiler.candidates.instructions import propose_instructions
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.compiler.spending import Spending
+from ragc.optimize.evaluation.grades import judge_answer
+from ragc.optimize.evaluation.stats import paired_test
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.serve.opening import open_program
+from ragc.signatures import excerpts
 
 SHOWN = 5
 """Questions that a proposer sees."""

@@ -27,7 +27,7 @@ import httpx
 from figures import ROOT, Figure, figure, show
 from machines import make_project
 
-from program.models.language.provider import key_variable
+from ragc.models.language.provider import key_variable
 
 LONGEST = 60.0  # seconds until a kill, at most
 PATIENCE = 600.0
@@ -130,7 +130,7 @@ def measure(folder: Path, options: argparse.Namespace) -> Iterator[Figure]:
 
 def start_compile(folder: Path, url: str, calls: int) -> subprocess.Popen[bytes]:
     """Begin a compile, or go on with it, in a process group of its own."""
-    command = [sys.executable, "-m", "optimize.cli.main", "compile", str(folder)]
+    command = [sys.executable, "-m", "ragc.optimize.cli.main", "compile", str(folder)]
     command += ["--max-calls", str(calls), "--trials", "8"]
     variables = {**os.environ, key_variable(url): "none", "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, env=variables, start_new_session=True, stderr=subprocess.DEVNULL)

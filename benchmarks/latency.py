@@ -27,10 +27,10 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from figures import ROOT, Figure, figure, run_benchmark
 
-from optimize.labelled.dataset import read_labelled
-from program.loop.question_meter import Progress, Token
-from program.loop.rag import AgenticRAG
-from program.serve.opening import open_latest
+from ragc.loop.question_meter import Progress, Token
+from ragc.loop.rag import AgenticRAG
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.serve.opening import open_latest
 from tests.support.goods import ask_about, program_at
 from tests.support.provider import Brain, Provider, Script
 from tests.support.replies import obliging

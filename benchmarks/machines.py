@@ -7,7 +7,7 @@ import json
 import random
 from pathlib import Path
 
-from program.knowledge.project import Project
+from ragc.knowledge.project import Project
 
 TOML = """name = "machines"
 artifacts = "artifacts"

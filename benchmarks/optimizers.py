@@ -13,11 +13,11 @@ import numpy as np
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from dspy.teleprompt import BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2
 
-from optimize.compiler.runs.replay import Performer
-from optimize.compiler.tasks.project import ProjectTask
-from optimize.evaluation.evaluate import Grader, evaluate
-from optimize.labelled.dataset import LabelledQuestion
-from program.loop.rag import AgenticRAG
+from ragc.loop.rag import AgenticRAG
+from ragc.optimize.compiler.runs.replay import Performer
+from ragc.optimize.compiler.tasks.project import ProjectTask
+from ragc.optimize.evaluation.evaluate import Grader, evaluate
+from ragc.optimize.labelled.dataset import LabelledQuestion
 
 CANDIDATES, FEW = 16, 4
 GOOD = 0.5  # utility from which a run is worth showing

@@ -23,12 +23,12 @@ from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 from machines import make_project
 from small_projects import open_example, open_set
 
-from optimize.evaluation.evaluate import evaluate
-from optimize.evaluation.risk import Judged, judge_grades, prove_risk
-from optimize.labelled.dataset import read_labelled
-from optimize.registry.versions import compare_versions
-from program.knowledge.project import Project
-from program.serve.opening import open_program
+from ragc.knowledge.project import Project
+from ragc.optimize.evaluation.evaluate import evaluate
+from ragc.optimize.evaluation.risk import Judged, judge_grades, prove_risk
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.optimize.registry.versions import compare_versions
+from ragc.serve.opening import open_program
 
 LEVEL, ENOUGH = 0.10, 0.40  # wrong among answered that is asked for, and answerable questions to be answered
 RESPLITS, QUICK_RESPLITS = 500, 50

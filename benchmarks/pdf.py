@@ -16,7 +16,7 @@ from typing import Any
 from figures import Figure, figure, run_benchmark
 from pypdf import PdfReader
 
-from program.knowledge.ingest.sections import parse_file
+from ragc.knowledge.ingest.sections import parse_file
 from tests.support.sheets import WORDS, Grid, Heading, Sheet, Text, draw_sheet
 
 

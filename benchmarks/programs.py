@@ -26,14 +26,14 @@ import dspy
 import numpy as np
 from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 
-from optimize.compiler.compile import compile_program
-from optimize.compiler.runs.runner import Arm
-from optimize.compiler.scoring import Scoring
-from optimize.compiler.spending import Spending
-from optimize.compiler.tasks.module import open_folder, open_module_task
-from optimize.compiler.tasks.optimizers import run_optimizer
-from optimize.compiler.thresholds import fit_thresholds
-from program.loop.policy import apply_setting, read_setting
+from ragc.loop.policy import apply_setting, read_setting
+from ragc.optimize.compiler.compile import compile_program
+from ragc.optimize.compiler.runs.runner import Arm
+from ragc.optimize.compiler.scoring import Scoring
+from ragc.optimize.compiler.spending import Spending
+from ragc.optimize.compiler.tasks.module import open_folder, open_module_task
+from ragc.optimize.compiler.tasks.optimizers import run_optimizer
+from ragc.optimize.compiler.thresholds import fit_thresholds
 
 OUT_OF_SCOPE = "oos"
 STEP, SHOWN, FITTED = 12, 4, 60  # of the comparison with ReAnchor, which asks anew for every value it tries
@@ -54,7 +54,7 @@ def metric(example, prediction, trace=None):
 '''
 ANEW = """
 import json, sys
-from program import load
+from ragc import load
 from intent import make
 program = load("clinc@v2", make)
 print(json.dumps([program(text=text).label for text in json.load(sys.stdin)]))

@@ -22,13 +22,13 @@ import numpy as np
 from dspy.evaluate.metrics import normalize_text
 from figures import Figure, figure, find_datasets, run_benchmark
 
-from optimize.cli.project import TOML
-from optimize.evaluation.retrieval import BASE, open_beir, rank_questions, read_judged
-from optimize.reader.examples import ReadingExample, measure_reader, read_examples
-from program.knowledge.project import Project
-from program.models.embedded.encoder import THREADS
-from program.models.embedded.reader import Reader, Reading
-from program.text.pieces import split_pieces
+from ragc.knowledge.project import Project
+from ragc.models.embedded.encoder import THREADS
+from ragc.models.embedded.reader import Reader, Reading
+from ragc.optimize.cli.project import TOML
+from ragc.optimize.evaluation.retrieval import BASE, open_beir, rank_questions, read_judged
+from ragc.optimize.reader.examples import ReadingExample, measure_reader, read_examples
+from ragc.text.pieces import split_pieces
 
 SCORES = ("answers", "margin", "sum")
 DEPTH = 8  # passages that search returns

@@ -27,23 +27,23 @@ from drafts import gather_cases
 from figures import ROOT, Figure, figure, find_datasets, show
 from small_projects import read_rows, write_beir
 
-from optimize.compiler.record import Record
-from optimize.compiler.runs.replay import Replay
-from optimize.evaluation.evaluate import Evaluation, Grader
-from optimize.evaluation.stats import paired_test
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.imports import import_set
-from optimize.labelled.split import split_questions
-from program.answer import Answer, Outcome
-from program.knowledge.project import Project
-from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT
-from program.models.language.layout import NUMBERED, PromptLayout
-from program.models.language.provider import key_variable
-from program.passage import embedding_text
-from program.serve.opening import load, open_program
-from program.signatures import excerpts
-from program.text.facts import is_echo
+from ragc.answer import Answer, Outcome
+from ragc.knowledge.project import Project
+from ragc.loop.rag import AgenticRAG
+from ragc.loop.state import DRAFT
+from ragc.models.language.layout import NUMBERED, PromptLayout
+from ragc.models.language.provider import key_variable
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.evaluation.evaluate import Evaluation, Grader
+from ragc.optimize.evaluation.stats import paired_test
+from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
+from ragc.optimize.labelled.imports import import_set
+from ragc.optimize.labelled.split import split_questions
+from ragc.passage import embedding_text
+from ragc.serve.opening import load, open_program
+from ragc.signatures import excerpts
+from ragc.text.facts import is_echo
 
 EXAMPLE = ROOT / "data" / "tallowgate"
 PATIENCE = 600.0  # seconds for a call, and for a question: a small model on a processor is slow, not gone

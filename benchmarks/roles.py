@@ -27,22 +27,22 @@ from real_model import EXAMPLE, make_parser, sample, written_by
 from sklearn.metrics import roc_auc_score
 from small_projects import read_rows
 
-from optimize.compiler.record import Record
-from optimize.compiler.runs.replay import Replay
-from optimize.evaluation.grades import judge_answer
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from program.knowledge.project import Project
-from program.loop.decisions import is_undecided, read_chances
-from program.loop.evidence import rank_pool
-from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT, SQL, Ask, Find
-from program.models.language.layout import LAYOUT, NUMBERED, PromptLayout
-from program.models.language.provider import key_variable
-from program.passage import embedding_text
-from program.serve.opening import open_program
-from program.signatures import CitedClaim, Statement
-from program.text.facts import is_echo, states
-from program.text.history import Turn, join_questions
+from ragc.knowledge.project import Project
+from ragc.loop.decisions import is_undecided, read_chances
+from ragc.loop.evidence import rank_pool
+from ragc.loop.rag import AgenticRAG
+from ragc.loop.state import DRAFT, SQL, Ask, Find
+from ragc.models.language.layout import LAYOUT, NUMBERED, PromptLayout
+from ragc.models.language.provider import key_variable
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.evaluation.grades import judge_answer
+from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
+from ragc.passage import embedding_text
+from ragc.serve.opening import open_program
+from ragc.signatures import CitedClaim, Statement
+from ragc.text.facts import is_echo, states
+from ragc.text.history import Turn, join_questions
 
 TABLES = 5  # that are invented and asked about
 FOUND = 8

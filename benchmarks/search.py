@@ -24,18 +24,18 @@ from typing import Any
 import numpy as np
 from figures import Figure, figure, find_datasets, run_benchmark
 
-from optimize.cli.project import TOML
-from optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_judged
-from program.knowledge.index.build import build_index
-from program.knowledge.index.fusion import STRATEGIES
-from program.knowledge.index.graph import Graph
-from program.knowledge.index.keywords import Keywords
-from program.knowledge.index.store import Index
-from program.knowledge.library import Library
-from program.knowledge.project import Project
-from program.models.embedded.encoder import Embedder, shared_embedder
-from program.passage import Passage, SourceCard, embedding_text, keyword_text
-from program.settings import DocumentsSettings
+from ragc.knowledge.index.build import build_index
+from ragc.knowledge.index.fusion import STRATEGIES
+from ragc.knowledge.index.graph import Graph
+from ragc.knowledge.index.keywords import Keywords
+from ragc.knowledge.index.store import Index
+from ragc.knowledge.library import Library
+from ragc.knowledge.project import Project
+from ragc.models.embedded.encoder import Embedder, shared_embedder
+from ragc.optimize.cli.project import TOML
+from ragc.optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_judged
+from ragc.passage import Passage, SourceCard, embedding_text, keyword_text
+from ragc.settings import DocumentsSettings
 
 BARS = {
     "hotpotqa": {"R@5": 0.95, "all@8": 0.95},

@@ -28,11 +28,11 @@ from typing import Any
 from figures import ROOT, Figure, figure, run_benchmark
 from psutil import Process
 
-from optimize.labelled.dataset import read_labelled
-from optimize.registry.aliases import promote_version
-from program.knowledge.project import Project
-from program.serve.opening import open_latest
-from program.serve.reference import find_versions
+from ragc.knowledge.project import Project
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.optimize.registry.aliases import promote_version
+from ragc.serve.opening import open_latest
+from ragc.serve.reference import find_versions
 
 EXAMPLE = ROOT / "data" / "tallowgate"
 CLIENTS, QUESTIONS, ROUNDS, PORT = 32, 40, 5, 8765
@@ -43,7 +43,7 @@ Ask = Callable[[str], object]
 @contextmanager
 def serve_apart(*target: str) -> Iterator[int]:
     """Serve from a process of its own until the block ends, and yield its id; then it must end by itself."""
-    command = [sys.executable, "-m", "optimize.cli.main", "serve", *target, "--port", str(PORT)]
+    command = [sys.executable, "-m", "ragc.optimize.cli.main", "serve", *target, "--port", str(PORT)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         while process.poll() is None:

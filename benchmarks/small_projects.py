@@ -25,16 +25,16 @@ import numpy as np
 from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 from machines import make_project
 
-from optimize.compiler.compile import compile_project
-from optimize.compiler.record import Record
-from optimize.compiler.runs.replay import Replay
-from optimize.evaluation.evaluate import Grader
-from optimize.evaluation.stats import mean_interval
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.imports import import_set
-from program.knowledge.project import Project
-from program.loop.rag import AgenticRAG
-from program.serve.opening import open_latest, open_program
+from ragc.knowledge.project import Project
+from ragc.loop.rag import AgenticRAG
+from ragc.optimize.compiler.compile import compile_project
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.evaluation.evaluate import Grader
+from ragc.optimize.evaluation.stats import mean_interval
+from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
+from ragc.optimize.labelled.imports import import_set
+from ragc.serve.opening import open_latest, open_program
 
 EXAMPLE = ROOT / "data" / "tallowgate"
 SIZES, SEEDS = (12, 20, 30, 50, 100), 5

@@ -24,7 +24,7 @@ from figures import ROOT, Figure, figure, run_benchmark
 
 EXAMPLE = "tallowgate"
 VERSION = f"{EXAMPLE}@latest"
-RAGC = [sys.executable, "-m", "optimize.cli.main"]
+RAGC = [sys.executable, "-m", "ragc.optimize.cli.main"]
 
 
 def run_ragc(command: Sequence[str], cwd: Path, given: str = "") -> tuple[float, str]:
@@ -71,9 +71,9 @@ def measure_verbs(folder: Path, quick: bool) -> Iterator[Figure]:
 
 
 def measure_registry(folder: Path, quick: bool) -> Iterator[Figure]:
-    from optimize.registry.versions import list_versions, publish_version
-    from program import load
-    from program.serve.reference import resolve
+    from ragc import load
+    from ragc.optimize.registry.versions import list_versions, publish_version
+    from ragc.serve.reference import resolve
 
     root, runs, versions = folder / "artifacts", 3 if quick else 7, 200 if quick else 1000
     sealed = resolve(VERSION, root)

@@ -17,11 +17,11 @@ from zlib import crc32
 import numpy as np
 from figures import Figure, figure, find_datasets
 
-from optimize.reader.vague import VAGUE, list_nearest, read_vague
-from program.models.embedded.decider import LocalDecider
-from program.models.embedded.encoder import MINILM, Embedder
-from program.models.embedded.reader import TitledText, shared_reader
-from program.signatures import Route, words_of
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.embedded.encoder import MINILM, Embedder
+from ragc.models.embedded.reader import TitledText, shared_reader
+from ragc.optimize.reader.vague import VAGUE, list_nearest, read_vague
+from ragc.signatures import Route, words_of
 
 FOLDS = 5
 MOST_ASKED = 0.05  # of answerable questions, asked back

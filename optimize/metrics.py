@@ -7,11 +7,11 @@ from typing import Any
 
 import dspy
 
-from optimize.evaluation.grades import judge_answer, score_utility
-from optimize.labelled.dataset import KEYS, LabelledQuestion
-from program.answer import Outcome
-from program.settings import UtilitySettings
-from program.text.facts import states
+from ragc.answer import Outcome
+from ragc.optimize.evaluation.grades import judge_answer, score_utility
+from ragc.optimize.labelled.dataset import KEYS, LabelledQuestion
+from ragc.settings import UtilitySettings
+from ragc.text.facts import states
 
 _WEIGHTS = UtilitySettings()
 _DID = {"answered": "answered", "clarify": "asked back", "abstain": "abstained", "failed": "failed"}

@@ -179,7 +179,7 @@ class Source(Protocol):
 
     The same content gives the same result. A source that cannot be read raises `KnowledgeError`; where nothing
     matches the list is empty. Whoever derives from this class writes `describe` and `candidates` and inherits the
-    rest. `program.knowledge.testing` tests all of it.
+    rest. `ragc.knowledge.testing` tests all of it.
     """
 
     @property

@@ -13,8 +13,8 @@ import dspy
 from dspy.experimental import Choice, Noul
 from pydantic import BaseModel, Field
 
-from program.passage import AUTHORITY, Passage, SourceCard
-from program.text.history import Turn
+from ragc.passage import AUTHORITY, Passage, SourceCard
+from ragc.text.history import Turn
 
 ROUTES = {
     "direct": "No look-up is needed: arithmetic, language, code or general knowledge, not this organisation.",

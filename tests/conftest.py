@@ -43,7 +43,7 @@ def write_shop(folder):
 
 def add_toml(folder, toml):
     """Add to the settings of a project; return it opened."""
-    from program.knowledge.project import Project
+    from ragc.knowledge.project import Project
 
     with (folder / "ragc.toml").open("a") as file:
         file.write(f"{toml}\n")
@@ -83,8 +83,8 @@ def compiled(tmp_path_factory, worker_id):
 
     The worker that needs it first compiles it, and the others copy that.
     """
-    from optimize.compiler.compile import compile_project
-    from program.knowledge.project import Project
+    from ragc.knowledge.project import Project
+    from ragc.optimize.compiler.compile import compile_project
 
     folder = tmp_path_factory.mktemp("compiled")
     run = folder if worker_id == "master" else tmp_path_factory.getbasetemp().parent

@@ -2,9 +2,9 @@
 
 import json
 
-from optimize.abtest.online import start_experiment
-from optimize.registry import versions as registry
-from program.answer import Answer, Outcome, Trace, Usage, new_trace_id
+from ragc.answer import Answer, Outcome, Trace, Usage, new_trace_id
+from ragc.optimize.abtest.online import start_experiment
+from ragc.optimize.registry import versions as registry
 
 KEY = "a secret of the tests, long enough"
 NAME = "exp-2026-11-refunds"

@@ -11,7 +11,7 @@ QUESTION = "How much water does the Merle hold?"
 @contextmanager
 def serving(target, **options):
     """The address of a server that runs in a thread; it answers inside and is gone afterwards."""
-    app_module = pytest.importorskip("program.server.app")
+    app_module = pytest.importorskip("ragc.server.app")
     server = app_module.make_server(app_module.open_app(str(target), **options), "127.0.0.1", 0)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

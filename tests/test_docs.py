@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from optimize.cli.main import app
-from optimize.evaluation.grades import METRICS
-from optimize.labelled.dataset import LabelledQuestion
-from program.answer import StoppedBy
-from program.loop.policy import PRESETS, Policy
-from program.settings import Settings
+from ragc.answer import StoppedBy
+from ragc.loop.policy import PRESETS, Policy
+from ragc.optimize.cli.main import app
+from ragc.optimize.evaluation.grades import METRICS
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

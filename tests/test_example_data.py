@@ -6,13 +6,13 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from optimize.labelled.check import check_questions
-from optimize.labelled.dataset import read_labelled
-from optimize.labelled.rules import read_corpus
-from optimize.labelled.split import split_questions
-from program import load
-from program.knowledge.project import Project
-from program.settings import FILE
+from ragc import load
+from ragc.knowledge.project import Project
+from ragc.optimize.labelled.check import check_questions
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.optimize.labelled.rules import read_corpus
+from ragc.optimize.labelled.split import split_questions
+from ragc.settings import FILE
 
 FOLDER = Path(__file__).parents[1] / "data" / "tallowgate"
 SPLIT_SIZES = {"train": 483, "dev": 218, "test": 308}

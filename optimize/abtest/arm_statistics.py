@@ -10,10 +10,10 @@ from itertools import combinations
 from statistics import fmean
 from typing import Any, Literal
 
-from optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
-from optimize.evaluation.comparison import LOWER_IS_BETTER
-from program.errors import ExperimentError
-from program.serve.experiment_store import Design, MetricGuard, require_outcome
+from ragc.errors import ExperimentError
+from ragc.optimize.abtest.sequential import Moments, choose_horizon, compare_means, log_e_multinomial, log_e_rates
+from ragc.optimize.evaluation.comparison import LOWER_IS_BETTER
+from ragc.serve.experiment_store import Design, MetricGuard, require_outcome
 
 Values = Mapping[str, float]
 Row = Mapping[str, Any]  # of an exposure log

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from optimize.evaluation.comparison import (
+from ragc.errors import DataError
+from ragc.optimize.evaluation.comparison import (
     DEFAULT_MARGINS,
     PRIMARY,
     REPEAT,
@@ -23,19 +24,18 @@ from optimize.evaluation.comparison import (
     list_questions,
     read_scores,
 )
-from optimize.evaluation.evaluate import Evaluation, Grader, Side, evaluate_in_turns
-from optimize.evaluation.grades import Grade
-from optimize.evaluation.stats import correct_holm
-from optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
-from optimize.labelled.split import warn_of_overlap
-from optimize.registry.versions import note_comparison
-from program.errors import DataError
-from program.serve.manifest import open_version, refuse_unreadable
-from program.serve.reference import Manifest
-from program.settings import artifacts_root
+from ragc.optimize.evaluation.evaluate import Evaluation, Grader, Side, evaluate_in_turns
+from ragc.optimize.evaluation.grades import Grade
+from ragc.optimize.evaluation.stats import correct_holm
+from ragc.optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
+from ragc.optimize.labelled.split import warn_of_overlap
+from ragc.optimize.registry.versions import note_comparison
+from ragc.serve.manifest import open_version, refuse_unreadable
+from ragc.serve.reference import Manifest
+from ragc.settings import artifacts_root
 
 if TYPE_CHECKING:
-    from program.knowledge.project import Project
+    from ragc.knowledge.project import Project
 
 SEALED_POINT = "balanced"  # the operating point that `scores.jsonl` was scored at
 SUBGROUPS = "Subgroups say where to look next and prove nothing: of twenty without a difference, one shows one."
@@ -146,7 +146,7 @@ def _open_versions(
     progress: Callable[[int, int], None],
 ) -> Asking:
     """Open the versions of a project, to be asked a labelled file or what the first was scored on."""
-    from program.serve.opening import find_project, load
+    from ragc.serve.opening import find_project, load
 
     opened = find_project(refs[0], root, project)
     questions = read_labelled(data) if data else _read_scored_questions(refs[0], opened, root)

@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 import orjson
 
-from optimize.abtest import arm_statistics
-from optimize.abtest.sequential import log_e_multinomial
-from optimize.registry.versions import hold_lock, open_published
-from program.errors import ExperimentError
-from program.serve import experiment_store as store
-from program.settings import artifacts_root
-from program.storage import read_json_rows, write_whole
+from ragc.errors import ExperimentError
+from ragc.optimize.abtest import arm_statistics
+from ragc.optimize.abtest.sequential import log_e_multinomial
+from ragc.optimize.registry.versions import hold_lock, open_published
+from ragc.serve import experiment_store as store
+from ragc.settings import artifacts_root
+from ragc.storage import read_json_rows, write_whole
 
 OnlineVerdict = Literal["better", "worse", "halted", "no_detectable_difference", "undecided"]
 ALPHA = 0.05

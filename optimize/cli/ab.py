@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from optimize.cli import show
-from program.errors import DataError, ExperimentError
+from ragc.errors import DataError, ExperimentError
+from ragc.optimize.cli import show
 
 if TYPE_CHECKING:
-    from optimize.abtest.offline import OfflineTest
-    from optimize.abtest.online import OnlineReport
+    from ragc.optimize.abtest.offline import OfflineTest
+    from ragc.optimize.abtest.online import OnlineReport
 
 ExperimentName = Annotated[str, Argument(metavar="NAME", help="Such as exp-2026-11-refunds; exp- may be left out.")]
 Logs = Annotated[list[Path] | None, Option(help="Another host's folder of exposure files.")]
@@ -43,16 +43,16 @@ def run_offline(
 
     Exit code 0: one is better. 1: none is and one is worse, or breaches a --guard. 3: no detectable difference.
     """
-    from optimize.abtest.offline import SEALED_POINT, Asking, compare_offline
-    from optimize.evaluation.comparison import PRIMARY, parse_margin
+    from ragc.optimize.abtest.offline import SEALED_POINT, Asking, compare_offline
+    from ragc.optimize.evaluation.comparison import PRIMARY, parse_margin
 
     margins = [parse_margin(text) for text in guard or ()]
     show.refuse_beside("--program", program, point=point != SEALED_POINT, project=project)
     with show.show_progress("asking") as advance:
         asking = None
         if program:
-            from optimize.compiler.tasks.examples import import_task
-            from optimize.compiler.tasks.module import compare_anew, open_version
+            from ragc.optimize.compiler.tasks.examples import import_task
+            from ragc.optimize.compiler.tasks.module import compare_anew, open_version
 
             task = import_task(program, data, metric, "--data FILE")
             tasks = [open_version(ref, *task, artifacts) for ref in (a, *b)]
@@ -127,8 +127,8 @@ def run_start(
     include: Annotated[float, Option(help="The share of users that take part.")] = 1.0,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
-    """Begin an experiment. Services take part with `program.Experiment.open(NAME)`."""
-    from optimize.abtest.online import start_experiment
+    """Begin an experiment. Services take part with `ragc.Experiment.open(NAME)`."""
+    from ragc.optimize.abtest.online import start_experiment
 
     design = start_experiment(
         name,
@@ -150,7 +150,7 @@ def run_status(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Look at experiments, and end those that must. Exit code 1 if one halted."""
-    from optimize.abtest.online import look_at_experiment, look_at_experiments
+    from ragc.optimize.abtest.online import look_at_experiment, look_at_experiments
 
     found = [look_at_experiment(name, artifacts)] if name else look_at_experiments(artifacts)
     rows, shapes = [], []
@@ -173,7 +173,7 @@ def run_stop(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Send everyone to the control, for good."""
-    from optimize.abtest.online import stop_experiment
+    from ragc.optimize.abtest.online import stop_experiment
 
     state = stop_experiment(name, reason, artifacts)
     show.print_result(state, lambda: typer.echo(f"{state.status}: {state.reason}"))
@@ -184,14 +184,14 @@ def run_report(name: ExperimentName, logs: Logs = None, artifacts: show.Artifact
 
     Exit code 0: a challenger is better. 1: worse, or halted. 3: nothing can be said (yet).
     """
-    from optimize.abtest.online import EXIT_CODES, report_experiment
+    from ragc.optimize.abtest.online import EXIT_CODES, report_experiment
 
     found = report_experiment(name, artifacts, logs or ())
     show.print_result(found.as_dict(), lambda: _print_report(found), EXIT_CODES[found.verdict])
 
 
 def _write_page(path: Path, found: OfflineTest) -> None:
-    from optimize.report.page import render_ab_page
+    from ragc.optimize.report.page import render_ab_page
 
     try:
         path.write_text(render_ab_page(found), encoding="utf-8")
@@ -200,7 +200,7 @@ def _write_page(path: Path, found: OfflineTest) -> None:
 
 
 def _print_report(found: OnlineReport) -> None:
-    from optimize.evaluation.stats import format_interval, format_number
+    from ragc.optimize.evaluation.stats import format_interval, format_number
 
     typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
     arms = []

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from optimize.cli import show
-from optimize.cli.interruption import interruptible
-from program.errors import DataError, QuestionError, RagcError, SettingsError, VersionError
-from program.passage import split_groups
-from program.text.history import Turn
+from ragc.errors import DataError, QuestionError, RagcError, SettingsError, VersionError
+from ragc.optimize.cli import show
+from ragc.optimize.cli.interruption import interruptible
+from ragc.passage import split_groups
+from ragc.text.history import Turn
 
 if TYPE_CHECKING:
-    from optimize.evaluation.evaluate import Evaluation
-    from optimize.labelled.dataset import LabelledQuestion
-    from program.answer import Answer
-    from program.knowledge.project import Project
-    from program.loop.policy import Risk
-    from program.loop.rag import AgenticRAG
+    from ragc.answer import Answer
+    from ragc.knowledge.project import Project
+    from ragc.loop.policy import Risk
+    from ragc.loop.rag import AgenticRAG
+    from ragc.optimize.evaluation.evaluate import Evaluation
+    from ragc.optimize.labelled.dataset import LabelledQuestion
 
 Target = Annotated[
     str, Argument(help="A version (name@v2, name@latest, a folder), or a project folder: its current version.")
@@ -37,7 +37,7 @@ Strategy = Annotated[str, Option(help="auto, vector, keyword, hybrid or graph.")
 
 def open_target(target: str, artifacts: Path, project: Path | None, point: str) -> AgenticRAG:
     """Open a version, or a project at its current version or uncompiled."""
-    from program.serve.opening import load, open_latest
+    from ragc.serve.opening import load, open_latest
 
     place = Path(target)
     is_folder = place.is_dir() and "@" not in target and not (place / "manifest.json").is_file()
@@ -103,7 +103,7 @@ def _answer_question(
     rag: AgenticRAG, question: str, trace: bool, stream: bool, flat: bool = False, history: list[Turn] | None = None
 ) -> int:
     """Print the answer, add it to a history, and return the exit code: that of a failure where there is none."""
-    from program.loop.grounding import LINKS_REMOVED
+    from ragc.loop.grounding import LINKS_REMOVED
 
     as_json = show.AS_JSON.get()
     if stream and not as_json:
@@ -143,7 +143,7 @@ def _answer_question(
 
 async def _stream_answer(rag: AgenticRAG, question: str, history: list[Turn] | None) -> Answer:
     """Print the draft as it comes; one that is withdrawn is marked so, and what takes its place begins a line."""
-    from program.loop.question_meter import Token, Withdrawn
+    from ragc.loop.question_meter import Token, Withdrawn
 
     async for event in rag.stream(question, history):
         if isinstance(event, Token):
@@ -177,8 +177,8 @@ def run_eval(
     if (max_calls is not None and not record) or (metric and not program):
         raise SettingsError("--max-calls goes with --record, and --metric with --program.", "Give both, or neither.")
     if program:
-        from optimize.compiler.tasks.examples import import_task
-        from optimize.compiler.tasks.module import evaluate_version, open_version
+        from ragc.optimize.compiler.tasks.examples import import_task
+        from ragc.optimize.compiler.tasks.module import evaluate_version, open_version
 
         task = import_task(program, questions, metric, "--questions FILE")
         with show.show_progress("asking") as advance:
@@ -186,13 +186,13 @@ def run_eval(
             found, looks = evaluate_version(opened, target, split, advance)
         _print_evaluation(f"{target} on {split}", target, split, [found], looks, all_)
         return
-    from optimize.abtest.offline import find_unstable, first_repeat, score_anew
-    from optimize.compiler.runs.eval_recording import evaluate_by_record
-    from optimize.evaluation.evaluate import Grader, evaluate_in_turns
-    from optimize.labelled.dataset import read_labelled
-    from optimize.labelled.split import find_previous_splits
-    from optimize.registry.versions import read_ancestors
-    from program.serve.opening import find_project
+    from ragc.optimize.abtest.offline import find_unstable, first_repeat, score_anew
+    from ragc.optimize.compiler.runs.eval_recording import evaluate_by_record
+    from ragc.optimize.evaluation.evaluate import Grader, evaluate_in_turns
+    from ragc.optimize.labelled.dataset import read_labelled
+    from ragc.optimize.labelled.split import find_previous_splits
+    from ragc.optimize.registry.versions import read_ancestors
+    from ragc.serve.opening import find_project
 
     rag = open_target(target, artifacts, moved, point)
     project, version = find_project(target, artifacts, moved), rag.runtime.version
@@ -219,7 +219,7 @@ def run_eval(
 
 def _note_look(project: Project, by: str, spoke: Sequence[str], labelled: Sequence[LabelledQuestion]) -> int:
     """Note a look at what is about to be asked, once for the same program, settings, documents and questions."""
-    from optimize.registry.versions import identify_look, note_test_use
+    from ragc.optimize.registry.versions import identify_look, note_test_use
 
     texts = [question.conversation for question in labelled]
     look = identify_look([*spoke, project.settings.model_dump_json()], by, texts)
@@ -237,9 +237,9 @@ def _print_evaluation(
     unstable: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
-    from optimize.evaluation.grades import FIRST
-    from optimize.evaluation.risk import check_risk, compare_curves, describe_curves, judge_grades
-    from optimize.evaluation.stats import format_estimate, paired_test
+    from ragc.optimize.evaluation.grades import FIRST
+    from ragc.optimize.evaluation.risk import check_risk, compare_curves, describe_curves, judge_grades
+    from ragc.optimize.evaluation.stats import format_estimate, paired_test
 
     n, broken = len(sides[0].grades), [grade.answer for grade in sides[0].grades if grade.outcome == "failed"]
     shape: dict[str, Any] = {"version": version, "split": split, "n": n, "looks": looks}
@@ -285,9 +285,9 @@ def run_search(
     readers: Groups = "",
 ) -> None:
     """Find the best passages for a question. The graph tells its way."""
-    from program.knowledge.project import Project
-    from program.loop.rag import check_question
-    from program.serve.opening import open_library
+    from ragc.knowledge.project import Project
+    from ragc.loop.rag import check_question
+    from ragc.serve.opening import open_library
 
     weight, graph = find_strategy(strategy)
     question = check_question(question)
@@ -312,7 +312,7 @@ def run_search(
 
 def find_strategy(name: str) -> tuple[float, float]:
     """Return a strategy's weights of vectors and graph."""
-    from program.knowledge.index.fusion import STRATEGIES
+    from ragc.knowledge.index.fusion import STRATEGIES
 
     if name not in STRATEGIES:
         raise SettingsError(f"There is no strategy {name!r}.", f"Use one of: {', '.join(STRATEGIES)}.")
@@ -330,9 +330,9 @@ def run_eval_search(
     k: Annotated[str, Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
 ) -> None:
     """Measure recall, all gold found, and nDCG on a labelled set."""
-    from optimize.evaluation import retrieval
-    from program.knowledge.project import Project
-    from program.serve.opening import open_library
+    from ragc.knowledge.project import Project
+    from ragc.optimize.evaluation import retrieval
+    from ragc.serve.opening import open_library
 
     find_strategy(strategy)
     depths = _parse_depths(k)
@@ -373,8 +373,8 @@ def _parse_depths(k: str) -> list[int]:
 
 def _read_splits(project: Project, wanted: str, before: Mapping[str, str] | None = None) -> list[LabelledQuestion]:
     """Read the labelled questions of the splits that are named."""
-    from optimize.labelled.dataset import read_labelled
-    from optimize.labelled.split import split_questions
+    from ragc.optimize.labelled.dataset import read_labelled
+    from ragc.optimize.labelled.split import split_questions
 
     parts = split_questions(read_labelled(project.labelled, project.folder), before=before)
     names = dict.fromkeys(name.strip() for name in wanted.split(","))

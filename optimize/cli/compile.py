@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from optimize.cli import show
-from optimize.cli.interruption import INTERRUPTED
-from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
-from program.errors import DataError, SettingsError
+from ragc.errors import DataError, SettingsError
+from ragc.optimize.cli import show
+from ragc.optimize.cli.interruption import INTERRUPTED
+from ragc.optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 
 if TYPE_CHECKING:
-    from optimize.evaluation.outcome import Compiled
-    from optimize.evaluation.stats import PairedResult
-    from program.knowledge.project import Project
+    from ragc.knowledge.project import Project
+    from ragc.optimize.evaluation.outcome import Compiled
+    from ragc.optimize.evaluation.stats import PairedResult
 
 LONGEST = 200  # characters of why a question was not graded
 
@@ -84,11 +84,11 @@ def run_compile(
     The same command given again goes on where it was stopped: no call is made twice. Exit code 0 once a version is
     sealed, whatever came of it.
     """
-    from optimize.compiler.compile import compile_program, compile_project
-    from optimize.compiler.tasks.examples import import_task, is_named
-    from optimize.registry.aliases import promote_version, require_alias
-    from program.knowledge.project import Project
-    from program.models.embedded.encoder import count_threads
+    from ragc.knowledge.project import Project
+    from ragc.models.embedded.encoder import count_threads
+    from ragc.optimize.compiler.compile import compile_program, compile_project
+    from ragc.optimize.compiler.tasks.examples import import_task, is_named
+    from ragc.optimize.registry.aliases import promote_version, require_alias
 
     if promote:
         require_alias(promote)
@@ -143,9 +143,9 @@ def run_seal(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Seal what another optimizer learned as a scored version."""
-    from optimize.compiler.publish import seal_program
-    from optimize.compiler.tasks.examples import import_function
-    from program.serve.factory import make_program
+    from ragc.optimize.compiler.publish import seal_program
+    from ragc.optimize.compiler.tasks.examples import import_function
+    from ragc.serve.factory import make_program
 
     make = import_function(program)
     learned = make_program(make)
@@ -205,7 +205,7 @@ def _gain(found: PairedResult | None) -> dict[str, Any] | None:
 
 def _print_compiled(done: Compiled, project: Project | None, everything: bool) -> None:
     """Print what a compile came to, the sentence first; of a project also how to ask the version."""
-    from optimize.evaluation.risk import describe_curves
+    from ragc.optimize.evaluation.risk import describe_curves
 
     typer.echo(f"{done.reference} is sealed. {done.explain()}")
     sides = {"plain RAG": done.plain, "parent": done.before, "compiled": done.after}
@@ -230,7 +230,7 @@ def _print_compiled(done: Compiled, project: Project | None, everything: bool) -
 
 def _tell_ways(done: Compiled, project: Project) -> list[str]:
     """Return how the version is asked, and by what the folder is answered."""
-    from program.settings import artifacts_root
+    from ragc.settings import artifacts_root
 
     kept = shlex.quote(os.path.relpath(project.artifacts))
     elsewhere = "" if project.artifacts == artifacts_root() else f" --artifacts {kept}"
@@ -269,7 +269,7 @@ def _list_broken(done: Compiled) -> list[str]:
 
 
 def _name_current(project: Project) -> str:
-    from program.serve.reference import find_current
+    from ragc.serve.reference import find_current
 
     current = find_current(project.artifacts, project.name)
     return current.label if current else "the uncompiled program"

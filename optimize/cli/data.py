@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from optimize.cli.show import ProjectFolder, count_noun, describe_looks, print_result, print_table, show_progress
-from program.errors import DataError
+from ragc.errors import DataError
+from ragc.optimize.cli.show import ProjectFolder, count_noun, describe_looks, print_result, print_table, show_progress
 
 if TYPE_CHECKING:
-    from optimize.labelled.check import CheckReport, LabelCounts
-    from optimize.labelled.dataset import DataFinding
-    from optimize.labelled.imports import ImportReport
-    from optimize.labelled.reviewed import Reviewed
+    from ragc.optimize.labelled.check import CheckReport, LabelCounts
+    from ragc.optimize.labelled.dataset import DataFinding
+    from ragc.optimize.labelled.imports import ImportReport
+    from ragc.optimize.labelled.reviewed import Reviewed
 
 PRINTED = 50  # errors, and warnings, that are printed at most; `--json` has all
 
@@ -27,12 +27,12 @@ def run_check(folder: ProjectFolder) -> None:
 
     Exit code 1 when they do not, 2 when a line cannot be read.
     """
-    from optimize.labelled.check import check_questions
-    from optimize.labelled.dataset import read_lines
-    from optimize.labelled.reviewed import join_reviewed
-    from optimize.labelled.rules import read_corpus
-    from optimize.labelled.split import split_questions
-    from program.knowledge.project import Project
+    from ragc.knowledge.project import Project
+    from ragc.optimize.labelled.check import check_questions
+    from ragc.optimize.labelled.dataset import read_lines
+    from ragc.optimize.labelled.reviewed import join_reviewed
+    from ragc.optimize.labelled.rules import read_corpus
+    from ragc.optimize.labelled.split import split_questions
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
@@ -78,7 +78,7 @@ def _locate_finding(finding: DataFinding, labelled: str) -> str:
 
 def _print_shortcuts(report: CheckReport) -> None:
     """Print for each label the strongest shortcut of each split."""
-    from optimize.labelled.dataset import SPLITS
+    from ragc.optimize.labelled.dataset import SPLITS
 
     best: dict[str, dict[str, str]] = {}
     for one in report.shortcuts:
@@ -91,11 +91,11 @@ def _print_shortcuts(report: CheckReport) -> None:
 
 def run_stats(folder: ProjectFolder) -> None:
     """Count the questions by label, and the looks at the test split."""
-    from optimize.labelled.check import count_labels
-    from optimize.labelled.dataset import read_labelled
-    from optimize.labelled.split import split_questions
-    from optimize.registry.versions import count_test_uses
-    from program.knowledge.project import Project
+    from ragc.knowledge.project import Project
+    from ragc.optimize.labelled.check import count_labels
+    from ragc.optimize.labelled.dataset import read_labelled
+    from ragc.optimize.labelled.split import split_questions
+    from ragc.optimize.registry.versions import count_test_uses
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)
@@ -122,9 +122,9 @@ def run_split(
     again: Annotated[bool, Option("--again", help="Divide anew, whatever the `split` fields say.")] = False,
 ) -> None:
     """Divide the questions by whole topics. About 50/20/30 are written."""
-    from optimize.labelled.dataset import read_labelled
-    from optimize.labelled.split import split_questions, write_splits
-    from program.knowledge.project import Project
+    from ragc.knowledge.project import Project
+    from ragc.optimize.labelled.dataset import read_labelled
+    from ragc.optimize.labelled.split import split_questions, write_splits
 
     project = Project.open(folder)
     questions = read_labelled(project.labelled, project.folder)
@@ -148,7 +148,7 @@ def run_import(
     limit: Annotated[int | None, Option(min=1, help="Take the first so many questions only.")] = None,
 ) -> None:
     """Bring in a public question set. The project is made if there is none."""
-    from optimize.labelled.imports import import_set
+    from ragc.optimize.labelled.imports import import_set
 
     with show_progress("importing"):
         report = import_set(folder, source, format, base, limit)
@@ -179,9 +179,9 @@ def run_draft(
     """
     import orjson
 
-    from optimize.labelled.dataset import read_labelled
-    from optimize.labelled.draft import draft_questions, list_unlabelled
-    from program.knowledge.project import Project
+    from ragc.knowledge.project import Project
+    from ragc.optimize.labelled.dataset import read_labelled
+    from ragc.optimize.labelled.draft import draft_questions, list_unlabelled
 
     project = Project.open(folder)
     files = [file for file in (project.labelled, project.reviewed) if file.is_file() and file.stat().st_size]

@@ -15,10 +15,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from optimize.cli import ab, ask, compile, data, project, reader, serve, trace, versions
-from optimize.cli.interruption import INTERRUPTED
-from optimize.cli.show import AS_JSON, print_error
-from program.errors import RagcError
+from ragc.errors import RagcError
+from ragc.optimize.cli import ab, ask, compile, data, project, reader, serve, trace, versions
+from ragc.optimize.cli.interruption import INTERRUPTED
+from ragc.optimize.cli.show import AS_JSON, print_error
 
 DEBUG = "--debug"
 UNREAD = 141  # exit code when whoever read the output has left, as of what SIGPIPE ends (128 + 13)
@@ -115,10 +115,9 @@ def _take_options(
 ) -> None:
     """Take what stands before a verb: `--version` prints the version and ends."""
     first: dict[str, logging.LogRecord] = {}
-    log = logging.StreamHandler()  # a warning of the packages is printed on stderr, once a command
+    log = logging.StreamHandler()  # a warning of the package is printed on stderr, once a command
     log.addFilter(lambda record: first.setdefault(record.getMessage(), record) is record)
-    for name in ("program", "optimize"):
-        logging.getLogger(name).handlers = [log]
+    logging.getLogger("ragc").handlers = [log]
 
 
 def main() -> NoReturn:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from optimize.cli.show import ProjectFolder, count_noun, print_result, print_table, show_progress
+from ragc.optimize.cli.show import ProjectFolder, count_noun, print_result, print_table, show_progress
 
 if TYPE_CHECKING:
-    from program.knowledge.index.build import IndexReport
-    from program.passage import ReadReport
+    from ragc.knowledge.index.build import IndexReport
+    from ragc.passage import ReadReport
 
 PRINTED = 20  # flaws that are printed at most
 TOML = """name = "{name}"
@@ -54,10 +54,10 @@ LABELLED = (
 
 def run_init(folder: ProjectFolder) -> None:
     """Make a project folder to fill in, or of a folder of documents."""
-    from program.errors import SettingsError
-    from program.knowledge.ingest.folder import list_documents
-    from program.serve.reference import name_from
-    from program.storage import write_whole
+    from ragc.errors import SettingsError
+    from ragc.knowledge.ingest.folder import list_documents
+    from ragc.serve.reference import name_from
+    from ragc.storage import write_whole
 
     if (folder / "ragc.toml").exists():
         raise SettingsError(f"{folder} is a project already.", "Edit its ragc.toml, or choose another folder.")
@@ -90,9 +90,9 @@ def run_index(
     flaws: Annotated[bool, Option("--list-flaws", help="Only print what of the files was not read.")] = False,
 ) -> None:
     """Index what changed; safe to interrupt."""
-    from optimize.labelled.rules import read_corpus
-    from program.knowledge.index.build import index_project
-    from program.knowledge.project import Project
+    from ragc.knowledge.index.build import index_project
+    from ragc.knowledge.project import Project
+    from ragc.optimize.labelled.rules import read_corpus
 
     project = Project.open(folder)
     if list_:
@@ -143,7 +143,7 @@ def run_doctor(
     folder: Annotated[Path | None, Argument(metavar="[PROJECT]", help="The project folder.")] = None,
 ) -> None:
     """Check what is installed, reachable and set. Each problem has its remedy."""
-    from optimize.report.doctor import examine_setup
+    from ragc.optimize.report.doctor import examine_setup
 
     with show_progress("trying what is configured"):
         findings = examine_setup(folder)

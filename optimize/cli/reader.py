@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from optimize.cli.interruption import INTERRUPTED
-from optimize.cli.show import print_result, print_table, show_progress
-from optimize.compiler import MOST_SEED
+from ragc.optimize.cli.interruption import INTERRUPTED
+from ragc.optimize.cli.show import print_result, print_table, show_progress
+from ragc.optimize.compiler import MOST_SEED
 
 DATA = "SQuAD's JSON, or JSONL with question, context, answers and maybe title; FILE:SHARE draws a share each epoch."
 
@@ -33,8 +33,8 @@ def run_train(
     quiet: Annotated[bool, Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Train a reader, and write it with its card."""
-    from optimize.reader.examples import DataFile, read_examples
-    from optimize.reader.train import Training, make_reader
+    from ragc.optimize.reader.examples import DataFile, read_examples
+    from ragc.optimize.reader.train import Training, make_reader
 
     if keep and not start:
         raise typer.BadParameter("--keep is a share of the weights of --start. Give that too.")

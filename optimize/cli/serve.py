@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from optimize.cli import show
-from program.errors import RagcError
+from ragc.errors import RagcError
+from ragc.optimize.cli import show
 
 NEEDED = ("starlette", "uvicorn", "sse_starlette", "mcp")
 FILES = 65_536  # open at once, connections among them; shells often start with 1,024
@@ -31,14 +31,14 @@ def run_serve(
     if lacks := [name for name in NEEDED if find_spec(name) is None]:
         what = f"`ragc serve` needs {', '.join(lacks)}."
         raise RagcError(what, 'Install the extra: python -m pip install -c constraints.txt -e ".[serve]"')
-    from program.server.app import make_server, open_app
+    from ragc.server.app import make_server, open_app
 
     _raise_limits()
     # Set up before the MCP SDK does: a failure is lines of text for whatever collects them, not a box of 80 columns.
     logging.basicConfig(level=logging.ERROR, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("ragc").setLevel(logging.WARNING)
-    for name in ("program", "optimize"):  # what they warn of has a handler already
-        logging.getLogger(name).propagate = False
+    log = logging.getLogger("ragc")
+    log.handlers = []  # a command's prints a warning once and without its time
+    log.setLevel(logging.WARNING)
     with show.show_progress("indexing") as advance:
         app = open_app(target, host, artifacts, project, point or None, advance)
     name = app.state.work.programs.default

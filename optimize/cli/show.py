@@ -17,13 +17,13 @@ import typer
 from rich.cells import cell_len
 from typer import Argument, Option
 
-from optimize.cli.interruption import interruptible, leave, say
+from ragc.optimize.cli.interruption import interruptible, leave, say
 
 if TYPE_CHECKING:
-    from optimize.compiler.session import CompileProgress, Watch
-    from optimize.evaluation.comparison import Comparison
-    from program.errors import RagcError
-    from program.knowledge.index.build import Advance
+    from ragc.errors import RagcError
+    from ragc.knowledge.index.build import Advance
+    from ragc.optimize.compiler.session import CompileProgress, Watch
+    from ragc.optimize.evaluation.comparison import Comparison
 
 EVERY = 5.0  # seconds between two lines of progress where there is no terminal
 GAP = 2  # spaces between two columns of a table
@@ -173,7 +173,7 @@ def print_metrics(
 
     The rows are those of the leading side; unless `timed`, seconds are left out: they are of answers of the record.
     """
-    from optimize.evaluation.evaluate import tabulate_metrics
+    from ragc.optimize.evaluation.evaluate import tabulate_metrics
 
     if only:
         sides = {name: {one: side[one] for one in only if one in side} for name, side in sides.items()}
@@ -183,9 +183,9 @@ def print_metrics(
 
 def print_comparison(found: Comparison, line: str = "", all_: bool = True) -> None:
     """Print the verdict in a line, three metrics and the guardrails; all with `all_`."""
-    from optimize.abtest.offline import SUBGROUPS
-    from optimize.evaluation.grades import FIRST
-    from optimize.evaluation.stats import format_interval, format_number, format_p
+    from ragc.optimize.abtest.offline import SUBGROUPS
+    from ragc.optimize.evaluation.grades import FIRST
+    from ragc.optimize.evaluation.stats import format_interval, format_number, format_p
 
     typer.echo(line or found.describe())
     others, guards = [], []
@@ -223,7 +223,7 @@ def describe_looks(looks: int, of: str) -> str:
 
 def refuse_beside(option: str, value: object, **others: object) -> None:
     """Raise `SettingsError` for options that a given one would have ignored."""
-    from program.errors import SettingsError
+    from ragc.errors import SettingsError
 
     if value and (ignored := [f"--{name}" for name, given in others.items() if given]):
         raise SettingsError(

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from optimize.cli.show import count_noun, print_result, print_table
+from ragc.optimize.cli.show import count_noun, print_result, print_table
 
 Where = Annotated[str, Argument(help="The project folder, or a file of traces.")]
 
 
 def run_show(trace_id: Annotated[str, Argument(help="The trace's id, or its beginning.")], where: Where = ".") -> None:
     """Show the path of one question, with its steps. Each has scores and tokens."""
-    from optimize.report.monitoring import find_trace, open_log
+    from ragc.optimize.report.monitoring import find_trace, open_log
 
     entry = find_trace(open_log(where), trace_id)
     print_result(entry, lambda: _print_trace(entry))
@@ -38,7 +38,7 @@ def run_stats(
     review: Annotated[bool, Option("--review", help="List the answers that a person should look at.")] = False,
 ) -> None:
     """Show the monitoring figures of all traces. --review has what to look at."""
-    from optimize.report.monitoring import list_queue, open_log, summarise_traces
+    from ragc.optimize.report.monitoring import list_queue, open_log, summarise_traces
 
     log = open_log(where)
     found: Any = list_queue(log) if review else summarise_traces(log)

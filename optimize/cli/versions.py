@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from optimize.cli import show
-from program.errors import IntegrityError, RagcError
+from ragc.errors import IntegrityError, RagcError
+from ragc.optimize.cli import show
 
 if TYPE_CHECKING:
-    from optimize.registry.aliases import AliasMove
-    from optimize.registry.diff import Difference, Edit
-    from optimize.registry.retention import Retention
-    from optimize.registry.versions import Listed
-    from program.serve.reference import Manifest
+    from ragc.optimize.registry.aliases import AliasMove
+    from ragc.optimize.registry.diff import Difference, Edit
+    from ragc.optimize.registry.retention import Retention
+    from ragc.optimize.registry.versions import Listed
+    from ragc.serve.reference import Manifest
 
 HEADLINE = ("utility", "correct", "wrong")
 FIGURES = (
@@ -39,7 +39,7 @@ def run_ls(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """List the versions, oldest first. What cannot be read is named as broken."""
-    from optimize.registry import versions as registry
+    from ragc.optimize.registry import versions as registry
 
     found = registry.list_versions(name, artifacts)
     rows = []
@@ -57,8 +57,8 @@ def run_show(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Show what one version is, after checking every byte of it."""
-    from optimize.registry.diff import flatten
-    from program.serve.manifest import open_version
+    from ragc.optimize.registry.diff import flatten
+    from ragc.serve.manifest import open_version
 
     found = open_version(ref, artifacts)
     fields = {**found.fields, "digest": found.digest}
@@ -75,12 +75,12 @@ def _shorten(value: Any) -> str:
 
 def _print_version(found: Manifest) -> None:
     """Print on one screen what a version is, what it scored, and what sets it apart."""
-    from optimize.evaluation.risk import check_risk
-    from optimize.evaluation.stats import Interval
-    from optimize.labelled.dataset import SPLITS
-    from optimize.registry import versions as registry
-    from optimize.registry.diff import POINT, trace_origin
-    from program.loop.policy import Risk
+    from ragc.loop.policy import Risk
+    from ragc.optimize.evaluation.risk import check_risk
+    from ragc.optimize.evaluation.stats import Interval
+    from ragc.optimize.labelled.dataset import SPLITS
+    from ragc.optimize.registry import versions as registry
+    from ragc.optimize.registry.diff import POINT, trace_origin
 
     root = found.path.parents[2] if found.version else None
     lineage, moved, demonstrations = trace_origin(found, root)
@@ -131,8 +131,8 @@ def run_verify(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Check that a version is as sealed, and loads. Exit code 4 if not."""
-    from optimize.compiler.tasks.examples import import_function
-    from optimize.registry import versions as registry
+    from ragc.optimize.compiler.tasks.examples import import_function
+    from ragc.optimize.registry import versions as registry
 
     if bool(ref) == all_:
         raise RagcError("Nothing, or too much, was named to verify.", "Give one reference, or --all.")
@@ -166,7 +166,7 @@ def run_promote(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Point an alias at a version, and tell how it compares with the one before it."""
-    from optimize.registry.aliases import promote_version
+    from ragc.optimize.registry.aliases import promote_version
 
     options: dict[str, Any] = {"require": require, "min_gain": min_gain, "expect": expect, "reason": reason}
     _print_move(promote_version(ref, to, **options, root=artifacts))
@@ -179,7 +179,7 @@ def run_rollback(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Point an alias back at the version it had before."""
-    from optimize.registry.aliases import roll_back
+    from ragc.optimize.registry.aliases import roll_back
 
     _print_move(roll_back(name, alias, reason=reason, root=artifacts))
 
@@ -191,7 +191,7 @@ def run_diff(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Show what changed from A to B. Wording, settings and scores are compared."""
-    from optimize.registry.diff import diff_versions
+    from ragc.optimize.registry.diff import diff_versions
 
     found = diff_versions(a, b, point, artifacts)
     show.print_result(found, lambda: _print_difference(found))
@@ -202,8 +202,8 @@ def run_log(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Draw the lineage of versions, and list the moves of aliases."""
-    from optimize.registry.aliases import read_history
-    from optimize.registry.versions import list_versions, order_lineage
+    from ragc.optimize.registry.aliases import read_history
+    from ragc.optimize.registry.versions import list_versions, order_lineage
 
     lineage = order_lineage([one for one in list_versions(name, artifacts) if one.version])
     moves = read_history(name, artifacts)
@@ -237,7 +237,7 @@ def run_gc(
     One with an alias, one to roll back to, a parent, and one in an experiment stay. One that cannot be read is named,
     and stays: exit code 4.
     """
-    from optimize.registry.retention import collect_garbage
+    from ragc.optimize.registry.retention import collect_garbage
 
     if dry_run and force:
         raise RagcError("Both --dry-run and --force were given.", "Give one of them.")
@@ -270,7 +270,7 @@ def _print_move(move: AliasMove) -> None:
 
 
 def _say_none(artifacts: Path) -> None:
-    from program.settings import artifacts_root
+    from ragc.settings import artifacts_root
 
     where = artifacts_root(artifacts)
     typer.echo(f"There is no version in {where}. Name another folder with --artifacts, or compile.", err=True)
@@ -283,7 +283,7 @@ def _format_scores(metrics: Mapping[str, Any]) -> str:
 
 
 def _print_difference(found: Difference) -> None:
-    from optimize.registry.diff import SECTIONS
+    from ragc.optimize.registry.diff import SECTIONS
 
     typer.echo(f"{found.a} -> {found.b}")
     if found.same_program:

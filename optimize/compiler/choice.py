@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from optimize.compiler.scoring import Scores, Scoring, prove_gain, setting_key
-from optimize.evaluation.outcome import AS_IT_IS, BALANCED
-from program.errors import BudgetStop
-from program.loop.policy import Setting, is_candidate
+from ragc.errors import BudgetStop
+from ragc.loop.policy import Setting, is_candidate
+from ragc.optimize.compiler.scoring import Scores, Scoring, prove_gain, setting_key
+from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
 
 DEAR = 0.15  # utility that a model call costs at `economy`, or twice the project's own price where that is more
 FEWEST = 8  # answers under which no bound of confidence is fitted

@@ -25,30 +25,30 @@ from functools import partial
 from pathlib import Path
 from typing import TypedDict, TypeVar, Unpack
 
-from optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
-from optimize.compiler.choice import FITTED, OperatingPoints, choose_points
-from optimize.compiler.publish import Found, Publisher, Tested, seal
-from optimize.compiler.record import digest_json, open_record
-from optimize.compiler.runs.runner import AnyArm, Arm
-from optimize.compiler.scoring import Scoring, limit_to_reach, split_topics
-from optimize.compiler.search import search_settings
-from optimize.compiler.session import Session, Watch
-from optimize.compiler.spending import Caps
-from optimize.compiler.tasks.examples import Metric
-from optimize.compiler.tasks.module import ModuleTask, find_production, open_folder, open_module_task
-from optimize.compiler.tasks.optimizers import RAGC, estimate_calls, require_optimizer, run_optimizer
-from optimize.compiler.tasks.project import open_project_task
-from optimize.compiler.tasks.task import Task
-from optimize.compiler.thresholds import fit_thresholds
-from optimize.evaluation.evaluate import TOGETHER, evaluate_side_by_side
-from optimize.evaluation.outcome import AS_IT_IS, BALANCED, Compiled
-from optimize.registry.versions import hold_lock
-from program.errors import BudgetError, BudgetStop, DataError, StudyError
-from program.knowledge.project import Project
-from program.loop.policy import Setting, apply_setting, read_setting
-from program.models.catalog import require_price
-from program.serve.factory import Factory, adopt_predictors
-from program.serve.reference import resolve
+from ragc.errors import BudgetError, BudgetStop, DataError, StudyError
+from ragc.knowledge.project import Project
+from ragc.loop.policy import Setting, apply_setting, read_setting
+from ragc.models.catalog import require_price
+from ragc.optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
+from ragc.optimize.compiler.choice import FITTED, OperatingPoints, choose_points
+from ragc.optimize.compiler.publish import Found, Publisher, Tested, seal
+from ragc.optimize.compiler.record import digest_json, open_record
+from ragc.optimize.compiler.runs.runner import AnyArm, Arm
+from ragc.optimize.compiler.scoring import Scoring, limit_to_reach, split_topics
+from ragc.optimize.compiler.search import search_settings
+from ragc.optimize.compiler.session import Session, Watch
+from ragc.optimize.compiler.spending import Caps
+from ragc.optimize.compiler.tasks.examples import Metric
+from ragc.optimize.compiler.tasks.module import ModuleTask, find_production, open_folder, open_module_task
+from ragc.optimize.compiler.tasks.optimizers import RAGC, estimate_calls, require_optimizer, run_optimizer
+from ragc.optimize.compiler.tasks.project import open_project_task
+from ragc.optimize.compiler.tasks.task import Task
+from ragc.optimize.compiler.thresholds import fit_thresholds
+from ragc.optimize.evaluation.evaluate import TOGETHER, evaluate_side_by_side
+from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED, Compiled
+from ragc.optimize.registry.versions import hold_lock
+from ragc.serve.factory import Factory, adopt_predictors
+from ragc.serve.reference import resolve
 
 WITHOUT_CAP = 64  # questions of test that processes are given at once where no cap can cut the test short
 BEST_WAY, SEARCHED = "best whole way", "search"

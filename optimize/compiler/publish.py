@@ -15,28 +15,28 @@ from typing import Any
 import dspy
 import orjson
 
-from optimize.compiler.candidates.offers import CandidateSets
-from optimize.compiler.choice import OperatingPoints
-from optimize.compiler.record import Record
-from optimize.compiler.scoring import Scoring
-from optimize.compiler.session import Session
-from optimize.compiler.spending import Spending
-from optimize.compiler.tasks.examples import Metric
-from optimize.compiler.tasks.module import find_production, open_folder, open_module_task
-from optimize.compiler.tasks.task import Contents, Task
-from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.grades import Grade
-from optimize.evaluation.outcome import BALANCED, Compiled
-from optimize.evaluation.stats import PairedResult, paired_test
-from optimize.labelled.dataset import Question, digest_questions
-from optimize.labelled.split import question_digest
-from optimize.registry.versions import hold_lock, note_test_use, publish_version, read_manifests
-from optimize.report.page import render_compile_page
-from program.knowledge.project import Project
-from program.loop.policy import Risk, read_setting
-from program.serve.artifact import STATE
-from program.serve.factory import Factory
-from program.serve.reference import resolve
+from ragc.knowledge.project import Project
+from ragc.loop.policy import Risk, read_setting
+from ragc.optimize.compiler.candidates.offers import CandidateSets
+from ragc.optimize.compiler.choice import OperatingPoints
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.scoring import Scoring
+from ragc.optimize.compiler.session import Session
+from ragc.optimize.compiler.spending import Spending
+from ragc.optimize.compiler.tasks.examples import Metric
+from ragc.optimize.compiler.tasks.module import find_production, open_folder, open_module_task
+from ragc.optimize.compiler.tasks.task import Contents, Task
+from ragc.optimize.evaluation.evaluate import Evaluation
+from ragc.optimize.evaluation.grades import Grade
+from ragc.optimize.evaluation.outcome import BALANCED, Compiled
+from ragc.optimize.evaluation.stats import PairedResult, paired_test
+from ragc.optimize.labelled.dataset import Question, digest_questions
+from ragc.optimize.labelled.split import question_digest
+from ragc.optimize.registry.versions import hold_lock, note_test_use, publish_version, read_manifests
+from ragc.optimize.report.page import render_compile_page
+from ragc.serve.artifact import STATE
+from ragc.serve.factory import Factory
+from ragc.serve.reference import resolve
 
 SCORES, REPORT = "scores.jsonl", "report.html"
 PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "qdrant-client", "scikit-learn", "numpy")

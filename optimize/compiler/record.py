@@ -14,17 +14,17 @@ from typing import Any, TypeVar
 import dspy
 import orjson
 
-import program
-from optimize.compiler.spending import Caps, Spent
-from program.errors import RecordError
-from program.knowledge.project import Project
-from program.loop.decisions import to_prompt_inputs
-from program.loop.rag import AgenticRAG
-from program.loop.state import Find, Request
-from program.models.catalog import is_local
-from program.models.language.layout import PromptLayout
-from program.models.requests import to_jsonable
-from program.storage import close_before_fork, digest_code
+import ragc
+from ragc.errors import RecordError
+from ragc.knowledge.project import Project
+from ragc.loop.decisions import to_prompt_inputs
+from ragc.loop.rag import AgenticRAG
+from ragc.loop.state import Find, Request
+from ragc.models.catalog import is_local
+from ragc.models.language.layout import PromptLayout
+from ragc.models.requests import to_jsonable
+from ragc.optimize.compiler.spending import Caps, Spent
+from ragc.storage import close_before_fork, digest_code
 
 RECORD = "record.sqlite"
 PATIENCE = 60.0  # seconds for which a file that another process writes to is waited for
@@ -295,7 +295,7 @@ def digest_json(content: Any) -> bytes:
 
 def source_digest() -> str:
     """Return the digest of the code of `program`, by file name and content."""
-    return digest_code(Path(program.__file__).parent)
+    return digest_code(Path(ragc.__file__).parent)
 
 
 def compiler_digest() -> str:

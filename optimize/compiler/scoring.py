@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from optimize.compiler.runs.runner import AnyArm, Decided
-from optimize.compiler.runs.workers import Workers, no_workers
-from optimize.evaluation.evaluate import Grading
-from optimize.evaluation.stats import ALPHA, one_sided_limits
-from optimize.labelled.dataset import Question
-from optimize.labelled.split import order_stratified
-from program.errors import BudgetStop
-from program.loop.policy import ProgramParameters, Setting, apply_setting
+from ragc.errors import BudgetStop
+from ragc.loop.policy import ProgramParameters, Setting, apply_setting
+from ragc.optimize.compiler.runs.runner import AnyArm, Decided
+from ragc.optimize.compiler.runs.workers import Workers, no_workers
+from ragc.optimize.evaluation.evaluate import Grading
+from ragc.optimize.evaluation.stats import ALPHA, one_sided_limits
+from ragc.optimize.labelled.dataset import Question
+from ragc.optimize.labelled.split import order_stratified
 
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from optimize.compiler.scoring import Floats, Scoring, best_row, gain_out_of_fold
-from program.errors import BudgetStop
-from program.knowledge.index.build import Advance
-from program.loop.policy import Dimension, Setting
+from ragc.errors import BudgetStop
+from ragc.knowledge.index.build import Advance
+from ragc.loop.policy import Dimension, Setting
+from ragc.optimize.compiler.scoring import Floats, Scoring, best_row, gain_out_of_fold
 
 BATCH = 8  # settings proposed before any of them is scored
 NEAR = 0.25  # of a knob's range, on either side of the swept setting, in which proposals lie

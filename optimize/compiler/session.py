@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from optimize.compiler.record import Record
-from optimize.compiler.runs.workers import Workers
-from optimize.compiler.spending import BOOKED_EVERY, Caps, Spending
-from optimize.evaluation.evaluate import Asking
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.workers import Workers
+from ragc.optimize.compiler.spending import BOOKED_EVERY, Caps, Spending
+from ragc.optimize.evaluation.evaluate import Asking
 
 TOGETHER = 4  # questions that a process is given before it says how far it is
 

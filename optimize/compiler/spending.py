@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from program.errors import BudgetStop
+from ragc.errors import BudgetStop
 
 BOOKED_EVERY = 0.5  # seconds between two times that a compile's seconds are booked
 

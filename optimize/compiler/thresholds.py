@@ -20,11 +20,11 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
-from optimize.compiler.runs.runner import Chances, Decided
-from optimize.compiler.scoring import Floats, Scoring, split_topics
-from optimize.compiler.search import Sweeps, sweep_knobs
-from program.errors import BudgetStop
-from program.loop.policy import LEAST, LEVEL, Dimension, Setting
+from ragc.errors import BudgetStop
+from ragc.loop.policy import LEAST, LEVEL, Dimension, Setting
+from ragc.optimize.compiler.runs.runner import Chances, Decided
+from ragc.optimize.compiler.scoring import Floats, Scoring, split_topics
+from ragc.optimize.compiler.search import Sweeps, sweep_knobs
 
 LIGHTEST, HEAVIEST = 1e-6, 1e6  # weights of an option at which no other, or only others, are chosen
 ROUNDS = 2  # over the decisions of a program that has several, as others moved meanwhile

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from optimize.evaluation import stats
-from program.errors import DataError
-from program.serve import manifest
-from program.serve.reference import Manifest
+from ragc.errors import DataError
+from ragc.optimize.evaluation import stats
+from ragc.serve import manifest
+from ragc.serve.reference import Manifest
 
 Row = Mapping[str, Any]  # A line of `scores.jsonl`
 _Scored = tuple[Row, Mapping[str, float]]  # a question's row and its numbers
@@ -106,7 +106,7 @@ def compare_rows(
     are left out: they are of two runs, whose machines had other work. Raises `DataError` when the two hold different
     questions, an id twice, or no such metric.
     """
-    from optimize.evaluation.risk import compare_curves, judge_rows  # imported late: DSPy comes with it
+    from ragc.optimize.evaluation.risk import compare_curves, judge_rows  # imported late: DSPy comes with it
 
     before, after = _average_repeats(a, names[0]), _average_repeats(b, names[1])
     if (x := before.keys()) != (y := after.keys()):
@@ -240,7 +240,7 @@ def _compare_tags(metric: str, scored: Sequence[tuple[_Scored, _Scored]]) -> dic
 
 
 def _find_range(metric: str) -> tuple[float, float]:
-    from optimize.evaluation.grades import PROPORTIONS  # imported late: all that grades comes with it
+    from ragc.optimize.evaluation.grades import PROPORTIONS  # imported late: all that grades comes with it
 
     return (-1.0, 1.0) if metric in PROPORTIONS else stats.ANY
 

@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from optimize.evaluation.grades import DIGITS, METRICS, PROPORTIONS, RANGES, Grade, grade_answer, score_support
-from optimize.evaluation.stats import ANY, Interval, format_estimate, mean_interval
-from optimize.labelled.dataset import LabelledQuestion, Question
-from optimize.labelled.split import order_stratified
-from program.errors import BudgetStop, DataError
-from program.knowledge.index.build import Advance
-from program.knowledge.index.fusion import name_copies
-from program.loop.rag import AgenticRAG
-from program.settings import UtilitySettings
+from ragc.errors import BudgetStop, DataError
+from ragc.knowledge.index.build import Advance
+from ragc.knowledge.index.fusion import name_copies
+from ragc.loop.rag import AgenticRAG
+from ragc.optimize.evaluation.grades import DIGITS, METRICS, PROPORTIONS, RANGES, Grade, grade_answer, score_support
+from ragc.optimize.evaluation.stats import ANY, Interval, format_estimate, mean_interval
+from ragc.optimize.labelled.dataset import LabelledQuestion, Question
+from ragc.optimize.labelled.split import order_stratified
+from ragc.settings import UtilitySettings
 
 TOGETHER = 16  # questions that a replay answers at once; a cap that is reached loses no more
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 
-from optimize.labelled.dataset import LabelledQuestion
-from program.answer import Answer, Outcome
-from program.loop.grounding import NOTE, UNSURE
-from program.settings import UtilitySettings
-from program.text.facts import holds, states
-from program.text.pieces import split_claims, split_sentences
-from program.text.words import WORD
+from ragc.answer import Answer, Outcome
+from ragc.loop.grounding import NOTE, UNSURE
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.settings import UtilitySettings
+from ragc.text.facts import holds, states
+from ragc.text.pieces import split_claims, split_sentences
+from ragc.text.words import WORD
 
 METRICS = (
     *("correct", "wrong", "selective_risk", "outcome_accuracy", "routing_accuracy", "route_accuracy"),

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.risk import check_risk, compare_curves, judge_grades
-from optimize.evaluation.stats import PairedResult, format_estimate
-from program.loop.policy import Risk, Setting
+from ragc.loop.policy import Risk, Setting
+from ragc.optimize.evaluation.evaluate import Evaluation
+from ragc.optimize.evaluation.risk import check_risk, compare_curves, judge_grades
+from ragc.optimize.evaluation.stats import PairedResult, format_estimate
 
 BALANCED, AS_IT_IS = "balanced", "as it is"
 """Names of an operating point, and of the stage of a compile that changes nothing."""

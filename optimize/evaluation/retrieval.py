@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optimize.labelled.dataset import LabelledQuestion
-from optimize.labelled.formats import read_beir
-from program.errors import DataError
-from program.knowledge.index.build import Advance, build_index
-from program.knowledge.index.fusion import STRATEGIES, name_copies
-from program.knowledge.library import Library
-from program.knowledge.project import Project
-from program.models.embedded.encoder import shared_embedder
-from program.settings import DocumentsSettings
+from ragc.errors import DataError
+from ragc.knowledge.index.build import Advance, build_index
+from ragc.knowledge.index.fusion import STRATEGIES, name_copies
+from ragc.knowledge.library import Library
+from ragc.knowledge.project import Project
+from ragc.models.embedded.encoder import shared_embedder
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.optimize.labelled.formats import read_beir
+from ragc.settings import DocumentsSettings
 
 BASE = "corpus"
 DEPTHS = (2, 5, 8, 10)  # ranks of the stable figures: R@2, R@5, all@8 and nDCG@10

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimize.evaluation.grades import Grade
-from optimize.evaluation.stats import ALPHA, Floats, Interval, count_effective, format_estimate, limit_share
-from program.loop.policy import Risk
+from ragc.loop.policy import Risk
+from ragc.optimize.evaluation.grades import Grade
+from ragc.optimize.evaluation.stats import ALPHA, Floats, Interval, count_effective, format_estimate, limit_share
 
 SPARED = (2, 1, 0)
 """Wrong answers, of the effective ones, that the strictest threshold tested has room for: as many as their number

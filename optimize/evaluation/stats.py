@@ -15,8 +15,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from optimize.labelled.dataset import MIN_UNITS
-from program.errors import DataError
+from ragc.errors import DataError
+from ragc.optimize.labelled.dataset import MIN_UNITS
 
 ALPHA = 0.05
 POWER = 0.8

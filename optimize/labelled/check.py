@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import get_args
 
-from optimize.labelled.dataset import MIN_UNITS, SPLITS, DataFinding, LabelledQuestion, Outcome
-from optimize.labelled.leaks import Link, link_questions
-from optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, ProjectTables, read_corpus
-from optimize.labelled.shortcuts import Shortcut, find_shortcuts
-from optimize.labelled.split import split_questions
-from program.errors import DataError
-from program.knowledge.project import Project
-from program.passage import Flaw, Passage
+from ragc.errors import DataError
+from ragc.knowledge.project import Project
+from ragc.optimize.labelled.dataset import MIN_UNITS, SPLITS, DataFinding, LabelledQuestion, Outcome
+from ragc.optimize.labelled.leaks import Link, link_questions
+from ragc.optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, ProjectTables, read_corpus
+from ragc.optimize.labelled.shortcuts import Shortcut, find_shortcuts
+from ragc.optimize.labelled.split import split_questions
+from ragc.passage import Flaw, Passage
 
 WIDTH = 0.3
 FEWEST = math.ceil((1.96 / WIDTH) ** 2 - 1.96**2)

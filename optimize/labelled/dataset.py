@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, get_args
 import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from program.errors import DataError, QuestionError
-from program.text.history import Asked, Turn, Turns, read_history
+from ragc.errors import DataError, QuestionError
+from ragc.text.history import Asked, Turn, Turns, read_history
 
 Outcome = Literal["answered", "clarify", "abstain"]
 Route = Literal["direct", "simple", "complex"]

@@ -14,12 +14,12 @@ from typing import Any
 
 import dspy
 
-from optimize.labelled.dataset import LabelledQuestion
-from optimize.labelled.rules import read_corpus
-from program.knowledge.project import Project
-from program.models.catalog import is_local, open_models
-from program.passage import Passage, document_of
-from program.text.facts import states
+from ragc.knowledge.project import Project
+from ragc.models.catalog import is_local, open_models
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.optimize.labelled.rules import read_corpus
+from ragc.passage import Passage, document_of
+from ragc.text.facts import states
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from program.errors import DataError
+from ragc.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from optimize.labelled.formats import list_objects, read_beir, read_squad
-from optimize.labelled.leaks import link_components
-from program.errors import DataError
-from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.csv_rows import EXCEL, SUFFIXES, read_table_file
-from program.knowledge.project import Project
-from program.passage import Flaw
-from program.serve.reference import name_from
-from program.settings import BASE_NAME, FILE, MAX_MEGABYTES
-from program.storage import ASIDE, write_whole
-from program.text.facts import normalise_text, states
+from ragc.errors import DataError
+from ragc.knowledge.ingest.convert import UnreadableFile
+from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES, read_table_file
+from ragc.knowledge.project import Project
+from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
+from ragc.optimize.labelled.formats import list_objects, read_beir, read_squad
+from ragc.optimize.labelled.leaks import link_components
+from ragc.passage import Flaw
+from ragc.serve.reference import name_from
+from ragc.settings import BASE_NAME, FILE, MAX_MEGABYTES
+from ragc.storage import ASIDE, write_whole
+from ragc.text.facts import normalise_text, states
 
 NEW = 'name = "{name}"\nartifacts = "artifacts"\n'
 BASE = '\n[knowledge.{base}]\nkind = "documents"\npath = "knowledge/{base}"\nabout = "passages of {source}"\n'

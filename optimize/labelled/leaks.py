@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from optimize.labelled.dataset import SPLITS, LabelledQuestion
-from program.text.facts import STOP, normalise_text
+from ragc.optimize.labelled.dataset import SPLITS, LabelledQuestion
+from ragc.text.facts import STOP, normalise_text
 
 NEAR, SAME = 0.82, 0.9
 """The shares of letters in shared words, of the shorter question's and of both, from which two count as alike."""

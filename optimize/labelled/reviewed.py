@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from optimize.labelled.dataset import DataFinding, LabelledQuestion, read_lines
-from optimize.labelled.leaks import link_questions
-from optimize.labelled.split import LEARNT_FROM
-from program.knowledge.project import Project
+from ragc.knowledge.project import Project
+from ragc.optimize.labelled.dataset import DataFinding, LabelledQuestion, read_lines
+from ragc.optimize.labelled.leaks import link_questions
+from ragc.optimize.labelled.split import LEARNT_FROM
 
 
 @dataclass(frozen=True, slots=True)

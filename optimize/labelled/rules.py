@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from optimize.labelled.dataset import LabelledQuestion
-from program.errors import KnowledgeError, RagcError
-from program.knowledge.project import Project
-from program.passage import Flaw, Passage, ReadReport
-from program.settings import TablesSettings
-from program.text.facts import is_bare_numeral, normalise_text, spans_boundary, states
+from ragc.errors import KnowledgeError, RagcError
+from ragc.knowledge.project import Project
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.passage import Flaw, Passage, ReadReport
+from ragc.settings import TablesSettings
+from ragc.text.facts import is_bare_numeral, normalise_text, spans_boundary, states
 
 if TYPE_CHECKING:
-    from program.knowledge.tables import Database
+    from ragc.knowledge.tables import Database
 
 SHARED_WORDS = 2
 """Content words that a sub-query and a passage, its title counted, share where the one surely looks up the other."""
@@ -67,9 +67,9 @@ class Corpus:
 
 def read_corpus(project: Project) -> Corpus:
     """Read the passages and tables of every base, or raise `KnowledgeError`."""
-    from program.knowledge.index.build import read_files
-    from program.knowledge.ingest.folder import find_strays, list_bases
-    from program.knowledge.library import open_databases
+    from ragc.knowledge.index.build import read_files
+    from ragc.knowledge.ingest.folder import find_strays, list_bases
+    from ragc.knowledge.library import open_databases
 
     whole = read_files(project)
     bases = list_bases(project).items()
@@ -247,7 +247,7 @@ def _warn_of_sub_queries(question: LabelledQuestion, knowledge: Knowledge) -> It
 
 def _find_missed(sub_queries: Iterable[str], texts: Mapping[str, str], shared: int) -> list[str]:
     """Return the ids of texts that share too few words with every sub-query."""
-    from program.text.words import split_words
+    from ragc.text.words import split_words
 
     asked = [set(split_words(query)) for query in sub_queries]
     held = {id_: set(split_words(text)) for id_, text in texts.items()}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from optimize.labelled.dataset import LabelledQuestion
+from ragc.optimize.labelled.dataset import LabelledQuestion
 
 WARN_ABOVE = 0.75  # the AUC above which a shortcut is worth a warning
 LEAST = 10  # the fewest questions with a label, and without it, for which an AUC is told: with fewer it is chance

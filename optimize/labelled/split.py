@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from optimize.labelled.dataset import SPLITS, LabelledQuestion, Question
-from optimize.labelled.leaks import link_questions
-from program.errors import DataError
-from program.serve.reference import Manifest
-from program.storage import write_whole
+from ragc.errors import DataError
+from ragc.optimize.labelled.dataset import SPLITS, LabelledQuestion, Question
+from ragc.optimize.labelled.leaks import link_questions
+from ragc.serve.reference import Manifest
+from ragc.storage import write_whole
 
 LEARNT_FROM = ("train", "dev")
 SHARES = (0.5, 0.2, 0.3)

@@ -14,12 +14,12 @@ import numpy as np
 from dspy.evaluate.metrics import normalize_text
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
-from optimize.labelled.formats import read_squad
-from program.errors import DataError
-from program.knowledge.ingest.convert import read_markdown
-from program.models.embedded.encoder import Embedder
-from program.models.embedded.reader import Reader
-from program.storage import digest_file
+from ragc.errors import DataError
+from ragc.knowledge.ingest.convert import read_markdown
+from ragc.models.embedded.encoder import Embedder
+from ragc.models.embedded.reader import Reader
+from ragc.optimize.labelled.formats import read_squad
+from ragc.storage import digest_file
 
 NEGATIVES = 8  # passages that search finds for a question and that do not answer it, to draw from
 REMOVED = 0.2  # of answerable questions, the share that is asked again without the sentences that answer

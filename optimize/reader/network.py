@@ -24,9 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BertModel
 from transformers.utils import logging
 
-from optimize.reader.examples import ReadingExample
-from program.models.embedded.encoder import minilm_folder
-from program.models.embedded.reader import FILE, PAIR_TOKENS, SEP, join_head
+from ragc.models.embedded.encoder import minilm_folder
+from ragc.models.embedded.reader import FILE, PAIR_TOKENS, SEP, join_head
+from ragc.optimize.reader.examples import ReadingExample
 
 WEIGHTS = "weights.safetensors"
 DROPOUT = 0.1  # of the student's embedded tokens

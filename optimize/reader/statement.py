@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from optimize.reader.examples import ReadingExample
-from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import BLOCKS, Case, EvidenceText, FeatureSpace
-from program.models.embedded.heads import FAR, Head, fit_statement
-from program.models.embedded.reader import Reader
-from program.text.pieces import split_pieces
+from ragc.models.embedded.encoder import Embedder
+from ragc.models.embedded.features import BLOCKS, Case, EvidenceText, FeatureSpace
+from ragc.models.embedded.heads import FAR, Head, fit_statement
+from ragc.models.embedded.reader import Reader
+from ragc.optimize.reader.examples import ReadingExample
+from ragc.text.pieces import split_pieces
 
 FOUND = 8  # passages of a question
 MOST = 300  # questions of a file

@@ -28,14 +28,14 @@ from transformers import PrinterCallback, Trainer, TrainingArguments
 from transformers.trainer_pt_utils import get_length_grouped_indices
 from transformers.trainer_utils import set_seed
 
-from optimize.reader import network
-from optimize.reader.examples import DataFile, ReadingExample, draw_groups, find_negatives, measure_reader
-from optimize.reader.statement import fit_prior
-from optimize.reader.vague import fit_vague, read_vague
-from program.errors import ModelError, StudyError
-from program.models.embedded.encoder import MINILM, MINILM_SHA256, Embedder
-from program.models.embedded.reader import CARD, PAIR_TOKENS, SPAN_TOKENS, STRIDE, Reader
-from program.storage import digest_file, write_whole
+from ragc.errors import ModelError, StudyError
+from ragc.models.embedded.encoder import MINILM, MINILM_SHA256, Embedder
+from ragc.models.embedded.reader import CARD, PAIR_TOKENS, SPAN_TOKENS, STRIDE, Reader
+from ragc.optimize.reader import network
+from ragc.optimize.reader.examples import DataFile, ReadingExample, draw_groups, find_negatives, measure_reader
+from ragc.optimize.reader.statement import fit_prior
+from ragc.optimize.reader.vague import fit_vague, read_vague
+from ragc.storage import digest_file, write_whole
 
 Advance = Callable[[int, int], None]  # called with the steps made so far and in all
 

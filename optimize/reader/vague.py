@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from optimize.reader.examples import write_rows
-from optimize.reader.statement import dump_head, make_flat_head
-from program.errors import DataError
-from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import EvidenceText
-from program.models.embedded.heads import fit_statement
-from program.models.embedded.reader import Reader
-from program.models.embedded.rivals import Kind, read_rivals
+from ragc.errors import DataError
+from ragc.models.embedded.encoder import Embedder
+from ragc.models.embedded.features import EvidenceText
+from ragc.models.embedded.heads import fit_statement
+from ragc.models.embedded.reader import Reader
+from ragc.models.embedded.rivals import Kind, read_rivals
+from ragc.optimize.reader.examples import write_rows
+from ragc.optimize.reader.statement import dump_head, make_flat_head
 
 NEAREST = 8  # passages of a group beside which a question is read, its own among them
 VAGUE = 0.1  # share of a user's questions that are taken to be vague, before any label

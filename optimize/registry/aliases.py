@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import orjson
 
-from optimize.evaluation.comparison import Comparison
-from optimize.registry.versions import compare_versions, hold_lock, open_published
-from program.errors import GateError, IntegrityError, RagcError, VersionError
-from program.serve.reference import Manifest, is_alias, list_aliases, read_alias, require_name, resolve
-from program.settings import artifacts_root
-from program.storage import write_whole
+from ragc.errors import GateError, IntegrityError, RagcError, VersionError
+from ragc.optimize.evaluation.comparison import Comparison
+from ragc.optimize.registry.versions import compare_versions, hold_lock, open_published
+from ragc.serve.reference import Manifest, is_alias, list_aliases, read_alias, require_name, resolve
+from ragc.settings import artifacts_root
+from ragc.storage import write_whole
 
 Requirement = Literal["better", "no-worse"]
 HISTORY = "history.jsonl"

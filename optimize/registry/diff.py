@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import orjson
 
-from optimize.evaluation.comparison import Comparison
-from optimize.registry.versions import compare_versions, read_ancestors
-from program.errors import DataError, VersionError
-from program.serve.manifest import open_version, refuse_unreadable
-from program.serve.reference import Manifest
+from ragc.errors import DataError, VersionError
+from ragc.optimize.evaluation.comparison import Comparison
+from ragc.optimize.registry.versions import compare_versions, read_ancestors
+from ragc.serve.manifest import open_version, refuse_unreadable
+from ragc.serve.reference import Manifest
 
 Edit = tuple[Literal["same", "out", "in"], str]
 """A run of words, and whether both hold it, only the first (out) or only the second (in)."""

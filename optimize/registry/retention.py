@@ -11,14 +11,14 @@ from pathlib import Path
 
 import orjson
 
-from optimize.registry.aliases import version_before
-from optimize.registry.versions import hold_lock
-from program.errors import IntegrityError, VersionError
-from program.serve import reference
-from program.serve.experiment_store import EXPERIMENTS
-from program.serve.manifest import verify_folder
-from program.settings import artifacts_root
-from program.storage import ASIDE, remove_leftovers, sync_folder
+from ragc.errors import IntegrityError, VersionError
+from ragc.optimize.registry.aliases import version_before
+from ragc.optimize.registry.versions import hold_lock
+from ragc.serve import reference
+from ragc.serve.experiment_store import EXPERIMENTS
+from ragc.serve.manifest import verify_folder
+from ragc.settings import artifacts_root
+from ragc.storage import ASIDE, remove_leftovers, sync_folder
 
 REFERENCE = re.compile(r"(?:[-._a-z0-9]+@)?(?:v[0-9]+-[0-9a-f]{8}|sha256:[0-9a-f]{8,64})|[-._a-z0-9]+@v[0-9]+")
 

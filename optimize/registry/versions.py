@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from optimize.evaluation.comparison import PRIMARY, Comparison, compare_rows, list_questions, read_scores
-from optimize.labelled.split import question_digest
-from program.errors import IntegrityError, RagcError, SettingsError, VersionError
-from program.serve import manifest, reference
-from program.serve.reference import Manifest
-from program.settings import artifacts_root
-from program.storage import ASIDE, append_row, read_json_rows, remove_leftovers, sync_folder, write_whole
+from ragc.errors import IntegrityError, RagcError, SettingsError, VersionError
+from ragc.optimize.evaluation.comparison import PRIMARY, Comparison, compare_rows, list_questions, read_scores
+from ragc.optimize.labelled.split import question_digest
+from ragc.serve import manifest, reference
+from ragc.serve.reference import Manifest
+from ragc.settings import artifacts_root
+from ragc.storage import ASIDE, append_row, read_json_rows, remove_leftovers, sync_folder, write_whole
 
 LOCK = ".lock"
 LOCK_SECONDS = 60.0
@@ -220,7 +220,7 @@ def verify_by_loading(
         return checked
     if not manifest.open_version(ref, root).section("program").get("structure"):
         return replace(checked, note="it holds no program to load")
-    from program.serve.opening import load
+    from ragc.serve.opening import load
 
     try:
         if make is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Literal
 
-from optimize.evaluation.stats import PairedResult, format_estimate
+from ragc.optimize.evaluation.stats import PairedResult, format_estimate
 
 WIDTH, HEIGHT, EDGE = 340, 170, 30
 MARGIN = 52  # left of a plot, where numbers stand beside its axis

@@ -11,12 +11,12 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from program.errors import RagcError
+from ragc.errors import RagcError
 
 if TYPE_CHECKING:
-    from program.knowledge.project import Project
-    from program.models.language.gateway import Endpoint
-    from program.settings import KnowledgeSettings, ProviderSettings
+    from ragc.knowledge.project import Project
+    from ragc.models.language.gateway import Endpoint
+    from ragc.settings import KnowledgeSettings, ProviderSettings
 
 INSTALL = "python -m pip install -c constraints.txt"
 ROLES = ("decide", "write", "query", "judge", "propose")
@@ -57,8 +57,8 @@ def _check_packages() -> Iterator[SetupFinding]:
 
 
 def _check_project(folder: Path) -> Iterator[SetupFinding]:
-    from program.knowledge.project import Project
-    from program.models.catalog import list_names
+    from ragc.knowledge.project import Project
+    from ragc.models.catalog import list_names
 
     try:
         project = Project.open(folder)
@@ -83,8 +83,8 @@ def _check_project(folder: Path) -> Iterator[SetupFinding]:
 
 
 def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> SetupFinding:
-    from program.knowledge.web import KEYS
-    from program.settings import HttpSettings, PackageSettings, WebSettings
+    from ragc.knowledge.web import KEYS
+    from ragc.settings import HttpSettings, PackageSettings, WebSettings
 
     if isinstance(base, HttpSettings | PackageSettings):
         return SetupFinding(True, f"knowledge base {name}: {base.kind}")
@@ -101,7 +101,7 @@ def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> Se
 
 def _check_files(project: Project) -> Iterator[SetupFinding]:
     """Yield what of the files of the knowledge is not read, or is probably not meant."""
-    from optimize.labelled.rules import read_corpus
+    from ragc.optimize.labelled.rules import read_corpus
 
     try:
         read = read_corpus(project).read
@@ -115,10 +115,10 @@ def _check_model(role: str, name: str, provider: ProviderSettings, project: Proj
     """Look at a model: a language model is called, to see whether it answers and how long that takes."""
     from dspy.utils.exceptions import LMError
 
-    from program.models.catalog import FALLBACK, is_structured, missing_keys, open_probe
-    from program.models.embedded.reader import READER
-    from program.models.language.pace import allow_long_calls, measure_pace, note_pace
-    from program.models.language.provider import is_decision_model
+    from ragc.models.catalog import FALLBACK, is_structured, missing_keys, open_probe
+    from ragc.models.embedded.reader import READER
+    from ragc.models.language.pace import allow_long_calls, measure_pace, note_pace
+    from ragc.models.language.provider import is_decision_model
 
     embedded = READER if role in ("decide", "judge", "write", "query", FALLBACK) else ""
     if name == embedded:
@@ -147,8 +147,8 @@ def _check_model(role: str, name: str, provider: ProviderSettings, project: Proj
 
 def _decide_once(endpoint: Endpoint, structured: bool) -> None:
     """Ask a language model for a decision, by a schema where it takes one."""
-    from program.models.deciders import LanguageDecider
-    from program.models.language.pace import READY
+    from ragc.models.deciders import LanguageDecider
+    from ragc.models.language.pace import READY
 
     LanguageDecider(endpoint, structured=structured)({"instructions": "Decide.", "inputs": {}}, READY)
 
@@ -161,14 +161,14 @@ def _describe_price(endpoint: Endpoint) -> str:
 
 
 def _embed_text(name: str = "local/minilm") -> None:
-    from program.models.embedded.encoder import shared_embedder
+    from ragc.models.embedded.encoder import shared_embedder
 
     shared_embedder(name).encode(["a text"])
 
 
 def _rerank_passage(name: str) -> None:
-    from program.knowledge.index.fusion import Reranker
-    from program.passage import Passage
+    from ragc.knowledge.index.fusion import Reranker
+    from ragc.passage import Passage
 
     Reranker(name).rerank("A question?", [Passage("a", "a", "A title", "A text.", scores={"dense": 1.0})])
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from dspy.utils.exceptions import LMError
 
-from program.knowledge.project import Project
-from program.models.catalog import is_local, list_names, open_endpoint, open_probe
-from program.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
-from program.models.language.spending import Cap
+from ragc.knowledge.project import Project
+from ragc.models.catalog import is_local, list_names, open_endpoint, open_probe
+from ragc.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
+from ragc.models.language.spending import Cap
 
 WRITTEN, DECIDED = (3, 2), (8, 5)
 """Calls of a writing and of a deciding language model for a question of train and dev, and for one of the test."""

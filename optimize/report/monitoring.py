@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from program.errors import DataError
-from program.knowledge.project import Project
-from program.models.language.adapter import DEFAULTED
-from program.serve.trace import UNRETRIEVED, LineLog, TraceLog
-from program.server.feedback import FEEDBACK, FeedbackLog
-from program.settings import FILE
+from ragc.errors import DataError
+from ragc.knowledge.project import Project
+from ragc.models.language.adapter import DEFAULTED
+from ragc.serve.trace import UNRETRIEVED, LineLog, TraceLog
+from ragc.server.feedback import FEEDBACK, FeedbackLog
+from ragc.settings import FILE
 
 LOOKED_UP = ("search", "fallback")
 ASK_FIRST = "Ask something first, with [trace] enabled."

@@ -9,19 +9,19 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from optimize.evaluation.evaluate import Evaluation, tabulate_metrics
-from optimize.evaluation.grades import FIRST, PROPORTIONS
-from optimize.evaluation.outcome import Compiled
-from optimize.evaluation.risk import describe_curves
-from optimize.evaluation.stats import format_estimate, format_interval, format_number, format_p
-from optimize.report import charts
-from program.loop.policy import is_candidate
-from program.signatures import BASE_PREFIX
+from ragc.loop.policy import is_candidate
+from ragc.optimize.evaluation.evaluate import Evaluation, tabulate_metrics
+from ragc.optimize.evaluation.grades import FIRST, PROPORTIONS
+from ragc.optimize.evaluation.outcome import Compiled
+from ragc.optimize.evaluation.risk import describe_curves
+from ragc.optimize.evaluation.stats import format_estimate, format_interval, format_number, format_p
+from ragc.optimize.report import charts
+from ragc.signatures import BASE_PREFIX
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from optimize.abtest.offline import OfflineTest
+    from ragc.optimize.abtest.offline import OfflineTest
 
 LARGEST = 500_000  # bytes of a compile's page, which is committed with its version
 SHOWN = ((40, 600), (20, 300), (8, 150), (0, 80))

@@ -7,12 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from program.knowledge.index.fusion import STRATEGIES, TEXT_METHODS, WEIGHT, fuse, name_copies, rank_positions
-from program.knowledge.index.graph_search import GraphScores, score_passages
-from program.knowledge.index.store import Index
-from program.knowledge.index.vectors import Floats, best_rows
-from program.models.embedded.encoder import Embedder
-from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
+from ragc.knowledge.index.fusion import STRATEGIES, TEXT_METHODS, WEIGHT, fuse, name_copies, rank_positions
+from ragc.knowledge.index.graph_search import GraphScores, score_passages
+from ragc.knowledge.index.store import Index
+from ragc.knowledge.index.vectors import Floats, best_rows
+from ragc.models.embedded.encoder import Embedder
+from ragc.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
 
 DEPTH = 60  # how many passages each of dense and keyword search brings to the pool; the graph brings half as many
 MOST_COPIES = 10  # times the depth that is searched where an index holds texts several times

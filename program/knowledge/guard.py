@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from program.errors import KnowledgeError
+from ragc.errors import KnowledgeError
 
 MAX_REDIRECTS = 5
 AGENT = "ragc (+https://pypi.org/project/ragc)"

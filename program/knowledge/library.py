@@ -15,19 +15,19 @@ from threading import Lock, Thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from program.errors import KnowledgeError
-from program.knowledge.documents import DEPTH, Documents, HybridSearch
-from program.knowledge.index.build import open_index
-from program.knowledge.index.fusion import GRAPH, WEIGHT, Reranker, fuse
-from program.knowledge.index.readable import take_readable
-from program.knowledge.index.store import Index
-from program.knowledge.index.vectors import ArrayVectors
-from program.knowledge.project import Project
-from program.knowledge.web import JsonApi, WebSearch, has_provider
-from program.models.embedded.encoder import Embedder
-from program.models.embedded.reader import shared_reader
-from program.models.language.spending import current_spending
-from program.passage import (
+from ragc.errors import KnowledgeError
+from ragc.knowledge.documents import DEPTH, Documents, HybridSearch
+from ragc.knowledge.index.build import open_index
+from ragc.knowledge.index.fusion import GRAPH, WEIGHT, Reranker, fuse
+from ragc.knowledge.index.readable import take_readable
+from ragc.knowledge.index.store import Index
+from ragc.knowledge.index.vectors import ArrayVectors
+from ragc.knowledge.project import Project
+from ragc.knowledge.web import JsonApi, WebSearch, has_provider
+from ragc.models.embedded.encoder import Embedder
+from ragc.models.embedded.reader import shared_reader
+from ragc.models.language.spending import current_spending
+from ragc.passage import (
     NO_FILTERS,
     Filters,
     Passage,
@@ -40,7 +40,7 @@ from program.passage import (
     may_read,
     to_groups,
 )
-from program.settings import (
+from ragc.settings import (
     SOURCES,
     FileSettings,
     HttpSettings,
@@ -51,11 +51,11 @@ from program.settings import (
     WebSettings,
     default_settings,
 )
-from program.storage import keep_last
-from program.text.words import split_words
+from ragc.storage import keep_last
+from ragc.text.words import split_words
 
 if TYPE_CHECKING:
-    from program.knowledge.tables import Database
+    from ragc.knowledge.tables import Database
 
 Result = TypeVar("Result")
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
@@ -311,7 +311,7 @@ def open_databases(
     """Return the databases of bases: of the rows that `admitted` may read, or all."""
     if not tables:
         return {}
-    from program.knowledge.tables import Database  # it takes long to import, and many projects have none
+    from ragc.knowledge.tables import Database  # it takes long to import, and many projects have none
 
     return {name: Database(name, base, admitted) for name, base in tables.items()}
 
@@ -345,6 +345,6 @@ def _open_package(card: SourceCard, base: PackageSettings, embedder: Embedder) -
     if not isinstance(source, Source) or source.name != card.name:
         raise KnowledgeError(
             f"What the package {package} made for {card.name!r} is not a source of that name.",
-            "Its maker can run it through program.knowledge.testing.SourceConformance.",
+            "Its maker can run it through ragc.knowledge.testing.SourceConformance.",
         )
     return source

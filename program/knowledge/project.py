@@ -12,8 +12,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
-from program.errors import SettingsError
-from program.settings import (
+from ragc.errors import SettingsError
+from ragc.settings import (
     DEFAULT,
     ENVIRONMENT,
     FILE,

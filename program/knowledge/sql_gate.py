@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 
-from program.errors import KnowledgeError
+from ragc.errors import KnowledgeError
 
 MOST_ROWS = 200
 MOST_CHARACTERS = 8_000

@@ -28,18 +28,18 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
 from sqlglot import exp
 
-from program.errors import KnowledgeError
-from program.knowledge.ingest.csv_rows import SUFFIXES
-from program.knowledge.ingest.csv_tables import WRITTEN, load_tables
-from program.knowledge.ingest.folder import FolderContents, list_files, tell_rows_left_out
-from program.knowledge.ingest.metadata import READERS, normalise_key, read_groups
-from program.knowledge.ingest.records import Record, make_rows
-from program.knowledge.ingest.sections import Document, document_of_rows
-from program.knowledge.ingest.table_rows import format_row
-from program.knowledge.sql_gate import RowGuard, align_values, check_sql
-from program.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, TableSchema, list_tables, read_schema
-from program.passage import Flaw, Passage, ReaderSets, join_readers
-from program.settings import KINDS, TablesSettings
+from ragc.errors import KnowledgeError
+from ragc.knowledge.ingest.csv_rows import SUFFIXES
+from ragc.knowledge.ingest.csv_tables import WRITTEN, load_tables
+from ragc.knowledge.ingest.folder import FolderContents, list_files, tell_rows_left_out
+from ragc.knowledge.ingest.metadata import READERS, normalise_key, read_groups
+from ragc.knowledge.ingest.records import Record, make_rows
+from ragc.knowledge.ingest.sections import Document, document_of_rows
+from ragc.knowledge.ingest.table_rows import format_row
+from ragc.knowledge.sql_gate import RowGuard, align_values, check_sql
+from ragc.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, TableSchema, list_tables, read_schema
+from ragc.passage import Flaw, Passage, ReaderSets, join_readers
+from ragc.settings import KINDS, TablesSettings
 
 SECONDS = 2.0  # of a look-up
 READING_SECONDS = 60.0  # of a statement by which a server's schema and passages are read

@@ -11,7 +11,7 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
-from program.passage import AUTHORITY, Filters, Source
+from ragc.passage import AUTHORITY, Filters, Source
 
 DEPTH = 20
 

@@ -13,18 +13,18 @@ from urllib.parse import quote
 
 import numpy as np
 
-from program.errors import KnowledgeError
-from program.knowledge.guard import Guard
-from program.knowledge.index.keywords import Keywords
-from program.knowledge.index.vectors import best_rows
-from program.knowledge.ingest.bounds import TimeUp, run_within
-from program.knowledge.ingest.convert import Page, convert_html, read_markup
-from program.knowledge.ingest.metadata import parse_day
-from program.knowledge.ingest.records import make_rows
-from program.knowledge.ingest.sections import TextSection, split_blocks
-from program.models.embedded.encoder import Embedder
-from program.passage import AUTHORITY, NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats, embedding_text
-from program.settings import HttpSettings, WebSettings
+from ragc.errors import KnowledgeError
+from ragc.knowledge.guard import Guard
+from ragc.knowledge.index.keywords import Keywords
+from ragc.knowledge.index.vectors import best_rows
+from ragc.knowledge.ingest.bounds import TimeUp, run_within
+from ragc.knowledge.ingest.convert import Page, convert_html, read_markup
+from ragc.knowledge.ingest.metadata import parse_day
+from ragc.knowledge.ingest.records import make_rows
+from ragc.knowledge.ingest.sections import TextSection, split_blocks
+from ragc.models.embedded.encoder import Embedder
+from ragc.passage import AUTHORITY, NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats, embedding_text
+from ragc.settings import HttpSettings, WebSettings
 
 MAX_ITEMS = 50  # the most items taken of one reply, and what `{k}` stands for in the url of a JSON API
 PER_PAGE = 3  # passages taken of one page

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from program.answer import StoppedBy
-from program.loop.policy import Tuning
+from ragc.answer import StoppedBy
+from ragc.loop.policy import Tuning
 
 LEAST_DOUBT = 1e-6  # that a piece is right
 

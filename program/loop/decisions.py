@@ -12,11 +12,11 @@ from typing import Any
 import dspy
 from dspy.adapters.types.decision import Choice, Score, decision_type
 
-from program.loop.state import Ask, View
-from program.models.catalog import JUDGED, Models, is_local
-from program.models.requests import Decision, Evidence, decode_output, order_levels
-from program.passage import Passage
-from program.signatures import Chance, excerpts
+from ragc.loop.state import Ask, View
+from ragc.models.catalog import JUDGED, Models, is_local
+from ragc.models.requests import Decision, Evidence, decode_output, order_levels
+from ragc.passage import Passage
+from ragc.signatures import Chance, excerpts
 
 
 def is_undecided(decision: Any) -> bool:

@@ -23,21 +23,21 @@ from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import LMError
 from dspy.utils.lazy_import import require
 
-from program.answer import Answer
-from program.errors import ModelError
-from program.knowledge.library import begin_in_thread
-from program.loop.decisions import ask_client, await_client, traits_of
-from program.loop.grounding import known_addresses
-from program.loop.question_meter import CALLED_OFF, Driver, Event, PreparedRequest, Send, Token, Withdrawn, is_draft
-from program.loop.state import Ask, Find, Reply, Request, View, search_arguments
-from program.models.catalog import is_settled
-from program.models.language.adapter import PlainListener, use_adapter
-from program.models.language.fence import LinkFilter
-from program.models.language.spending import ModelSpending
-from program.models.requests import Evidence, decode
-from program.passage import Passage
-from program.text.history import Asked
-from program.text.pieces import MarkNumbering
+from ragc.answer import Answer
+from ragc.errors import ModelError
+from ragc.knowledge.library import begin_in_thread
+from ragc.loop.decisions import ask_client, await_client, traits_of
+from ragc.loop.grounding import known_addresses
+from ragc.loop.question_meter import CALLED_OFF, Driver, Event, PreparedRequest, Send, Token, Withdrawn, is_draft
+from ragc.loop.state import Ask, Find, Reply, Request, View, search_arguments
+from ragc.models.catalog import is_settled
+from ragc.models.language.adapter import PlainListener, use_adapter
+from ragc.models.language.fence import LinkFilter
+from ragc.models.language.spending import ModelSpending
+from ragc.models.requests import Evidence, decode
+from ragc.passage import Passage
+from ragc.text.history import Asked
+from ragc.text.pieces import MarkNumbering
 
 anyio = require("anyio")  # on which DSPy streams: its callbacks can send from these threads only
 Result = TypeVar("Result")

@@ -10,12 +10,12 @@ from datetime import date
 from functools import lru_cache
 from itertools import combinations, product, zip_longest
 
-from program.knowledge.index.fusion import WEIGHT, fold_copies, fuse, rank_positions
-from program.loop.policy import Tuning
-from program.loop.state import STATES, Ask, Conflict, Key, State
-from program.passage import AUTHORITY, Passage, document_of, drop_repeats
-from program.text.pieces import split_pieces
-from program.text.words import WORD
+from ragc.knowledge.index.fusion import WEIGHT, fold_copies, fuse, rank_positions
+from ragc.loop.policy import Tuning
+from ragc.loop.state import STATES, Ask, Conflict, Key, State
+from ragc.passage import AUTHORITY, Passage, document_of, drop_repeats
+from ragc.text.pieces import split_pieces
+from ragc.text.words import WORD
 
 PREVIEW = 8  # passages that the classifier is shown
 REMEMBERED = 48  # rankings of one pool

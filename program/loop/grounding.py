@@ -7,22 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from program.answer import Answer, Citation, Outcome, StoppedBy
-from program.loop.decisions import read_chances
-from program.loop.quoting import ENDED, Draft, cut_to_best, quote_passages
-from program.loop.state import DRAFT, Ask, Flow, State, StepFailed, format_share, list_ids
-from program.models.language.fence import find_addresses, list_hosts, remove_links
-from program.passage import TITLE_STEP, Passage, document_of
-from program.signatures import NOTHING, CitedClaim, Statement
-from program.text.facts import holds, holds_phrase, is_echo
-from program.text.pieces import (
-    Claim,
-    MarkNumbering,
-    drop_unknown_marks,
-    quote_shortly,
-    split_claims,
-    split_sentences,
-)
+from ragc.answer import Answer, Citation, Outcome, StoppedBy
+from ragc.loop.decisions import read_chances
+from ragc.loop.quoting import ENDED, Draft, cut_to_best, quote_passages
+from ragc.loop.state import DRAFT, Ask, Flow, State, StepFailed, format_share, list_ids
+from ragc.models.language.fence import find_addresses, list_hosts, remove_links
+from ragc.passage import TITLE_STEP, Passage, document_of
+from ragc.signatures import NOTHING, CitedClaim, Statement
+from ragc.text.facts import holds, holds_phrase, is_echo
+from ragc.text.pieces import Claim, MarkNumbering, drop_unknown_marks, quote_shortly, split_claims, split_sentences
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 FOUND_NOTHING = "I could not find {} in the knowledge I have."

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from program.answer import Round
-from program.loop.decide import Verdict, wants_query
-from program.loop.decisions import is_undecided, read_chances
-from program.loop.evidence import drop_overruled, find_suspects, keep_helpful, keep_unjudged
-from program.loop.state import Ask, Conflict, Flow, State, StepFailed, format_share, list_ids
-from program.passage import Passage
+from ragc.answer import Round
+from ragc.loop.decide import Verdict, wants_query
+from ragc.loop.decisions import is_undecided, read_chances
+from ragc.loop.evidence import drop_overruled, find_suspects, keep_helpful, keep_unjudged
+from ragc.loop.state import Ask, Conflict, Flow, State, StepFailed, format_share, list_ids
+from ragc.passage import Passage
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import dspy
 from dspy.adapters.types.decision import Choice, Noul, Score, decision_type
 from dspy.predict.parameter import Parameter
 
-from program.errors import IntegrityError
-from program.knowledge.index.fusion import GRAPH
-from program.models.language.layout import LAYOUT, Layout
-from program.passage import SourceCard
-from program.settings import KINDS
+from ragc.errors import IntegrityError
+from ragc.knowledge.index.fusion import GRAPH
+from ragc.models.language.layout import LAYOUT, Layout
+from ragc.passage import SourceCard
+from ragc.settings import KINDS
 
 KNOB = "knob"
 LEAST, MOST = 0.02, 0.98

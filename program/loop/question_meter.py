@@ -15,16 +15,16 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import LMError
 
-from program.answer import Answer, Outcome, Step, StoppedBy, Trace, Usage, new_trace_id
-from program.errors import KnowledgeError, RagcError
-from program.loop import decisions
-from program.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, View
-from program.loop.steps import steps
-from program.models.catalog import is_local
-from program.models.language.adapter import is_traced
-from program.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
-from program.passage import Passage
-from program.text.history import Asked
+from ragc.answer import Answer, Outcome, Step, StoppedBy, Trace, Usage, new_trace_id
+from ragc.errors import KnowledgeError, RagcError
+from ragc.loop import decisions
+from ragc.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, View
+from ragc.loop.steps import steps
+from ragc.models.catalog import is_local
+from ragc.models.language.adapter import is_traced
+from ragc.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
+from ragc.passage import Passage
+from ragc.text.history import Asked
 
 FOR_WRITING = 1 / 3  # the share of the seconds that is kept for writing the answer, or for the fallback
 WRITING = ("generator.", "grounder.")  # the predictors that may use it

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from program.loop.decide import endorse_pieces, weigh_rivals
-from program.loop.evidence import ALIKE, ask_pieces, measure_dispute, order_conflict, rank_source, speak_of_one_time
-from program.loop.state import SQL, STATES, Flow, Request, State, format_share
-from program.loop.subjects import Subject, discount_strange, find_steps, names_other
-from program.passage import TITLE_STEP, Passage
-from program.text.facts import holds
-from program.text.pieces import ASKS, MARK, Claim, Piece, split_cells, split_pieces, split_sentences
-from program.text.words import split_words
+from ragc.loop.decide import endorse_pieces, weigh_rivals
+from ragc.loop.evidence import ALIKE, ask_pieces, measure_dispute, order_conflict, rank_source, speak_of_one_time
+from ragc.loop.state import SQL, STATES, Flow, Request, State, format_share
+from ragc.loop.subjects import Subject, discount_strange, find_steps, names_other
+from ragc.passage import TITLE_STEP, Passage
+from ragc.text.facts import holds
+from ragc.text.pieces import ASKS, MARK, Claim, Piece, split_cells, split_pieces, split_sentences
+from ragc.text.words import split_words
 
 BEST_PIECES = 5  # that a prompt shows, where it shows the best sentences alone
 ENDORSED = 0.5  # share of the words of a language model's sentence that a piece and its title must hold

@@ -12,18 +12,18 @@ from typing import Any, Literal
 
 import dspy
 
-from program import signatures
-from program.answer import Answer
-from program.errors import QuestionError
-from program.loop import drivers
-from program.loop.decisions import clients_of, is_decision, traits_of
-from program.loop.policy import PLAIN, Knob, Policy, Risk, offer_strategies
-from program.loop.state import Runtime, View
-from program.models.catalog import DOUBT
-from program.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
-from program.models.requests import RequestCache
-from program.passage import Readers, SourceCard, hide_readers, to_groups
-from program.text.history import Asked, History, read_history
+from ragc import signatures
+from ragc.answer import Answer
+from ragc.errors import QuestionError
+from ragc.loop import drivers
+from ragc.loop.decisions import clients_of, is_decision, traits_of
+from ragc.loop.policy import PLAIN, Knob, Policy, Risk, offer_strategies
+from ragc.loop.state import Runtime, View
+from ragc.models.catalog import DOUBT
+from ragc.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
+from ragc.models.requests import RequestCache
+from ragc.passage import Readers, SourceCard, hide_readers, to_groups
+from ragc.text.history import Asked, History, read_history
 
 MAX_QUESTION = 10_000
 Role = Literal["write", "decide", "judge"]

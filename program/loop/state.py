@@ -11,18 +11,18 @@ from typing import Any, TypeVar
 import dspy
 from pydantic import BaseModel
 
-from program.answer import Answer, Round, StoppedBy
-from program.knowledge.library import Library
-from program.loop.decide import LoopProgress, Verdict
-from program.loop.policy import Strategy, Tuning
-from program.models.catalog import Models, is_local
-from program.models.language.adapter import FencedAdapter
-from program.models.language.layout import AS_IT_IS, PromptLayout
-from program.models.requests import RequestCache
-from program.passage import NO_FILTERS, Filters, Passage
-from program.settings import BudgetSettings
-from program.signatures import BASE_PREFIX, Detail
-from program.text.history import Asked, Turns, answers_back
+from ragc.answer import Answer, Round, StoppedBy
+from ragc.knowledge.library import Library
+from ragc.loop.decide import LoopProgress, Verdict
+from ragc.loop.policy import Strategy, Tuning
+from ragc.models.catalog import Models, is_local
+from ragc.models.language.adapter import FencedAdapter
+from ragc.models.language.layout import AS_IT_IS, PromptLayout
+from ragc.models.requests import RequestCache
+from ragc.passage import NO_FILTERS, Filters, Passage
+from ragc.settings import BudgetSettings
+from ragc.signatures import BASE_PREFIX, Detail
+from ragc.text.history import Asked, Turns, answers_back
 
 DEPTH = 30
 DRAFT = "generator.answer"  # the predictor that writes the answer

@@ -9,26 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from program.answer import FOLLOWS, Answer, Outcome, StoppedBy
-from program.loop import evidence, grounding
-from program.loop.decide import Move, Verdict, decide, rounds_left
-from program.loop.judging import judge_evidence, judge_passages
-from program.loop.state import (
-    SQL,
-    Ask,
-    Find,
-    Flow,
-    Plan,
-    State,
-    StepFailed,
-    View,
-    format_share,
-    read_look_ups,
-    read_plan,
-)
-from program.models.embedded.direct import GREETINGS, find_reply
-from program.text.history import Asked
-from program.text.words import find_foreign_language
+from ragc.answer import FOLLOWS, Answer, Outcome, StoppedBy
+from ragc.loop import evidence, grounding
+from ragc.loop.decide import Move, Verdict, decide, rounds_left
+from ragc.loop.judging import judge_evidence, judge_passages
+from ragc.loop.state import SQL, Ask, Find, Flow, Plan, State, StepFailed, View, format_share, read_look_ups, read_plan
+from ragc.models.embedded.direct import GREETINGS, find_reply
+from ragc.text.history import Asked
+from ragc.text.words import find_foreign_language
 
 DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""

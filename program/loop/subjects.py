@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from program.loop.decide import shift_odds
-from program.passage import TITLE_STEP, Passage
-from program.text.pieces import Piece, split_cells
-from program.text.words import split_words
+from ragc.loop.decide import shift_odds
+from ragc.passage import TITLE_STEP, Passage
+from ragc.text.pieces import Piece, split_cells
+from ragc.text.words import split_words
 
 IN_TEXT = 0.5  # of a word that a rival has in its text, against 1 of one in its subject
 TEXTS_KEPT = 8192

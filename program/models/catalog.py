@@ -11,18 +11,18 @@ from typing import Any, Literal
 
 import dspy
 
-from program.errors import BudgetError, ModelError
-from program.models.deciders import DecisionModel, LanguageDecider, ModelDecider
-from program.models.embedded.decider import LocalDecider
-from program.models.embedded.encoder import Embedder, shared_embedder
-from program.models.embedded.reader import READER, Reader, shared_reader
-from program.models.embedded.writer import local_writer
-from program.models.language import provider as providers
-from program.models.language.adapter import FencedAdapter
-from program.models.language.gateway import Endpoint, EndpointTerms, ProviderLM, shared_gateway
-from program.models.language.provider import is_decision_model, listed_price
-from program.models.requests import Answers, DecisionClient, Evidence, Questions, State, read_answers
-from program.settings import ModelSettings, Names, ProviderSettings
+from ragc.errors import BudgetError, ModelError
+from ragc.models.deciders import DecisionModel, LanguageDecider, ModelDecider
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.embedded.encoder import Embedder, shared_embedder
+from ragc.models.embedded.reader import READER, Reader, shared_reader
+from ragc.models.embedded.writer import local_writer
+from ragc.models.language import provider as providers
+from ragc.models.language.adapter import FencedAdapter
+from ragc.models.language.gateway import Endpoint, EndpointTerms, ProviderLM, shared_gateway
+from ragc.models.language.provider import is_decision_model, listed_price
+from ragc.models.requests import Answers, DecisionClient, Evidence, Questions, State, read_answers
+from ragc.settings import ModelSettings, Names, ProviderSettings
 
 DOUBT = 0.5  # of a cascade, where no program says otherwise
 _LOCAL = "local/"

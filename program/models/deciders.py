@@ -13,12 +13,12 @@ import dspy
 from dspy.utils.exceptions import LMError
 from pydantic import BaseModel, BeforeValidator, Field, create_model, model_validator
 
-from program.models.language.adapter import FencedAdapter
-from program.models.language.fence import fence_input, remove_invisible
-from program.models.language.gateway import Endpoint, ProviderLM, shared_gateway
-from program.models.language.spending import current_spending
-from program.models.requests import Answers, DecisionClient, Question, Questions, State, options_of
-from program.signatures import NEEDS_BASE
+from ragc.models.language.adapter import FencedAdapter
+from ragc.models.language.fence import fence_input, remove_invisible
+from ragc.models.language.gateway import Endpoint, ProviderLM, shared_gateway
+from ragc.models.language.spending import current_spending
+from ragc.models.requests import Answers, DecisionClient, Question, Questions, State, options_of
+from ragc.signatures import NEEDS_BASE
 
 EXAMPLES_SHOWN = 8  # demonstrations in a request
 EXAMPLE_CHARACTERS = 1200  # of each

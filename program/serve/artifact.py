@@ -15,14 +15,14 @@ import orjson
 from dspy.adapters.types.decision import decision_type
 from safetensors.numpy import load_file, save
 
-from program.errors import IntegrityError, ModelError, VersionError
-from program.knowledge.project import Project
-from program.loop.policy import LEVEL, Knob, Risk, apply_setting, find_dimensions
-from program.loop.rag import AgenticRAG
-from program.models.catalog import list_names, missing_keys
-from program.models.embedded.decider import LocalDecider
-from program.models.language.layout import Layout
-from program.serve.reference import Manifest
+from ragc.errors import IntegrityError, ModelError, VersionError
+from ragc.knowledge.project import Project
+from ragc.loop.policy import LEVEL, Knob, Risk, apply_setting, find_dimensions
+from ragc.loop.rag import AgenticRAG
+from ragc.models.catalog import list_names, missing_keys
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.language.layout import Layout
+from ragc.serve.reference import Manifest
 
 STATE = "program.json"
 HEADS = "heads.safetensors"

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import dspy
 
-from program.answer import Answer, Outcome, StoppedBy
-from program.errors import ExperimentError, IntegrityError
-from program.serve import experiment_store as store
-from program.serve.follow import Proxy
-from program.serve.opening import load
-from program.serve.reference import resolve
-from program.storage import keep_last
+from ragc.answer import Answer, Outcome, StoppedBy
+from ragc.errors import ExperimentError, IntegrityError
+from ragc.serve import experiment_store as store
+from ragc.serve.follow import Proxy
+from ragc.serve.opening import load
+from ragc.serve.reference import resolve
+from ragc.storage import keep_last
 
 if TYPE_CHECKING:
-    from program.serve.factory import Factory
+    from ragc.serve.factory import Factory
 
 REMEMBERED = 10_000  # trace ids that are kept in mind; the log of all processes holds the others
 _LOG = logging.getLogger("ragc.experiment")

@@ -27,10 +27,10 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from program.errors import ExperimentError, IntegrityError
-from program.serve.reference import digest_of, is_name
-from program.settings import artifacts_root
-from program.storage import append_row, write_whole
+from ragc.errors import ExperimentError, IntegrityError
+from ragc.serve.reference import digest_of, is_name
+from ragc.settings import artifacts_root
+from ragc.storage import append_row, write_whole
 
 DESIGN = "experiment.json"
 STATE = "state.json"

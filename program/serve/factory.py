@@ -14,15 +14,15 @@ from typing import Any
 import dspy
 import orjson
 
-from program.errors import DataError, ModelError, SettingsError
-from program.loop.decisions import only_decisions
-from program.models.embedded.decider import LocalDecider
-from program.models.embedded.encoder import shared_embedder
-from program.models.embedded.reader import READER, shared_reader
-from program.models.requests import RequestCache
-from program.serve.artifact import DEFAULT_POINT, describe_structure, export_state, restore_program
-from program.serve.predictors import adopt_predictor, asks_for_more, decide_enums, own_class
-from program.serve.reference import Manifest, digest_of
+from ragc.errors import DataError, ModelError, SettingsError
+from ragc.loop.decisions import only_decisions
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.embedded.encoder import shared_embedder
+from ragc.models.embedded.reader import READER, shared_reader
+from ragc.models.requests import RequestCache
+from ragc.serve.artifact import DEFAULT_POINT, describe_structure, export_state, restore_program
+from ragc.serve.predictors import adopt_predictor, asks_for_more, decide_enums, own_class
+from ragc.serve.reference import Manifest, digest_of
 
 MODULE = "module"  # kind of program in a manifest; one without a kind is a project's
 Factory = Callable[[], dspy.Module]

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from program.answer import Answer
-from program.errors import VersionError
-from program.serve.reference import LATEST, Reference, find_versions, is_alias, parse_reference
+from ragc.answer import Answer
+from ragc.errors import VersionError
+from ragc.serve.reference import LATEST, Reference, find_versions, is_alias, parse_reference
 
 RETRY_SECONDS = 30.0  # a version that failed to load is tried again no sooner: its files may still be on their way
 _log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from program.errors import IntegrityError, RagcError
-from program.serve.reference import MANIFEST, Manifest, digest_of, is_name, read_manifest, resolve
-from program.storage import name_file, sync_folder, write_through
+from ragc.errors import IntegrityError, RagcError
+from ragc.serve.reference import MANIFEST, Manifest, digest_of, is_name, read_manifest, resolve
+from ragc.storage import name_file, sync_folder, write_through
 
 SCHEMA = {"major": 2, "minor": 0}
 KINDS = (".json", ".jsonl", ".safetensors", ".html")

@@ -1,6 +1,6 @@
 """The doors to a program: of a sealed version, of a project's folder, or as it is before any compile.
 
-What they open is imported when they are called: `from program import load` costs neither DSPy nor a model.
+What they open is imported when they are called: `from ragc import load` costs neither DSPy nor a model.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
-from program.errors import BudgetError, SettingsError, VersionError
+from ragc.errors import BudgetError, SettingsError, VersionError
 
 if TYPE_CHECKING:
     import dspy
 
-    from program.knowledge.library import Library
-    from program.knowledge.project import Project
-    from program.loop.rag import AgenticRAG
-    from program.models.catalog import Models
-    from program.serve.factory import Factory
-    from program.serve.follow import Followed
-    from program.serve.reference import Manifest
+    from ragc.knowledge.library import Library
+    from ragc.knowledge.project import Project
+    from ragc.loop.rag import AgenticRAG
+    from ragc.models.catalog import Models
+    from ragc.serve.factory import Factory
+    from ragc.serve.follow import Followed
+    from ragc.serve.reference import Manifest
 
 _log = logging.getLogger(__name__)
 ANSWERS_DEPEND_ON = ("dspy", "onnxruntime", "numpy")
@@ -81,12 +81,12 @@ def load(
     project, `ModelError` when a model it needs cannot be reached, `BudgetError` when the project caps money and a model
     has no price.
     """
-    from program.serve import artifact
-    from program.serve.manifest import open_version, refuse_unreadable
+    from ragc.serve import artifact
+    from ragc.serve.manifest import open_version, refuse_unreadable
 
     if follow:
-        from program.serve.follow import Followed
-        from program.settings import artifacts_root
+        from ragc.serve.follow import Followed
+        from ragc.settings import artifacts_root
 
         root = artifacts_root(artifacts)
         options: dict[str, Any] = {"point": point, "artifacts": root, "project": project, "progress": progress}
@@ -97,7 +97,7 @@ def load(
     _warn_of_packages(manifest)
     with refuse_unreadable(manifest.path):
         if make is not None or manifest.section("program").get("kind"):
-            from program.serve.factory import restore_module
+            from ragc.serve.factory import restore_module
 
             return restore_module(manifest, make)
         opened = _open_noted_project(manifest, project)
@@ -136,8 +136,8 @@ def open_latest(
 
     Raises as `load`; `VersionError`, too, when a point is given for a project without such a version.
     """
-    from program.knowledge.project import Project
-    from program.serve.reference import find_current
+    from ragc.knowledge.project import Project
+    from ragc.serve.reference import find_current
 
     opened = Project.open(project)
     root = opened.artifacts if artifacts is None else Path(artifacts)
@@ -155,13 +155,13 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     Raises `SettingsError` or `KnowledgeError` when the project is not in order, `BudgetError` when it caps the money of
     a question and names a model whose price is not known.
     """
-    from program.knowledge.project import Project
-    from program.loop.policy import PRESETS
-    from program.loop.rag import AgenticRAG
-    from program.loop.state import STATES, Observer, Runtime
-    from program.models.catalog import is_local, open_models
-    from program.models.language.pace import follow_paces, read_paces
-    from program.serve.trace import SpanLog, TraceLog
+    from ragc.knowledge.project import Project
+    from ragc.loop.policy import PRESETS
+    from ragc.loop.rag import AgenticRAG
+    from ragc.loop.state import STATES, Observer, Runtime
+    from ragc.models.catalog import is_local, open_models
+    from ragc.models.language.pace import follow_paces, read_paces
+    from ragc.serve.trace import SpanLog, TraceLog
 
     opened = project if isinstance(project, Project) else Project.open(project)
     _check_prices(opened)
@@ -188,10 +188,10 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
 
     A log warning says how many of its files were not read.
     """
-    from program.knowledge.index.build import INDEX, update_index
-    from program.knowledge.ingest.folder import list_bases
-    from program.knowledge.library import Library, open_sources
-    from program.models.catalog import open_models
+    from ragc.knowledge.index.build import INDEX, update_index
+    from ragc.knowledge.ingest.folder import list_bases
+    from ragc.knowledge.library import Library, open_sources
+    from ragc.models.catalog import open_models
 
     settings = project.settings
     models = models or open_models(settings.models, settings.provider)
@@ -210,8 +210,8 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
 
 def find_project(target: str, artifacts: str | Path | None = None, project: str | Path | None = None) -> Project:
     """Open the project of a project folder or a version; `project` if it moved."""
-    from program.knowledge.project import Project
-    from program.serve.manifest import open_version
+    from ragc.knowledge.project import Project
+    from ragc.serve.manifest import open_version
 
     if _is_project(target):
         return Project.open(target)
@@ -226,7 +226,7 @@ def _is_project(target: object) -> bool:
 
 
 def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project:
-    from program.knowledge.project import Project
+    from ragc.knowledge.project import Project
 
     if given is not None:
         return Project.open(given)
@@ -242,7 +242,7 @@ def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project
 
 def _check_prices(project: Project) -> None:
     """Raise `BudgetError` where a cap on money cannot hold; warn of a default."""
-    from program.models.catalog import require_price
+    from ragc.models.catalog import require_price
 
     settings = project.settings
     asked = settings.models.model_copy(update={"propose": ""})

@@ -11,8 +11,8 @@ from typing import Any, Literal, Self
 import dspy
 from dspy.utils.exceptions import AdapterParseError
 
-from program.loop.policy import is_declared
-from program.models.requests import to_jsonable
+from ragc.loop.policy import is_declared
+from ragc.models.requests import to_jsonable
 
 Labels = Mapping[str, Enum]
 """The members of an Enum by the labels that stand for them."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import orjson
 
-from program.errors import IntegrityError, VersionError
-from program.settings import NAME, artifacts_root
+from ragc.errors import IntegrityError, VersionError
+from ragc.settings import NAME, artifacts_root
 
 MANIFEST = "manifest.json"
 NUMBER = r"v([1-9][0-9]{0,8})"

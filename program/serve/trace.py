@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 import orjson
 from filelock import FileLock
 
-from program.answer import FOLLOWS, Answer, Outcome, Step
-from program.storage import append_row, decode_row, read_json_rows
-from program.text.history import Asked
+from ragc.answer import FOLLOWS, Answer, Outcome, Step
+from ragc.storage import append_row, decode_row, read_json_rows
+from ragc.text.history import Asked
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5

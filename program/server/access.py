@@ -24,8 +24,8 @@ from starlette.authentication import AuthCredentials, AuthenticationBackend, Aut
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
-from program.errors import SettingsError
-from program.passage import split_groups
+from ragc.errors import SettingsError
+from ragc.passage import split_groups
 
 KEYS, GROUPS_HEADER = "RAGC_SERVE_KEYS", "RAGC_SERVE_GROUPS_HEADER"
 SEPARATOR = "RAGC_SERVE_GROUPS_SEPARATOR"

@@ -25,17 +25,17 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from program.errors import RagcError, SettingsError
-from program.server import chat, page
-from program.server.access import KEYS, OPEN, Access
-from program.server.feedback import FeedbackLog
-from program.server.metrics import CONTENT_TYPE
-from program.server.programs import Programs
-from program.server.tools import mount_tools, refuse_stream
-from program.server.work import JsonResponse, Work, explain_failure, work_of
+from ragc.errors import RagcError, SettingsError
+from ragc.server import chat, page
+from ragc.server.access import KEYS, OPEN, Access
+from ragc.server.feedback import FeedbackLog
+from ragc.server.metrics import CONTENT_TYPE
+from ragc.server.programs import Programs
+from ragc.server.tools import mount_tools, refuse_stream
+from ragc.server.work import JsonResponse, Work, explain_failure, work_of
 
 if TYPE_CHECKING:
-    from program.serve.opening import Advance
+    from ragc.serve.opening import Advance
 
 MOST_BYTES = 1_000_000  # of a request's body
 MOST_HEADERS = 100

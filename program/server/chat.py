@@ -25,15 +25,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from program.answer import Answer, Citation, Outcome
-from program.errors import QuestionError
-from program.knowledge.library import Library
-from program.loop.question_meter import Progress, Token, Withdrawn
-from program.loop.rag import check_question
-from program.server.way import put_into_words
-from program.server.work import JsonResponse, Work, asker_of, explain_failure, keep_unit, work_of
-from program.text.pieces import MARK, split_claims, split_pieces
-from program.text.words import split_words
+from ragc.answer import Answer, Citation, Outcome
+from ragc.errors import QuestionError
+from ragc.knowledge.library import Library
+from ragc.loop.question_meter import Progress, Token, Withdrawn
+from ragc.loop.rag import check_question
+from ragc.server.way import put_into_words
+from ragc.server.work import JsonResponse, Work, asker_of, explain_failure, keep_unit, work_of
+from ragc.text.pieces import MARK, split_claims, split_pieces
+from ragc.text.words import split_words
 
 TITLE = "title_generation"
 CHORES = (TITLE, *(f"{one}_generation" for one in "follow_up tags emoji query image_prompt autocomplete".split()))

@@ -17,13 +17,13 @@ from typing import Any, Literal
 import orjson
 from filelock import FileLock
 
-from program.errors import DataError
-from program.knowledge.library import Library
-from program.knowledge.project import Project
-from program.passage import Readers
-from program.serve.trace import LineLog, LogIndex, TraceLog
-from program.storage import DiskCache, append_row, decode_row, keep_last, read_json_rows, write_whole
-from program.text.facts import spans_boundary, states
+from ragc.errors import DataError
+from ragc.knowledge.library import Library
+from ragc.knowledge.project import Project
+from ragc.passage import Readers
+from ragc.serve.trace import LineLog, LogIndex, TraceLog
+from ragc.storage import DiskCache, append_row, decode_row, keep_last, read_json_rows, write_whole
+from ragc.text.facts import spans_boundary, states
 
 Verdict = Literal["right", "wrong", "should_clarify", "should_abstain", "skip"]
 FEEDBACK, ASKERS = "feedback.jsonl", "askers.sqlite"

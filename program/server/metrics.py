@@ -6,7 +6,7 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 
-from program.answer import Answer
+from ragc.answer import Answer
 
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """The upper bounds of the buckets of seconds."""

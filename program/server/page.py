@@ -20,15 +20,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
-from program.answer import Answer, Outcome
-from program.errors import DataError, ExperimentError
-from program.loop.rag import check_question
-from program.serve.experiment_store import require_outcome
-from program.server.chat import describe, find_quotes
-from program.server.feedback import ReviewedAnswer, Verdict
-from program.server.work import JsonResponse, Work, asker_of, keep_unit, readers_of, record, work_of
-from program.storage import keep_last
-from program.text.pieces import split_pieces
+from ragc.answer import Answer, Outcome
+from ragc.errors import DataError, ExperimentError
+from ragc.loop.rag import check_question
+from ragc.serve.experiment_store import require_outcome
+from ragc.server.chat import describe, find_quotes
+from ragc.server.feedback import ReviewedAnswer, Verdict
+from ragc.server.work import JsonResponse, Work, asker_of, keep_unit, readers_of, record, work_of
+from ragc.storage import keep_last
+from ragc.text.pieces import split_pieces
 
 HERE = Path(__file__).parent
 OUTCOMES = {

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from program.errors import ExperimentError, RagcError, VersionError
-from program.models.catalog import is_local
-from program.serve import experiment_store as store
-from program.serve.experiment import Experiment
-from program.serve.follow import Followed
-from program.serve.opening import find_project, load, open_latest
-from program.serve.reference import (
+from ragc.errors import ExperimentError, RagcError, VersionError
+from ragc.models.catalog import is_local
+from ragc.serve import experiment_store as store
+from ragc.serve.experiment import Experiment
+from ragc.serve.follow import Followed
+from ragc.serve.opening import find_project, load, open_latest
+from ragc.serve.reference import (
     LATEST,
     PRODUCTION,
     find_whole_versions,
@@ -26,11 +26,11 @@ from program.serve.reference import (
     parse_reference,
     resolve,
 )
-from program.settings import FILE, artifacts_root
+from ragc.settings import FILE, artifacts_root
 
 if TYPE_CHECKING:
-    from program.knowledge.library import Library
-    from program.serve.opening import Advance
+    from ragc.knowledge.library import Library
+    from ragc.serve.opening import Advance
 
 INDEXED = ("documents", "graph", "tables")  # kinds of sources that are searched on this machine
 MOST_OPEN = 4  # versions besides the one served that are kept open

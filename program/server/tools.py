@@ -21,9 +21,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 
-from program.loop.rag import check_question
-from program.server.chat import describe
-from program.server.work import Work, asker_of, explain_failure, readers_of
+from ragc.loop.rag import check_question
+from ragc.server.chat import describe
+from ragc.server.work import Work, asker_of, explain_failure, readers_of
 
 MOST_FOUND = 20
 TOLD = ("outcome", "confidence", "degraded", "version", "trace_id")

@@ -21,13 +21,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 
-from program.answer import Answer
-from program.errors import QuestionError, VersionError
-from program.serve.experiment_store import read_unit_key
-from program.server.access import AccessError
-from program.server.feedback import AskedBy, FeedbackLog
-from program.server.metrics import Metrics
-from program.server.programs import Programs
+from ragc.answer import Answer
+from ragc.errors import QuestionError, VersionError
+from ragc.serve.experiment_store import read_unit_key
+from ragc.server.access import AccessError
+from ragc.server.feedback import AskedBy, FeedbackLog
+from ragc.server.metrics import Metrics
+from ragc.server.programs import Programs
 
 COOKIE, OPEN_WEBUI = "ragc_unit", "X-OpenWebUI-User-Id"
 AT_WORK = 32  # questions answered at once, where language models or live sources are waited for

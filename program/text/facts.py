@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from program.text.pieces import MARK
-from program.text.words import STOP_WORDS, WORD, fold_text, split_words, stem_word
+from ragc.text.pieces import MARK
+from ragc.text.words import STOP_WORDS, WORD, fold_text, split_words, stem_word
 
 GRAM, ECHOED = 4, 0.6
 """The words of a stretch, and the share of a text's that stand in its prompt, and in no passage, of an echo."""

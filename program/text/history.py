@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
 
-from program.errors import QuestionError
-from program.text.pieces import MARK, split_sentences
-from program.text.words import split_words
+from ragc.errors import QuestionError
+from ragc.text.pieces import MARK, split_sentences
+from ragc.text.words import split_words
 
 MOST_TURNS = 8  # of a conversation, the last ones
 MOST_CHARACTERS = 2_000  # of a turn

@@ -11,7 +11,7 @@ from itertools import groupby
 from textwrap import shorten
 from typing import NamedTuple
 
-from program.text.words import WORD
+from ragc.text.words import WORD
 
 SENTENCE_ENDS = ".!?…"
 ASKS = frozenset("?？؟")

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import pytest
 from typer.testing import CliRunner
 
-from optimize.cli.main import app, main
-from optimize.compiler.compile import compile_project
-from optimize.registry.versions import publish_version
-from program import load
-from program.knowledge.project import Project
-from program.models.language.gateway import shared_gateway
-from program.serve.reference import resolve
+from ragc import load
+from ragc.knowledge.project import Project
+from ragc.models.language.gateway import shared_gateway
+from ragc.optimize.cli.main import app, main
+from ragc.optimize.compiler.compile import compile_project
+from ragc.optimize.registry.versions import publish_version
+from ragc.serve.reference import resolve
 from tests.program.models.responder import responding
 from tests.support.provider import Served, completion
 from tests.support.replies import obliging

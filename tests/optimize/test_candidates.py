@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import orjson
 import pytest
 
-from program.loop import grounding
-from program.loop.policy import is_candidate
-from program.models.language.gateway import shared_gateway
-from program.serve.reference import resolve
+from ragc.loop import grounding
+from ragc.loop.policy import is_candidate
+from ragc.models.language.gateway import shared_gateway
+from ragc.serve.reference import resolve
 from tests.conftest import write_shop
 from tests.optimize.conftest import compile_, manifest_of, paid
 from tests.support.provider import serve

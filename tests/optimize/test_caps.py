@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from optimize.compiler import spending
-from optimize.compiler.compile import CHOICE
-from optimize.compiler.runs.replay import PARALLEL_CALLS
+from ragc.optimize.compiler import spending
+from ragc.optimize.compiler.compile import CHOICE
+from ragc.optimize.compiler.runs.replay import PARALLEL_CALLS
 from tests.optimize.conftest import compile_
 
 CALLS, SECONDS = 20, 600.0

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.compiler.choice import FITTED, choose_points
-from optimize.compiler.scoring import Scores
-from optimize.evaluation.outcome import AS_IT_IS
-from optimize.evaluation.stats import ALPHA, paired_test
+from ragc.optimize.compiler.choice import FITTED, choose_points
+from ragc.optimize.compiler.scoring import Scores
+from ragc.optimize.evaluation.outcome import AS_IT_IS
+from ragc.optimize.evaluation.stats import ALPHA, paired_test
 
 TOPICS = [f"t{n}" for n in range(8)]
 UNEVEN = np.linspace(-0.05, 0.05, 8)  # where no two topics differ, what was never seen might

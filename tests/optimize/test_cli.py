@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from optimize.report.doctor import examine_setup
-from program import load
-from program.knowledge.project import Project
+from ragc import load
+from ragc.knowledge.project import Project
+from ragc.optimize.report.doctor import examine_setup
 from tests.conftest import add_toml
 from tests.optimize.conftest import compile_, invoke, invoke_json
 from tests.support.provider import Script, serve
@@ -23,7 +23,7 @@ from tests.support.replies import obliging
 WREN = "How many watts does the Wren draw?"
 MERLE = "How much water does the Merle hold?"
 GERMAN = "Wie viel Wasser passt in den großen Kessel hinein?"
-RAGC = [sys.executable, "-m", "optimize.cli.main"]
+RAGC = [sys.executable, "-m", "ragc.optimize.cli.main"]
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimize.evaluation.comparison import Margin, check_guardrail, compare_rows, parse_margin
-from program.errors import DataError
+from ragc.errors import DataError
+from ragc.optimize.evaluation.comparison import Margin, check_guardrail, compare_rows, parse_margin
 from tests.optimize.conftest import score_rows as rows
 
 GOOD = ["correct"] * 70 + ["partial"] * 10

@@ -9,16 +9,16 @@ import sys
 
 import pytest
 
-from optimize.compiler.candidates import demonstrations
-from optimize.compiler.compile import compile_project
-from optimize.evaluation import grades
-from optimize.evaluation.outcome import Compiled
-from optimize.registry.aliases import promote_version
-from program import open_program
-from program.errors import BudgetError, DataError, ModelError, StudyError, VersionError
-from program.knowledge.project import Project
-from program.serve.manifest import verify_folder
-from program.serve.reference import list_aliases, resolve
+from ragc import open_program
+from ragc.errors import BudgetError, DataError, ModelError, StudyError, VersionError
+from ragc.knowledge.project import Project
+from ragc.optimize.compiler.candidates import demonstrations
+from ragc.optimize.compiler.compile import compile_project
+from ragc.optimize.evaluation import grades
+from ragc.optimize.evaluation.outcome import Compiled
+from ragc.optimize.registry.aliases import promote_version
+from ragc.serve.manifest import verify_folder
+from ragc.serve.reference import list_aliases, resolve
 from tests.conftest import add_toml
 from tests.optimize.conftest import compile_, invoke, manifest_of
 
@@ -139,7 +139,7 @@ def test_a_disk_that_fills_up_is_told_and_the_compile_goes_on_from_there(own_sho
     (own_shop / ".ragc/record.sqlite").unlink()
     limited = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))\n"
-        "from optimize.cli.main import main\n"
+        "from ragc.optimize.cli.main import main\n"
         "sys.argv = ['ragc', 'compile', sys.argv[1]]; main()"
     )
     done = subprocess.run([sys.executable, "-c", limited, own_shop], capture_output=True, text=True, check=False)

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimize.labelled.check import check_questions, require_sound_labels
-from optimize.labelled.dataset import SPLITS, LabelledQuestion, read_labelled
-from optimize.labelled.leaks import link_questions
-from optimize.labelled.rules import read_corpus
-from optimize.labelled.shortcuts import find_shortcuts
-from optimize.labelled.split import split_questions
-from program.errors import DataError, KnowledgeError
-from program.knowledge.project import Project
-from program.passage import Passage
+from ragc.errors import DataError, KnowledgeError
+from ragc.knowledge.project import Project
+from ragc.optimize.labelled.check import check_questions, require_sound_labels
+from ragc.optimize.labelled.dataset import SPLITS, LabelledQuestion, read_labelled
+from ragc.optimize.labelled.leaks import link_questions
+from ragc.optimize.labelled.rules import read_corpus
+from ragc.optimize.labelled.shortcuts import find_shortcuts
+from ragc.optimize.labelled.split import split_questions
+from ragc.passage import Passage
 from tests.optimize.conftest import invoke
 
 PASSAGES = {

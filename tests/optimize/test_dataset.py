@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from optimize.labelled.dataset import read_labelled, read_lines
-from program.errors import DataError
+from ragc.errors import DataError
+from ragc.optimize.labelled.dataset import read_labelled, read_lines
 
 GOOD = {"id": "q1", "question": "How long?", "facts": ["30 days"]}
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimize.compiler.candidates.demonstrations import Demonstration, Demonstrator
-from optimize.compiler.candidates.offers import CandidateSets, gather_sets, offer_labels
-from optimize.compiler.record import Record
-from optimize.compiler.runs.replay import Replay
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from program import open_program
-from program.loop.policy import apply_setting, find_dimensions, read_setting
-from program.loop.state import Ask, View, read_look_ups
-from program.text.history import Asked
-from program.text.pieces import split_claims
+from ragc import open_program
+from ragc.loop.policy import apply_setting, find_dimensions, read_setting
+from ragc.loop.state import Ask, View, read_look_ups
+from ragc.optimize.compiler.candidates.demonstrations import Demonstration, Demonstrator
+from ragc.optimize.compiler.candidates.offers import CandidateSets, gather_sets, offer_labels
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
+from ragc.text.history import Asked
+from ragc.text.pieces import split_claims
 
 
 def train_of(shop):

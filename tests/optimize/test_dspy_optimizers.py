@@ -6,10 +6,10 @@ import dspy
 import pytest
 from dspy.lm15 import TextPart
 
-from optimize import graded, seal
-from optimize.labelled.dataset import read_labelled
-from program import Answer, Outcome, load, open_program
-from program.knowledge.project import Project
+from ragc import Answer, Outcome, load, open_program
+from ragc.knowledge.project import Project
+from ragc.optimize import graded, seal
+from ragc.optimize.labelled.dataset import read_labelled
 from tests.support.prompts import reply_with
 
 

@@ -4,15 +4,15 @@ import re
 
 import pytest
 
-from optimize.compiler.compile import compile_project
-from optimize.compiler.spending import Caps, Spending
-from optimize.report.doctor import examine_setup
-from optimize.report.estimate import estimate_cost, measure_model
-from program import open_program
-from program.errors import BudgetStop
-from program.knowledge.project import Project
-from program.models.language.gateway import shared_gateway
-from program.models.language.pace import Pace, note_pace, read_paces
+from ragc import open_program
+from ragc.errors import BudgetStop
+from ragc.knowledge.project import Project
+from ragc.models.language.gateway import shared_gateway
+from ragc.models.language.pace import Pace, note_pace, read_paces
+from ragc.optimize.compiler.compile import compile_project
+from ragc.optimize.compiler.spending import Caps, Spending
+from ragc.optimize.report.doctor import examine_setup
+from ragc.optimize.report.estimate import estimate_cost, measure_model
 from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

@@ -2,9 +2,9 @@
 
 import json
 
-from optimize.report.doctor import examine_setup
-from program.knowledge.ingest import folder
-from program.serve.opening import open_latest
+from ragc.knowledge.ingest import folder
+from ragc.optimize.report.doctor import examine_setup
+from ragc.serve.opening import open_latest
 from tests.conftest import add_toml
 from tests.optimize.conftest import invoke, invoke_json
 
@@ -48,7 +48,7 @@ def test_index_names_and_counts_what_it_did_not_read(own_shop):
 
 def test_flaws_are_listed_without_an_index_and_the_doctor_and_the_check_tell_the_same(own_shop, monkeypatch):
     add_unread(own_shop)
-    monkeypatch.setattr("program.knowledge.index.build.build_index", None)
+    monkeypatch.setattr("ragc.knowledge.index.build.build_index", None)
     told = invoke("index", "--list-flaws", own_shop)
     lines = [line for line in told.stdout.splitlines() if line.startswith("  ")]
     heads = [line for line in told.stdout.splitlines() if line not in lines]

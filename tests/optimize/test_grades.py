@@ -4,15 +4,15 @@ from functools import partial
 
 import pytest
 
-from optimize.evaluation.evaluate import evaluate, tabulate_metrics
-from optimize.evaluation.grades import PROPORTIONS, grade_answer, judge_answer, score_support, score_utility
-from optimize.evaluation.stats import ANY
-from optimize.labelled.dataset import LabelledQuestion, read_labelled
-from program import open_program
-from program.answer import Answer, Citation, Outcome, Usage
-from program.errors import DataError
-from program.knowledge.project import Project
-from program.settings import UtilitySettings
+from ragc import open_program
+from ragc.answer import Answer, Citation, Outcome, Usage
+from ragc.errors import DataError
+from ragc.knowledge.project import Project
+from ragc.optimize.evaluation.evaluate import evaluate, tabulate_metrics
+from ragc.optimize.evaluation.grades import PROPORTIONS, grade_answer, judge_answer, score_support, score_utility
+from ragc.optimize.evaluation.stats import ANY
+from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
+from ragc.settings import UtilitySettings
 
 WEIGHTS = UtilitySettings(padding=0.1)
 REFUND = LabelledQuestion(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from optimize.labelled.check import check_questions
-from optimize.labelled.dataset import read_labelled
-from optimize.labelled.imports import import_set
-from optimize.labelled.rules import read_corpus
-from program.errors import DataError
-from program.knowledge.project import Project
+from ragc.errors import DataError
+from ragc.knowledge.project import Project
+from ragc.optimize.labelled.check import check_questions
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.optimize.labelled.imports import import_set
+from ragc.optimize.labelled.rules import read_corpus
 from tests.conftest import write_shop
 
 SETS = Path(__file__).parent / "sets"
@@ -91,7 +91,7 @@ def test_an_import_adds_to_a_project_and_leaves_what_is_there(own_shop):
 
 def test_a_limit_takes_the_first_questions_and_a_large_corpus_is_not_skipped(imported, tmp_path, monkeypatch):
     assert list(imported("squad.json", limit=1)) == ["s1"]
-    monkeypatch.setattr("optimize.labelled.imports.MAX_MEGABYTES", 0.0001)
+    monkeypatch.setattr("ragc.optimize.labelled.imports.MAX_MEGABYTES", 0.0001)
     assert imported("hotpot.json")["h1"].evidence[1] == "hotpotqa/corpus.jsonl#p2"
     assert Project.open(tmp_path / "project").settings.knowledge["hotpotqa"].max_megabytes == 1
 
@@ -168,7 +168,7 @@ def test_what_is_no_set_is_an_error_and_makes_no_project(tmp_path, name, content
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from optimize.labelled import imports
+from ragc.optimize.labelled import imports
 left, write = [int(sys.argv[1])], imports.write_whole
 def write_or_die(path, content):
     if left[0] == 0:

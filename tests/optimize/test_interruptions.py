@@ -14,10 +14,10 @@ import time
 
 import pytest
 
-from optimize.compiler.compile import compile_project
-from optimize.compiler.session import Session
-from program.knowledge.project import Project
-from program.serve.reference import find_versions
+from ragc.knowledge.project import Project
+from ragc.optimize.compiler.compile import compile_project
+from ragc.optimize.compiler.session import Session
+from ragc.serve.reference import find_versions
 from tests.conftest import write_shop
 from tests.optimize.conftest import listening, manifest_of, paid
 
@@ -27,7 +27,7 @@ TRIALS = 8
 processes = multiprocessing.get_context("forkserver")
 # What a compile imports on its way, so that a kill falls into its work:
 processes.set_forkserver_preload(
-    ["optimize.compiler.compile", "litellm", "program.models.embedded.decider", "xdist.plugin", "hypothesis"]
+    ["ragc.optimize.compiler.compile", "litellm", "ragc.models.embedded.decider", "xdist.plugin", "hypothesis"]
 )
 
 
@@ -150,7 +150,7 @@ def held_up(model):
 
 
 def compiling(folder, **streams):
-    command = [sys.executable, "-m", "optimize.cli.main", "compile", str(folder)]
+    command = [sys.executable, "-m", "ragc.optimize.cli.main", "compile", str(folder)]
     return subprocess.Popen(command, **streams)
 
 

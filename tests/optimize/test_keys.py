@@ -7,9 +7,9 @@ import traceback
 
 import pytest
 
-from optimize.cli.main import main
-from program.errors import RagcError
-from program.models.language.provider import key_variable
+from ragc.errors import RagcError
+from ragc.models.language.provider import key_variable
+from ragc.optimize.cli.main import main
 from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from optimize.abtest.offline import compare_offline
-from optimize.registry.aliases import promote_version
-from optimize.registry.versions import LOOKS, count_test_uses, note_test_use, verify_version
-from program.serve.reference import resolve
+from ragc.optimize.abtest.offline import compare_offline
+from ragc.optimize.registry.aliases import promote_version
+from ragc.optimize.registry.versions import LOOKS, count_test_uses, note_test_use, verify_version
+from ragc.serve.reference import resolve
 from tests.optimize.conftest import compile_, invoke, invoke_json, publish_rows, score_rows
 
 
@@ -106,9 +106,9 @@ def test_a_look_at_answers_asked_anew_is_noted_before_the_first_is_given(own_sho
         raise KeyboardInterrupt
 
     for place, look in (
-        ("optimize.abtest.offline.evaluate_in_turns", lambda: compare_offline([first.parent, first.reference],
+        ("ragc.optimize.abtest.offline.evaluate_in_turns", lambda: compare_offline([first.parent, first.reference],
                                                                               repeats=2, root=own_shop / "artifacts")),
-        ("optimize.evaluation.evaluate.evaluate_in_turns", lambda: invoke("eval", own_shop)),
+        ("ragc.optimize.evaluation.evaluate.evaluate_in_turns", lambda: invoke("eval", own_shop)),
     ):  # fmt: skip
         before = invoke_json("data", "stats", own_shop)["test_looks"]
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
@@ -144,7 +144,7 @@ def test_a_compile_killed_in_its_test_has_looked_once_given_again_or_not(own_sho
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("optimize.compiler.compile.evaluate_side_by_side", killed)
+        patch.setattr("ragc.optimize.compiler.compile.evaluate_side_by_side", killed)
         compile_(own_shop)
     assert compile_(own_shop, seed=seed).looks == looks
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from optimize.report.monitoring import find_trace, open_log, summarise_traces
-from program import open_program
-from program.errors import DataError
-from program.knowledge.project import Project
-from program.server.feedback import FeedbackLog
+from ragc import open_program
+from ragc.errors import DataError
+from ragc.knowledge.project import Project
+from ragc.optimize.report.monitoring import find_trace, open_log, summarise_traces
+from ragc.server.feedback import FeedbackLog
 from tests.optimize.conftest import invoke
 
 WEEK = 7 * 86_400

@@ -7,12 +7,12 @@ import shutil
 import dspy
 import pytest
 
-from optimize.compiler.compile import compile_program
-from optimize.registry.aliases import promote_version
-from optimize.registry.versions import publish_version
-from program import load
-from program.serve.opening import open_latest
-from program.serve.reference import find_current
+from ragc import load
+from ragc.optimize.compiler.compile import compile_program
+from ragc.optimize.registry.aliases import promote_version
+from ragc.optimize.registry.versions import publish_version
+from ragc.serve.opening import open_latest
+from ragc.serve.reference import find_current
 from tests.optimize.conftest import compile_, invoke, manifest_of, publish_rows, score_rows
 from tests.optimize.test_versions import state
 

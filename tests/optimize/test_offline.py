@@ -10,12 +10,12 @@ import numpy as np
 import orjson
 import pytest
 
-from optimize.abtest.offline import OfflineTest, compare_offline
-from optimize.evaluation.comparison import compare_rows
-from optimize.labelled.split import question_digest
-from optimize.registry.aliases import promote_version
-from optimize.registry.versions import publish_version
-from program.errors import DataError, SettingsError, VersionError
+from ragc.errors import DataError, SettingsError, VersionError
+from ragc.optimize.abtest.offline import OfflineTest, compare_offline
+from ragc.optimize.evaluation.comparison import compare_rows
+from ragc.optimize.labelled.split import question_digest
+from ragc.optimize.registry.aliases import promote_version
+from ragc.optimize.registry.versions import publish_version
 from tests.optimize.conftest import invoke, publish_rows, score_rows
 
 GOOD = ["correct"] * 70 + ["wrong"] * 10

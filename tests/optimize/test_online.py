@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.abtest.arm_statistics import merge_rows
-from optimize.abtest.online import report_experiment, start_experiment
-from program.errors import ExperimentError, VersionError
-from program.serve.experiment_store import (
+from ragc.errors import ExperimentError, VersionError
+from ragc.optimize.abtest.arm_statistics import merge_rows
+from ragc.optimize.abtest.online import report_experiment, start_experiment
+from ragc.serve.experiment_store import (
     ArmDesign,
     Design,
     ExposureLog,

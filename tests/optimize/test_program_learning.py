@@ -12,14 +12,14 @@ import pytest
 from dspy.experimental import Score
 from dspy.lm15 import TextPart
 
-from optimize import compile_program
-from optimize.cli.main import main
-from optimize.compiler.runs.runner import Arm
-from optimize.compiler.scoring import Scoring
-from optimize.compiler.spending import Spending
-from optimize.compiler.tasks.module import open_folder, open_module_task
-from optimize.compiler.thresholds import fit_thresholds
-from program.loop.policy import read_setting
+from ragc.loop.policy import read_setting
+from ragc.optimize import compile_program
+from ragc.optimize.cli.main import main
+from ragc.optimize.compiler.runs.runner import Arm
+from ragc.optimize.compiler.scoring import Scoring
+from ragc.optimize.compiler.spending import Spending
+from ragc.optimize.compiler.tasks.module import open_folder, open_module_task
+from ragc.optimize.compiler.thresholds import fit_thresholds
 from tests.support.prompts import TextDecider, reply_with
 
 

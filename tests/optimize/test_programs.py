@@ -14,14 +14,14 @@ import dspy
 import pytest
 from dspy.lm15 import Request, Response, TextPart
 
-from optimize import compile_program, seal
-from optimize.cli.main import main
-from optimize.compiler.record import Record
-from optimize.compiler.runs.module_runs import ModuleRuns
-from optimize.compiler.tasks.examples import read_examples
-from program import Experiment, load
-from program.errors import BudgetError, DataError, ExperimentError, IntegrityError, ModelError, SettingsError
-from program.loop.policy import Knob, apply_setting
+from ragc import Experiment, load
+from ragc.errors import BudgetError, DataError, ExperimentError, IntegrityError, ModelError, SettingsError
+from ragc.loop.policy import Knob, apply_setting
+from ragc.optimize import compile_program, seal
+from ragc.optimize.cli.main import main
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.module_runs import ModuleRuns
+from ragc.optimize.compiler.tasks.examples import read_examples
 from tests.support.prompts import TextDecider, reply_with
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +106,7 @@ def test_a_strangers_classifier_learns_from_its_labels_with_no_key_and_answers_i
     assert code == 0 and found["metrics"]["utility"]["value"] > before + 0.1
     assert found["metrics"]["model_calls"]["value"] == 0
     script = (
-        f"import json; from program import load; from {name} import make\n"
+        f"import json; from ragc import load; from {name} import make\n"
         f"rows = [json.loads(line) for line in open('{data}.jsonl')]; program = load('{name}@v2', make)\n"
         "key = next(iter(rows[0]))\n"
         "print(json.dumps({r[key]: dict(program(**{key: r[key]})) for r in rows if r['split'] == 'test'}))"

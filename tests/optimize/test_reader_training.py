@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from optimize.reader import network, train
-from optimize.reader.examples import DataFile, ReadingExample, draw_groups, find_negatives, read_examples
-from program.errors import DataError
-from program.models.embedded.encoder import minilm_folder
-from program.models.embedded.reader import FOLDER, Reader
+from ragc.errors import DataError
+from ragc.models.embedded.encoder import minilm_folder
+from ragc.models.embedded.reader import FOLDER, Reader
+from ragc.optimize.reader import network, train
+from ragc.optimize.reader.examples import DataFile, ReadingExample, draw_groups, find_negatives, read_examples
 
 THINGS = ["Wren", "Merle", "Rook", "Finch"]
 ROWS = [

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from optimize.compiler.record import Record
-from optimize.labelled.dataset import read_labelled
-from optimize.labelled.split import split_questions
-from program.models.language.gateway import shared_gateway
+from ragc.models.language.gateway import shared_gateway
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.optimize.labelled.split import split_questions
 from tests.support.provider import serve
 from tests.support.replies import obliging
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from real_model import SIX, choose_prompt, measure_set, written_by
 
-from program import open_program
-from program.knowledge.project import Project
+from ragc import open_program
+from ragc.knowledge.project import Project
 
 ECHO = "no heading, no fence, no remark about it."
 

@@ -7,15 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from optimize.compiler.record import Entry, Record
-from optimize.compiler.runs.replay import Replay
-from optimize.compiler.spending import Caps, Spending, Spent
-from program import open_program
-from program.errors import BudgetStop, RecordError
-from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
-from program.models.language.provider import count_messages
-from program.models.language.spending import MAX_REPLY_TOKENS, track_spending
-from program.text.history import Asked
+from ragc import open_program
+from ragc.errors import BudgetStop, RecordError
+from ragc.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
+from ragc.models.language.provider import count_messages
+from ragc.models.language.spending import MAX_REPLY_TOKENS, track_spending
+from ragc.optimize.compiler.record import Entry, Record
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.compiler.spending import Caps, Spending, Spent
+from ragc.text.history import Asked
 from tests.conftest import add_toml
 from tests.optimize.conftest import invoke, invoke_json, paid
 from tests.support.provider import Script, serve

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from optimize.registry import versions as registry
-from optimize.registry.aliases import promote_version, read_history, roll_back
-from program.errors import GateError, IntegrityError, VersionError
-from program.serve import reference
-from program.serve.manifest import open_version
+from ragc.errors import GateError, IntegrityError, VersionError
+from ragc.optimize.registry import versions as registry
+from ragc.optimize.registry.aliases import promote_version, read_history, roll_back
+from ragc.serve import reference
+from ragc.serve.manifest import open_version
 from tests.optimize.conftest import invoke, publish_rows
 
 

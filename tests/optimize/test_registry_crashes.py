@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimize.registry import versions as registry
-from optimize.registry.aliases import promote_version, read_history
-from optimize.registry.retention import collect_garbage
-from program.errors import GateError, RagcError, VersionError
-from program.serve import reference
+from ragc.errors import GateError, RagcError, VersionError
+from ragc.optimize.registry import versions as registry
+from ragc.optimize.registry.aliases import promote_version, read_history
+from ragc.optimize.registry.retention import collect_garbage
+from ragc.serve import reference
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked and killed")
 

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from optimize.evaluation.evaluate import Evaluation
-from optimize.evaluation.grades import Grade
-from optimize.evaluation.outcome import Compiled
-from optimize.evaluation.stats import paired_test
-from optimize.report.page import render_compile_page
-from program.serve.reference import resolve
+from ragc.optimize.evaluation.evaluate import Evaluation
+from ragc.optimize.evaluation.grades import Grade
+from ragc.optimize.evaluation.outcome import Compiled
+from ragc.optimize.evaluation.stats import paired_test
+from ragc.optimize.report.page import render_compile_page
+from ragc.serve.reference import resolve
 
 
 @pytest.fixture(scope="module")

@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from optimize.compiler.compile import compile_project
-from optimize.labelled.dataset import read_labelled
-from optimize.labelled.reviewed import join_reviewed
-from optimize.labelled.split import question_digest, split_questions
-from program.errors import DataError
-from program.knowledge.library import Library
-from program.knowledge.project import Project
-from program.serve.opening import open_library
-from program.serve.trace import TraceLog
-from program.server.feedback import FeedbackLog, ReviewedAnswer
-from program.storage import append_row
+from ragc.errors import DataError
+from ragc.knowledge.library import Library
+from ragc.knowledge.project import Project
+from ragc.optimize.compiler.compile import compile_project
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.optimize.labelled.reviewed import join_reviewed
+from ragc.optimize.labelled.split import question_digest, split_questions
+from ragc.serve.opening import open_library
+from ragc.serve.trace import TraceLog
+from ragc.server.feedback import FeedbackLog, ReviewedAnswer
+from ragc.storage import append_row
 from tests.conftest import add_toml
 from tests.optimize.conftest import invoke, manifest_of
 from tests.support.provider import serve

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from optimize.abtest.offline import find_unstable
-from optimize.compiler.compile import compile_project
-from optimize.evaluation.comparison import compare_rows
-from optimize.evaluation.risk import Judged, check_risk, compare_curves, prove_risk
-from optimize.evaluation.stats import Interval
-from program import load
-from program.errors import SettingsError, StudyError
-from program.knowledge.project import Project
+from ragc import load
+from ragc.errors import SettingsError, StudyError
+from ragc.knowledge.project import Project
+from ragc.optimize.abtest.offline import find_unstable
+from ragc.optimize.compiler.compile import compile_project
+from ragc.optimize.evaluation.comparison import compare_rows
+from ragc.optimize.evaluation.risk import Judged, check_risk, compare_curves, prove_risk
+from ragc.optimize.evaluation.stats import Interval
 from tests.optimize.conftest import compile_, invoke, invoke_json, manifest_of, paid, score_rows
 
 
@@ -128,7 +128,7 @@ def test_a_risk_that_is_proved_is_sealed_shown_loaded_and_checked_on_test(own_sh
     settings = own_shop / "ragc.toml"
     settings.write_text(settings.read_text() + "\n[utility]\nrisk = 0.9\n")
     monkeypatch.setattr(
-        "optimize.compiler.tasks.project.prove_risk", lambda judged, level: prove_risk(answers(40), level)
+        "ragc.optimize.compiler.tasks.project.prove_risk", lambda judged, level: prove_risk(answers(40), level)
     )
     done = compile_(own_shop)
     assert done.risks["balanced"].proved and "held on test" in "".join(done.describe_risk())

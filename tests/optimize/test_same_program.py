@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from optimize import compile_program, seal
-from program import RagcError, load
-from program.errors import DataError, SettingsError
+from ragc import RagcError, load
+from ragc.errors import DataError, SettingsError
+from ragc.optimize import compile_program, seal
 from tests.support.fakes import HABITS, HabitualEngine, habitual_lm
 
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from optimize.compiler.choice import fit_doubt
-from optimize.compiler.runs.runner import Arm
-from optimize.compiler.scoring import Scoring, gain_out_of_fold, limit_to_reach, prove_gain
-from optimize.compiler.search import BATCH, NEAR, propose_settings, search_settings, sweep_knobs
-from optimize.evaluation.evaluate import Grader
-from optimize.labelled.dataset import LabelledQuestion
-from program.answer import Answer, Usage
-from program.errors import BudgetStop
-from program.loop.policy import find_dimensions, read_setting
-from program.settings import UtilitySettings
+from ragc.answer import Answer, Usage
+from ragc.errors import BudgetStop
+from ragc.loop.policy import find_dimensions, read_setting
+from ragc.optimize.compiler.choice import fit_doubt
+from ragc.optimize.compiler.runs.runner import Arm
+from ragc.optimize.compiler.scoring import Scoring, gain_out_of_fold, limit_to_reach, prove_gain
+from ragc.optimize.compiler.search import BATCH, NEAR, propose_settings, search_settings, sweep_knobs
+from ragc.optimize.evaluation.evaluate import Grader
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.settings import UtilitySettings
 
 WEIGHTS = UtilitySettings()
 KNOBS = ("policy.k", "policy.sentences", "policy.answer_above")

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from optimize.evaluation.retrieval import Ranked, measure_rankings, ndcg_at_k, read_judged, recall_at_k
-from program.errors import DataError, RagcError
+from ragc.errors import DataError, RagcError
+from ragc.optimize.evaluation.retrieval import Ranked, measure_rankings, ndcg_at_k, read_judged, recall_at_k
 from tests.optimize.conftest import invoke, invoke_json
 
 PASSAGES = {

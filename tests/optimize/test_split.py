@@ -7,10 +7,12 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimize.compiler.compile import compile_project
-from optimize.evaluation.evaluate import evaluate_side_by_side
-from optimize.labelled.dataset import SPLITS, LabelledQuestion, read_labelled
-from optimize.labelled.split import (
+from ragc.errors import BudgetStop
+from ragc.knowledge.project import Project
+from ragc.optimize.compiler.compile import compile_project
+from ragc.optimize.evaluation.evaluate import evaluate_side_by_side
+from ragc.optimize.labelled.dataset import SPLITS, LabelledQuestion, read_labelled
+from ragc.optimize.labelled.split import (
     LEARNT_FROM,
     order_stratified,
     question_digest,
@@ -18,9 +20,7 @@ from optimize.labelled.split import (
     split_questions,
     write_splits,
 )
-from optimize.registry.versions import read_ancestors
-from program.errors import BudgetStop
-from program.knowledge.project import Project
+from ragc.optimize.registry.versions import read_ancestors
 from tests.optimize.conftest import invoke, invoke_json
 
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, permutation_test
 
-from optimize.abtest.sequential import MIN_EACH, Moments, compare_means, log_e_multinomial, log_e_rates
-from optimize.evaluation.stats import (
+from ragc.errors import DataError
+from ragc.optimize.abtest.sequential import MIN_EACH, Moments, compare_means, log_e_multinomial, log_e_rates
+from ragc.optimize.evaluation.stats import (
     correct_holm,
     count_effective,
     format_estimate,
@@ -21,7 +22,6 @@ from optimize.evaluation.stats import (
     one_sided_limits,
     paired_test,
 )
-from program.errors import DataError
 
 
 def no_difference(rng, topics, each=10):

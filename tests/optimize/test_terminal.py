@@ -19,10 +19,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from optimize.cli import show
+from ragc.optimize.cli import show
 from tests.optimize.conftest import invoke
 
-RAGC = [sys.executable, "-m", "optimize.cli.main"]
+RAGC = [sys.executable, "-m", "ragc.optimize.cli.main"]
 WREN = "How many watts does the Wren draw?"
 
 

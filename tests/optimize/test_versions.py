@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.evaluation.grades import METRICS
-from optimize.registry import versions as registry
-from optimize.registry.aliases import promote_version
-from optimize.registry.diff import SECTIONS, diff_versions, word_edits
-from optimize.registry.retention import collect_garbage
-from program.errors import IntegrityError, RagcError, VersionError
-from program.serve import reference
+from ragc.errors import IntegrityError, RagcError, VersionError
+from ragc.optimize.evaluation.grades import METRICS
+from ragc.optimize.registry import versions as registry
+from ragc.optimize.registry.aliases import promote_version
+from ragc.optimize.registry.diff import SECTIONS, diff_versions, word_edits
+from ragc.optimize.registry.retention import collect_garbage
+from ragc.serve import reference
 from tests.optimize.conftest import invoke, publish_rows, score_rows
 
 

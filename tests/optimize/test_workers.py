@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from optimize.compiler.runs.replay import Replay
-from optimize.compiler.runs.workers import Workers
-from optimize.compiler.spending import Caps, Spending
-from program.errors import BudgetStop
+from ragc.errors import BudgetStop
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.compiler.runs.workers import Workers
+from ragc.optimize.compiler.spending import Caps, Spending
 from tests.conftest import write_shop
 from tests.optimize.conftest import compile_, manifest_of, paid
 

@@ -11,17 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from optimize.registry import versions as registry
-from optimize.registry.aliases import promote_version, roll_back
-from program import Answer, Outcome, load
-from program.errors import IntegrityError, ModelError, SettingsError, VersionError
-from program.knowledge.library import Library
-from program.loop.policy import read_setting
-from program.models.embedded.features import WordRarity
-from program.serve import follow
-from program.serve.artifact import describe_structure
-from program.serve.opening import open_latest
-from program.serve.reference import read_manifest, resolve
+from ragc import Answer, Outcome, load
+from ragc.errors import IntegrityError, ModelError, SettingsError, VersionError
+from ragc.knowledge.library import Library
+from ragc.loop.policy import read_setting
+from ragc.models.embedded.features import WordRarity
+from ragc.optimize.registry import versions as registry
+from ragc.optimize.registry.aliases import promote_version, roll_back
+from ragc.serve import follow
+from ragc.serve.artifact import describe_structure
+from ragc.serve.opening import open_latest
+from ragc.serve.reference import read_manifest, resolve
 
 QUESTION = "How many watts does the Wren draw?"
 
@@ -50,10 +50,10 @@ def changed(compiled, tmp_path):
 
 
 HEAVY = "dspy torch numpy pydantic onnxruntime starlette uvicorn mcp sse_starlette jinja2".split()
-HELP = "from optimize.cli.main import app; app(args=['--help'], standalone_mode=False)"
+HELP = "from ragc.optimize.cli.main import app; app(args=['--help'], standalone_mode=False)"
 
 
-@pytest.mark.parametrize("code, heavy", [("from program import load", HEAVY), (HELP, HEAVY[-5:])], ids=["load", "help"])
+@pytest.mark.parametrize("code, heavy", [("from ragc import load", HEAVY), (HELP, HEAVY[-5:])], ids=["load", "help"])
 def test_neither_importing_load_nor_help_costs_a_model_or_a_server(code, heavy):
     code = f"import sys; {code}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -137,7 +137,7 @@ def test_every_difference_is_in_the_one_error(changed):
 def test_knowledge_that_changed_since_is_answered_from_with_a_warning(own_shop, compiled, caplog):
     page = own_shop / "knowledge/product/kettles.md"
     page.write_text(page.read_text().replace("1000 watts", "1234 watts"))
-    with caplog.at_level(logging.WARNING, logger="program"):
+    with caplog.at_level(logging.WARNING, logger="ragc"):
         rag = load("shop@v2", artifacts=compiled / "artifacts", project=own_shop)
     assert "shop@v2 was compiled over other documents than there are now" in caplog.text
     assert any("1234" in passage.text for passage in rag.runtime.library.passages())
@@ -147,8 +147,8 @@ def test_knowledge_that_changed_since_is_answered_from_with_a_warning(own_shop, 
 def test_another_release_of_what_answers_is_told_on_load(compiled, monkeypatch, caplog, here, told):
     sealed = resolve("shop@v2", compiled / "artifacts").section("env")
     assert sealed["dspy"].startswith("3.4.")
-    monkeypatch.setattr("program.serve.opening.version", {**sealed, "dspy": here}.__getitem__)
-    with caplog.at_level(logging.WARNING, logger="program"):
+    monkeypatch.setattr("ragc.serve.opening.version", {**sealed, "dspy": here}.__getitem__)
+    with caplog.at_level(logging.WARNING, logger="ragc"):
         load("shop@v2", artifacts=compiled / "artifacts", project=compiled)
     assert (f"shop@v2 was sealed under dspy {sealed['dspy']} (here {here})" in caplog.text) is told
 
@@ -165,7 +165,7 @@ def test_a_model_without_its_key_is_refused_and_another_than_at_compile_time_is_
     with pytest.raises(ModelError, match=r"write.*OPENAI_API_KEY"):
         load("shop@v2", artifacts=compiled / "artifacts")
     keyless.setenv("OPENAI_API_KEY", "none")
-    with caplog.at_level(logging.WARNING, logger="program"):
+    with caplog.at_level(logging.WARNING, logger="ragc"):
         load("shop@v2", artifacts=compiled / "artifacts")
     assert "shop@v2 was compiled with write = local/reader and runs with openai/gpt-4o-mini." in caplog.text
     keyless.setenv("RAGC_MODELS__JUDGE", "openai/gpt-4o-mini")
@@ -234,7 +234,7 @@ def test_a_version_that_does_not_load_is_told_once_and_taken_up_when_it_is_mende
     (file,) = (root / "shop/versions").glob("v2-*/program.json")
     sound = file.read_bytes()
     file.write_bytes(sound[:-1] + b" ")
-    with caplog.at_level(logging.WARNING, logger="program.serve.follow"):
+    with caplog.at_level(logging.WARNING, logger="ragc.serve.follow"):
         assert [rag(QUESTION).version for _ in range(3)] == ["shop@v1"] * 3
         monkeypatch.setattr(follow, "RETRY_SECONDS", 0.0)
         rag._retry_at = 0.0

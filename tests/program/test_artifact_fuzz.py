@@ -13,9 +13,9 @@ import safetensors.numpy as safetensors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimize.cli.main import main
-from program import Outcome, load
-from program.errors import IntegrityError, RagcError
+from ragc import Outcome, load
+from ragc.errors import IntegrityError, RagcError
+from ragc.optimize.cli.main import main
 
 BLANK = "0" * 64
 ODD = 'null true -1 0 2 1e308 1e999 NaN "" "v2" "\\ud800" [] [[]] {} {"value":"x"} , \xff'.encode("latin-1").split(b" ")

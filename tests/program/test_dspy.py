@@ -14,7 +14,7 @@ import pytest
 from dspy.evaluate import answer_exact_match
 from dspy.utils.callback import BaseCallback
 
-from program import Answer, Outcome, open_program
+from ragc import Answer, Outcome, open_program
 from tests.conftest import add_toml
 from tests.program.loop.scripted import Scripted, ScriptedModels
 from tests.support.goods import ask_about, program_at
@@ -255,7 +255,7 @@ def test_reanchor_fits_thresholds_as_its_documentation_says(own_shop, examples):
 LAZY = """
 import dspy
 with dspy.context({context}):
-    from program.models.language.adapter import is_traced
+    from ragc.models.language.adapter import is_traced
     assert is_traced() is {inside}
     with dspy.context(lm=None):
         assert is_traced() is {inside}

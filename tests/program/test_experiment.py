@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
-from program import Experiment
-from program.errors import ExperimentError, IntegrityError
-from program.serve.experiment import measure_answer
-from program.serve.experiment_store import (
+from ragc import Experiment
+from ragc.errors import ExperimentError, IntegrityError
+from ragc.optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
+from ragc.serve.experiment import measure_answer
+from ragc.serve.experiment_store import (
     DESIGN,
     MEASURED,
     ExposureLog,
@@ -27,7 +27,7 @@ from program.serve.experiment_store import (
     log_files,
     pseudonymize_unit,
 )
-from program.storage import read_json_rows
+from ragc.storage import read_json_rows
 from tests.experiments import KEY, NAME, Echo, begin
 
 fork = multiprocessing.get_context("fork") if sys.platform != "win32" else None

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimize.registry import versions as registry
-from optimize.registry.retention import collect_garbage
-from program.storage import append_row, read_json_rows, write_whole
+from ragc.optimize.registry import versions as registry
+from ragc.optimize.registry.retention import collect_garbage
+from ragc.storage import append_row, read_json_rows, write_whole
 
 resource = pytest.importorskip("resource")
 HERE = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def run_limited(size, *arguments):
 WRITES = """
 import json, sys
 from pathlib import Path
-from program import storage
+from ragc import storage
 place, name, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 try:
     storage.write_whole(place, b"x" * size) if name == "whole" else storage.append_row(place, {"x": "x" * size})
@@ -71,7 +71,7 @@ def publish(root):
 )
 def test_a_verb_names_the_file_that_the_disk_refused(tmp_path, verb, at_fault):
     publish(tmp_path)
-    done = run_limited(20, "-m", "optimize.cli.main", *(one.format(tmp=tmp_path) for one in verb))
+    done = run_limited(20, "-m", "ragc.optimize.cli.main", *(one.format(tmp=tmp_path) for one in verb))
     assert done.returncode == 2 and f"{tmp_path}/{at_fault}" in done.stderr and "Traceback" not in done.stderr
     assert not [*tmp_path.rglob(".tmp-*")] and registry.verify_version("helpdesk@v1", tmp_path).sound
 

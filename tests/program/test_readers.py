@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from program import Outcome, open_program
-from program.knowledge.index.build import build_index
-from program.knowledge.index.fusion import STRATEGIES
-from program.knowledge.index.qdrant import QdrantVectors
-from program.knowledge.ingest.folder import list_bases, read_base
-from program.knowledge.library import Library
-from program.knowledge.project import Project
-from program.knowledge.tables import Database
-from program.passage import Filters, may_read
-from program.settings import DocumentsSettings, TablesSettings
+from ragc import Outcome, open_program
+from ragc.knowledge.index.build import build_index
+from ragc.knowledge.index.fusion import STRATEGIES
+from ragc.knowledge.index.qdrant import QdrantVectors
+from ragc.knowledge.ingest.folder import list_bases, read_base
+from ragc.knowledge.library import Library
+from ragc.knowledge.project import Project
+from ragc.knowledge.tables import Database
+from ragc.passage import Filters, may_read
+from ragc.settings import DocumentsSettings, TablesSettings
 from tests.program.knowledge.word_embedder import WordEmbedder
 
 PROJECTS = int(os.environ.get("RAGC_PROJECTS", "6"))  # that are generated; two hundred take minutes
@@ -242,11 +242,11 @@ def test_a_part_is_read_from_its_file_and_searched_on_a_server_by_a_payload(tmp_
 
 
 def test_a_labelled_question_is_asked_by_its_readers_and_teaches_nobody_else(office):
-    from optimize.compiler.candidates.demonstrations import Demonstrator
-    from optimize.compiler.record import Record
-    from optimize.compiler.runs.replay import Replay
-    from optimize.evaluation.evaluate import evaluate
-    from optimize.labelled.dataset import LabelledQuestion
+    from ragc.optimize.compiler.candidates.demonstrations import Demonstrator
+    from ragc.optimize.compiler.record import Record
+    from ragc.optimize.compiler.runs.replay import Replay
+    from ragc.optimize.evaluation.evaluate import evaluate
+    from ragc.optimize.labelled.dataset import LabelledQuestion
 
     label = {"question": MERGER, "evidence": ("house/merger.md#merger",), "facts": ("May",), "route": "simple"}
     questions = [LabelledQuestion(id="all", **label), LabelledQuestion(id="board", readers=("board",), **label)]

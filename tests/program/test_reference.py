@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from optimize.registry import versions as registry
-from program import load
-from program.errors import IntegrityError, VersionError
-from program.serve.manifest import find_differences, seal_folder, verify_folder
-from program.serve.reference import find_current, list_programs, parse_reference, resolve
+from ragc import load
+from ragc.errors import IntegrityError, VersionError
+from ragc.optimize.registry import versions as registry
+from ragc.serve.manifest import find_differences, seal_folder, verify_folder
+from ragc.serve.reference import find_current, list_programs, parse_reference, resolve
 
 
 def add_version(root, name, number, text="{}"):

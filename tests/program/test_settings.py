@@ -2,10 +2,10 @@
 
 import pytest
 
-from program import errors
-from program.errors import IntegrityError, RagcError, SettingsError, VersionError
-from program.knowledge.project import Project
-from program.settings import artifacts_root
+from ragc import errors
+from ragc.errors import IntegrityError, RagcError, SettingsError, VersionError
+from ragc.knowledge.project import Project
+from ragc.settings import artifacts_root
 from tests.conftest import add_toml
 
 

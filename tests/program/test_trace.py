@@ -10,17 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from program import open_program
-from program.answer import Answer, Outcome, Step, Trace, Usage, new_trace_id
-from program.serve.trace import LineLog, LogIndex, SpanLog, TraceLog
-from program.text.history import Asked
+from ragc import open_program
+from ragc.answer import Answer, Outcome, Step, Trace, Usage, new_trace_id
+from ragc.serve.trace import LineLog, LogIndex, SpanLog, TraceLog
+from ragc.text.history import Asked
 from tests.conftest import add_toml
 
 WRITE = """
 import sys
 from pathlib import Path
 from tests.conftest import add_toml
-from program.serve.trace import LineLog
+from ragc.serve.trace import LineLog
 log = LineLog(Path(sys.argv[1]), largest=int(sys.argv[3]), files=50)
 for n in range(200):
     log.append({"who": sys.argv[2], "n": n, "fill": "x" * 100})

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from program import Answer
-from program.loop.rag import AgenticRAG
+from ragc import Answer
+from ragc.loop.rag import AgenticRAG
 from tests.support.goods import ask_about, program_at
 from tests.support.provider import Provider, Script
 

@@ -1,6 +1,6 @@
 """A project of twelve short documents whose models are the stand-in provider, and questions about them without end."""
 
-from program import open_program
+from ragc import open_program
 
 GOODS = "kettle toaster lamp heater fan mixer scale radio clock shaver blender grinder".split()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dspy.lm15 import Message, Request, Response, TextPart, Usage
 
-from program.signatures import Excerpt
+from ragc.signatures import Excerpt
 
 _OUTPUTS_START = "Your output fields are:\n"
 _STRUCTURE_START = "All interactions will be structured"

@@ -21,7 +21,7 @@ from typing import Any
 
 from aiohttp import web
 
-from program.models.language.provider import count_messages, count_text
+from ragc.models.language.provider import count_messages, count_text
 
 Brain = Callable[[Mapping[str, Any]], str]
 """From the body of a chat request to the text of the reply."""

@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from optimize.compiler.runs.replay import Replay, ReplayArm
-from optimize.evaluation.grades import Correctness, judge_answer
-from optimize.labelled.dataset import LabelledQuestion
-from program.answer import Answer
-from program.loop.decisions import clients_of, is_decision, to_prompt_inputs
-from program.loop.evidence import interleave, preview_pool, rank_pool
-from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
-from program.models.catalog import is_local
-from program.models.embedded.features import read_case
-from program.models.requests import Decision, to_jsonable
-from program.passage import Passage
-from program.signatures import BASE_PREFIX, Statement, excerpts
-from program.text.facts import holds, states
-from program.text.pieces import split_pieces, split_sentences
+from ragc.answer import Answer
+from ragc.loop.decisions import clients_of, is_decision, to_prompt_inputs
+from ragc.loop.evidence import interleave, preview_pool, rank_pool
+from ragc.loop.rag import AgenticRAG
+from ragc.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
+from ragc.models.catalog import is_local
+from ragc.models.embedded.features import read_case
+from ragc.models.requests import Decision, to_jsonable
+from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
+from ragc.optimize.evaluation.grades import Correctness, judge_answer
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.passage import Passage
+from ragc.signatures import BASE_PREFIX, Statement, excerpts
+from ragc.text.facts import holds, states
+from ragc.text.pieces import split_pieces, split_sentences
 
 UNRELATED = 2  # questions, for each that follows on, behind its conversation
 NEGATIVES = 4  # passages of a search that are taken as near misses

@@ -8,7 +8,7 @@ from typing import Any
 
 import dspy
 
-from optimize.compiler.candidates.demonstrations import Failure
+from ragc.optimize.compiler.candidates.demonstrations import Failure
 
 LONGEST = 6000  # characters of an instruction at most
 SHOWN, CHARACTERS = 5, 3000  # failures in a reflection at most, and characters of each of their fields

@@ -15,7 +15,15 @@ from typing import Any
 import dspy
 import orjson
 
-from optimize.compiler.candidates.demonstrations import (
+from ragc.errors import BudgetStop
+from ragc.loop.decisions import is_decision
+from ragc.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
+from ragc.loop.policy import Candidates as Choices
+from ragc.loop.rag import AgenticRAG
+from ragc.loop.state import DRAFT
+from ragc.models.deciders import EXAMPLES_SHOWN, is_short
+from ragc.models.language.layout import LAYOUT, NUMBERED, QUOTE, PromptLayout
+from ragc.optimize.compiler.candidates.demonstrations import (
     MOST,
     Demonstration,
     Failure,
@@ -29,16 +37,8 @@ from optimize.compiler.candidates.demonstrations import (
     thin_out,
     to_json,
 )
-from optimize.compiler.runs.replay import ReplayArm
-from optimize.compiler.runs.runner import AnyArm
-from program.errors import BudgetStop
-from program.loop.decisions import is_decision
-from program.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
-from program.loop.policy import Candidates as Choices
-from program.loop.rag import AgenticRAG
-from program.loop.state import DRAFT
-from program.models.deciders import EXAMPLES_SHOWN, is_short
-from program.models.language.layout import LAYOUT, NUMBERED, QUOTE, PromptLayout
+from ragc.optimize.compiler.runs.replay import ReplayArm
+from ragc.optimize.compiler.runs.runner import AnyArm
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
 WORTH_ADDING = 1.25  # times as many demonstrations as are labelled from which the program's own are a set beside

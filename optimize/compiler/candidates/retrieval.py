@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from optimize.compiler.runs.replay import Replay
-from optimize.labelled.dataset import LabelledQuestion
-from program.loop.evidence import rank_pool
-from program.loop.state import Find
+from ragc.loop.evidence import rank_pool
+from ragc.loop.state import Find
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.labelled.dataset import LabelledQuestion
 
 GRID: Mapping[str, Sequence[float]] = {
     "graph_weight": (0.0, 0.3, 0.6, 0.9),

@@ -10,20 +10,20 @@ from pathlib import Path
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from optimize.compiler.record import Entry, Record, open_record
-from optimize.compiler.runs.replay import Replay
-from optimize.compiler.spending import Caps, Spending
-from optimize.evaluation.evaluate import TOGETHER, Evaluation, Grader, evaluate_side_by_side
-from optimize.labelled.dataset import LabelledQuestion
-from optimize.labelled.split import order_stratified
-from program.answer import Answer
-from program.errors import BudgetStop, DataError
-from program.knowledge.index.build import Advance
-from program.knowledge.project import Project
-from program.loop.rag import AgenticRAG
-from program.models.requests import to_jsonable
-from program.storage import write_whole
-from program.text.history import Asked
+from ragc.answer import Answer
+from ragc.errors import BudgetStop, DataError
+from ragc.knowledge.index.build import Advance
+from ragc.knowledge.project import Project
+from ragc.loop.rag import AgenticRAG
+from ragc.models.requests import to_jsonable
+from ragc.optimize.compiler.record import Entry, Record, open_record
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.compiler.spending import Caps, Spending
+from ragc.optimize.evaluation.evaluate import TOGETHER, Evaluation, Grader, evaluate_side_by_side
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.optimize.labelled.split import order_stratified
+from ragc.storage import write_whole
+from ragc.text.history import Asked
 
 
 class NoCalls(Spending):

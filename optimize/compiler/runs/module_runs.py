@@ -22,16 +22,16 @@ import orjson
 from dspy.adapters.decision import record_evidence
 from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
 
-from optimize.compiler.record import Record
-from optimize.compiler.runs.recorded_lm import RecordedLM, paid
-from optimize.compiler.runs.runner import Decided
-from optimize.compiler.spending import Spending
-from program.answer import Usage
-from program.loop.decisions import traits_of
-from program.loop.policy import Knob
-from program.models.language.provider import listed_price
-from program.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
-from program.models.requests import DecisionClient, RequestCache, decode_output, order_levels, to_jsonable
+from ragc.answer import Usage
+from ragc.loop.decisions import traits_of
+from ragc.loop.policy import Knob
+from ragc.models.language.provider import listed_price
+from ragc.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
+from ragc.models.requests import DecisionClient, RequestCache, decode_output, order_levels, to_jsonable
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.recorded_lm import RecordedLM, paid
+from ragc.optimize.compiler.runs.runner import Decided
+from ragc.optimize.compiler.spending import Spending
 
 PARALLEL_RUNS = 8  # examples under way at once where a language model is asked
 CHECKED = 3  # examples that are run twice to see whether a program can be replayed

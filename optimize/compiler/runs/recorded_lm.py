@@ -9,9 +9,9 @@ from typing import Any
 import dspy
 import orjson
 
-from optimize.compiler.record import Entry, Record, digest_json
-from optimize.compiler.spending import Spending
-from program.models.language.spending import track_spending
+from ragc.models.language.spending import track_spending
+from ragc.optimize.compiler.record import Entry, Record, digest_json
+from ragc.optimize.compiler.spending import Spending
 
 paid: ContextVar[list[float] | None] = ContextVar("ragc_paid", default=None)  # US dollars of each call of a run
 

@@ -16,24 +16,24 @@ from typing import Any, cast
 
 import dspy
 
-from optimize.compiler.record import Entry, Record, RequestKeys
-from optimize.compiler.runs.runner import Arm, Decided
-from optimize.compiler.spending import Spending
-from optimize.labelled.dataset import LabelledQuestion
-from program.answer import Answer, Usage
-from program.errors import BudgetStop, RagcError
-from program.loop.decisions import ask_client, clients_of, is_decision, to_prompt_inputs, traits_of
-from program.loop.evidence import Pool
-from program.loop.question_meter import account
-from program.loop.rag import AgenticRAG
-from program.loop.state import Ask, Find, Flow, Reply, Request, Result, StepFailed, search_arguments
-from program.loop.steps import steps
-from program.models.catalog import is_local, is_settled, price_call
-from program.models.language.adapter import use_adapter
-from program.models.language.spending import ModelSpending, count_used_tokens, track_spending
-from program.models.language.transport import CallFailed
-from program.models.requests import decode
-from program.text.history import Asked
+from ragc.answer import Answer, Usage
+from ragc.errors import BudgetStop, RagcError
+from ragc.loop.decisions import ask_client, clients_of, is_decision, to_prompt_inputs, traits_of
+from ragc.loop.evidence import Pool
+from ragc.loop.question_meter import account
+from ragc.loop.rag import AgenticRAG
+from ragc.loop.state import Ask, Find, Flow, Reply, Request, Result, StepFailed, search_arguments
+from ragc.loop.steps import steps
+from ragc.models.catalog import is_local, is_settled, price_call
+from ragc.models.language.adapter import use_adapter
+from ragc.models.language.spending import ModelSpending, count_used_tokens, track_spending
+from ragc.models.language.transport import CallFailed
+from ragc.models.requests import decode
+from ragc.optimize.compiler.record import Entry, Record, RequestKeys
+from ragc.optimize.compiler.runs.runner import Arm, Decided
+from ragc.optimize.compiler.spending import Spending
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.text.history import Asked
 
 ATTEMPTS = 4
 PARALLEL_CALLS = 8  # calls under way at once to a model whose provider states no number

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import dspy
 
-from optimize.labelled.dataset import Question
+from ragc.optimize.labelled.dataset import Question
 
 Chances = float | Mapping[Any, float] | Sequence[float]
 """The probability of yes; else those of the options, or of a Score's levels from the lowest on."""

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
-from optimize.compiler.spending import Spending
-from program.errors import BudgetStop
-from program.models.embedded.encoder import THREADS
+from ragc.errors import BudgetStop
+from ragc.models.embedded.encoder import THREADS
+from ragc.optimize.compiler.spending import Spending
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")

@@ -16,12 +16,12 @@ import orjson
 from dspy.adapters.types.decision import Choice, Noul, decision_type
 from pydantic import ConfigDict, Field
 
-from optimize.compiler.scoring import group_topics
-from optimize.labelled.dataset import Question, Split
-from optimize.labelled.split import divide_groups
-from program.errors import DataError, SettingsError
-from program.serve.factory import Factory
-from program.serve.predictors import decide_enums
+from ragc.errors import DataError, SettingsError
+from ragc.optimize.compiler.scoring import group_topics
+from ragc.optimize.labelled.dataset import Question, Split
+from ragc.optimize.labelled.split import divide_groups
+from ragc.serve.factory import Factory
+from ragc.serve.predictors import decide_enums
 
 Metric = Callable[..., Any]
 NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

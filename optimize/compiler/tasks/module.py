@@ -20,17 +20,23 @@ import dspy
 import orjson
 from dspy.adapters.types.decision import Choice, Noul, Score
 
-from optimize.abtest.offline import score_anew
-from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
-from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.candidates.offers import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
-from optimize.compiler.record import Record
-from optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
-from optimize.compiler.runs.recorded_lm import RecordedLM
-from optimize.compiler.runs.runner import AnyArm
-from optimize.compiler.session import Session
-from optimize.compiler.spending import Spending
-from optimize.compiler.tasks.examples import (
+from ragc.errors import BudgetError, BudgetStop, DataError, IntegrityError, SettingsError
+from ragc.knowledge.index.build import Advance
+from ragc.knowledge.project import Project
+from ragc.loop.policy import Dimension, find_dimensions, read_setting
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.language.provider import listed_price
+from ragc.optimize.abtest.offline import score_anew
+from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
+from ragc.optimize.compiler.candidates.instructions import propose_instructions
+from ragc.optimize.compiler.candidates.offers import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
+from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
+from ragc.optimize.compiler.runs.runner import AnyArm
+from ragc.optimize.compiler.session import Session
+from ragc.optimize.compiler.spending import Spending
+from ragc.optimize.compiler.tasks.examples import (
     ExampleQuestion,
     Metric,
     check_metric,
@@ -38,23 +44,17 @@ from optimize.compiler.tasks.examples import (
     score_prediction,
     split_examples,
 )
-from optimize.compiler.tasks.task import Contents, Task
-from optimize.evaluation.comparison import Row
-from optimize.evaluation.evaluate import Evaluation, Grading, evaluate_side_by_side
-from optimize.evaluation.grades import Grade
-from optimize.labelled.split import find_previous_splits, question_digest, sample_stratified
-from optimize.registry.versions import note_test_use, read_ancestors
-from program.errors import BudgetError, BudgetStop, DataError, IntegrityError, SettingsError
-from program.knowledge.index.build import Advance
-from program.knowledge.project import Project
-from program.loop.policy import Dimension, find_dimensions, read_setting
-from program.models.embedded.decider import LocalDecider
-from program.models.language.provider import listed_price
-from program.serve import factory
-from program.serve.artifact import STATE, describe_structure
-from program.serve.opening import load
-from program.serve.reference import PRODUCTION, digest_of, list_aliases, resolve
-from program.settings import NAME, Settings, artifacts_root
+from ragc.optimize.compiler.tasks.task import Contents, Task
+from ragc.optimize.evaluation.comparison import Row
+from ragc.optimize.evaluation.evaluate import Evaluation, Grading, evaluate_side_by_side
+from ragc.optimize.evaluation.grades import Grade
+from ragc.optimize.labelled.split import find_previous_splits, question_digest, sample_stratified
+from ragc.optimize.registry.versions import note_test_use, read_ancestors
+from ragc.serve import factory
+from ragc.serve.artifact import STATE, describe_structure
+from ragc.serve.opening import load
+from ragc.serve.reference import PRODUCTION, digest_of, list_aliases, resolve
+from ragc.settings import NAME, Settings, artifacts_root
 
 GOOD = 1.0  # score from which a run is worth showing
 COMPARED = 3  # examples on which a program is compared with what its state makes

@@ -14,8 +14,8 @@ import dspy
 from dspy.utils import parallelizer
 from dspy.utils.callback import BaseCallback
 
-from optimize.compiler.tasks.examples import Metric, score_prediction
-from program.errors import BudgetStop, DataError, ModelError, RagcError, SettingsError
+from ragc.errors import BudgetStop, DataError, ModelError, RagcError, SettingsError
+from ragc.optimize.compiler.tasks.examples import Metric, score_prediction
 
 RAGC = "ragc"
 Examples = Sequence[dspy.Example]

@@ -21,41 +21,41 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
-from optimize.compiler.candidates.instructions import propose_instructions
-from optimize.compiler.candidates.offers import CandidateSets, find_candidates
-from optimize.compiler.candidates.retrieval import find_best_search
-from optimize.compiler.choice import OperatingPoints, fit_doubt
-from optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
-from optimize.compiler.runs.recorded_lm import RecordedLM
-from optimize.compiler.runs.replay import Replay, ReplayArm
-from optimize.compiler.session import Session
-from optimize.compiler.tasks.task import Contents, Task
-from optimize.evaluation.evaluate import Grader
-from optimize.evaluation.grades import judge_answer
-from optimize.evaluation.outcome import AS_IT_IS, BALANCED
-from optimize.evaluation.risk import judge_grades, prove_risk
-from optimize.labelled.check import find_shortages, require_sound_labels
-from optimize.labelled.dataset import read_labelled
-from optimize.labelled.reviewed import join_reviewed
-from optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
-from optimize.registry.versions import read_ancestors
-from optimize.report.estimate import estimate_cost, list_asked, measure_model
-from program.answer import Outcome
-from program.errors import BudgetStop, DataError
-from program.knowledge.index.build import index_project
-from program.knowledge.project import Project
-from program.loop.decisions import clients_of
-from program.loop.policy import PRESETS, Risk, Setting, apply_setting, find_dimensions, read_setting
-from program.loop.rag import AgenticRAG
-from program.loop.state import Find
-from program.models.catalog import is_local, list_names
-from program.models.language.layout import Layout
-from program.models.language.pace import Pace, note_pace, read_paces
-from program.serve.artifact import ROLES, describe_structure, export_files, require_keys
-from program.serve.opening import load, open_program
-from program.serve.reference import Manifest
-from program.text.history import Asked
+from ragc.answer import Outcome
+from ragc.errors import BudgetStop, DataError
+from ragc.knowledge.index.build import index_project
+from ragc.knowledge.project import Project
+from ragc.loop.decisions import clients_of
+from ragc.loop.policy import PRESETS, Risk, Setting, apply_setting, find_dimensions, read_setting
+from ragc.loop.rag import AgenticRAG
+from ragc.loop.state import Find
+from ragc.models.catalog import is_local, list_names
+from ragc.models.language.layout import Layout
+from ragc.models.language.pace import Pace, note_pace, read_paces
+from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
+from ragc.optimize.compiler.candidates.instructions import propose_instructions
+from ragc.optimize.compiler.candidates.offers import CandidateSets, find_candidates
+from ragc.optimize.compiler.candidates.retrieval import find_best_search
+from ragc.optimize.compiler.choice import OperatingPoints, fit_doubt
+from ragc.optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
+from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
+from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
+from ragc.optimize.compiler.session import Session
+from ragc.optimize.compiler.tasks.task import Contents, Task
+from ragc.optimize.evaluation.evaluate import Grader
+from ragc.optimize.evaluation.grades import judge_answer
+from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
+from ragc.optimize.evaluation.risk import judge_grades, prove_risk
+from ragc.optimize.labelled.check import find_shortages, require_sound_labels
+from ragc.optimize.labelled.dataset import read_labelled
+from ragc.optimize.labelled.reviewed import join_reviewed
+from ragc.optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
+from ragc.optimize.registry.versions import read_ancestors
+from ragc.optimize.report.estimate import estimate_cost, list_asked, measure_model
+from ragc.serve.artifact import ROLES, describe_structure, export_files, require_keys
+from ragc.serve.opening import load, open_program
+from ragc.serve.reference import Manifest
+from ragc.text.history import Asked
 
 PROBED = 12  # questions asked to see how long a compile takes
 SETTINGS = 60  # that ways, fits and choice come to, each scored on every question of train

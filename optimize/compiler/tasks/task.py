@@ -13,17 +13,17 @@ from typing import Any, ClassVar
 
 import dspy
 
-from optimize.compiler.candidates.offers import CandidateSets
-from optimize.compiler.choice import OperatingPoints
-from optimize.compiler.record import compiler_digest
-from optimize.compiler.runs.runner import Runner
-from optimize.compiler.session import Session
-from optimize.compiler.spending import Spending
-from optimize.evaluation.evaluate import Grading
-from optimize.labelled.dataset import digest_questions
-from optimize.labelled.split import sample_stratified
-from program.knowledge.project import Project
-from program.loop.policy import Dimension, Risk, Setting, find_dimensions
+from ragc.knowledge.project import Project
+from ragc.loop.policy import Dimension, Risk, Setting, find_dimensions
+from ragc.optimize.compiler.candidates.offers import CandidateSets
+from ragc.optimize.compiler.choice import OperatingPoints
+from ragc.optimize.compiler.record import compiler_digest
+from ragc.optimize.compiler.runs.runner import Runner
+from ragc.optimize.compiler.session import Session
+from ragc.optimize.compiler.spending import Spending
+from ragc.optimize.evaluation.evaluate import Grading
+from ragc.optimize.labelled.dataset import digest_questions
+from ragc.optimize.labelled.split import sample_stratified
 
 SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
 

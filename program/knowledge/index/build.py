@@ -20,13 +20,13 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from program.errors import KnowledgeError, SettingsError
-from program.knowledge.index import store
-from program.knowledge.index.fanout import Fan, embed_over_ray
-from program.knowledge.index.graph import Graph
-from program.knowledge.index.keywords import Keywords, weigh_texts
-from program.knowledge.index.store import MEND, Index, place_index
-from program.knowledge.ingest.folder import (
+from ragc.errors import KnowledgeError, SettingsError
+from ragc.knowledge.index import store
+from ragc.knowledge.index.fanout import Fan, embed_over_ray
+from ragc.knowledge.index.graph import Graph
+from ragc.knowledge.index.keywords import Keywords, weigh_texts
+from ragc.knowledge.index.store import MEND, Index, place_index
+from ragc.knowledge.ingest.folder import (
     PARSER_VERSION,
     FolderContents,
     fingerprint_files,
@@ -34,14 +34,14 @@ from program.knowledge.ingest.folder import (
     list_bases,
     read_base,
 )
-from program.knowledge.project import Project
-from program.models.embedded.encoder import Embedder, shared_embedder
-from program.passage import Flaw, Passage, ReadReport, embedding_text, keyword_text
-from program.settings import FileSettings, KeywordSettings, Settings, TablesSettings, default_settings
-from program.storage import ASIDE, DiskCache
+from ragc.knowledge.project import Project
+from ragc.models.embedded.encoder import Embedder, shared_embedder
+from ragc.passage import Flaw, Passage, ReadReport, embedding_text, keyword_text
+from ragc.settings import FileSettings, KeywordSettings, Settings, TablesSettings, default_settings
+from ragc.storage import ASIDE, DiskCache
 
 if TYPE_CHECKING:
-    from program.knowledge.index.qdrant import QdrantVectors
+    from ragc.knowledge.index.qdrant import QdrantVectors
 
 INDEX = "index"  # the folder of the index in a project's private folder
 PARSED = "parsed.sqlite"
@@ -209,7 +209,7 @@ def _read_bases(bases: Mapping[str, FileSettings], cache: DiskCache | None) -> F
 def _read_base(name: str, base: FileSettings, cache: DiskCache | None) -> FolderContents:
     if not isinstance(base, TablesSettings) or base.path:
         return read_base(name, base, cache).keep_to(base.reader_sets)
-    from program.knowledge.tables import Database  # it takes long to import, and many projects have none
+    from ragc.knowledge.tables import Database  # it takes long to import, and many projects have none
 
     return Database(name, base).read_documents().keep_to(base.reader_sets)
 
@@ -266,7 +266,7 @@ def _drop_old_generations(folder: Path, keep: set[str], server: str) -> None:
 
 def _ask_collection(name: str, server: str) -> QdrantVectors:
     """Return the server's collection of an index."""
-    from program.knowledge.index.qdrant import QdrantVectors, connect_server
+    from ragc.knowledge.index.qdrant import QdrantVectors, connect_server
 
     return QdrantVectors(connect_server(server), name, server)
 
@@ -286,7 +286,7 @@ def _fill_server(folder: Path, name: str, embedder: Embedder, settings: Settings
 
 def _search_on_server(index: Index, name: str, settings: Settings) -> None:
     """Have vectors (past the bound, words too) asked of the server."""
-    from program.knowledge.index.qdrant import QdrantKeywords
+    from ragc.knowledge.index.qdrant import QdrantKeywords
 
     collection = _ask_collection(name, settings.qdrant.url)
     words = len(index.passages) > settings.keyword.server_above

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from program.errors import KnowledgeError
-from program.models.embedded.encoder import Embedder
+from ragc.errors import KnowledgeError
+from ragc.models.embedded.encoder import Embedder
 
 Fan = Callable[[Sequence[Sequence[str]]], Iterable[NDArray[np.float32]]]
 """Gives the vectors of each list of texts, in the order of the lists."""

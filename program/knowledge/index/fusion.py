@@ -10,9 +10,9 @@ from functools import cached_property
 from operator import add
 from typing import Any
 
-from program.errors import ModelError
-from program.models.embedded.reader import READER, Reader, shared_reader
-from program.passage import Passage, embedding_text
+from ragc.errors import ModelError
+from ragc.models.embedded.reader import READER, Reader, shared_reader
+from ragc.passage import Passage, embedding_text
 
 WEIGHT = 0.5  # the default share of the dense part; 1 is dense only, 0 is keyword only
 GRAPH = 0.6  # the default share of the graph part; 0 leaves it out

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
-from program.passage import Passage, embedding_text
-from program.text.words import STOP_WORDS
+from ragc.passage import Passage, embedding_text
+from ragc.text.words import STOP_WORDS
 
 Key = tuple[str, ...]  # an entity's name as it is compared: words in lower case, without accents or a possessive 's
 NAME_SHARE = 0.3  # what a name that two passages share weighs, against one that names what the other is about

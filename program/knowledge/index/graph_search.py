@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from program.knowledge.index.fusion import GRAPH
-from program.knowledge.index.graph import Graph
-from program.knowledge.index.keywords import Keywords
-from program.knowledge.index.vectors import best_rows
+from ragc.knowledge.index.fusion import GRAPH
+from ragc.knowledge.index.graph import Graph
+from ragc.knowledge.index.keywords import Keywords
+from ragc.knowledge.index.vectors import best_rows
 
 Floats = NDArray[np.float32]
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
-from program.knowledge.index.vectors import Selection, best_rows
-from program.passage import NO_FILTERS, Filters
-from program.text.words import split_words
+from ragc.knowledge.index.vectors import Selection, best_rows
+from ragc.passage import NO_FILTERS, Filters
+from ragc.text.words import split_words
 
 
 class Keywords:

@@ -17,10 +17,10 @@ from typing import Any
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException
 
-from program.errors import KnowledgeError
-from program.knowledge.index.keywords import Keywords
-from program.knowledge.index.vectors import DECIMALS, Floats
-from program.passage import NO_FILTERS, Filters, Passage, ReaderSets
+from ragc.errors import KnowledgeError
+from ragc.knowledge.index.keywords import Keywords
+from ragc.knowledge.index.vectors import DECIMALS, Floats
+from ragc.passage import NO_FILTERS, Filters, Passage, ReaderSets
 
 BATCH = 256
 WORDS = "words"  # the collection's sparse vectors: a weight for each term of a text

@@ -10,12 +10,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from program.knowledge.index import store
-from program.knowledge.index.graph import Graph
-from program.knowledge.index.keywords import Keywords
-from program.knowledge.index.store import Index, Successors
-from program.knowledge.index.vectors import ArrayVectors
-from program.passage import Passage, ReaderSets, keyword_text
+from ragc.knowledge.index import store
+from ragc.knowledge.index.graph import Graph
+from ragc.knowledge.index.keywords import Keywords
+from ragc.knowledge.index.store import Index, Successors
+from ragc.knowledge.index.vectors import ArrayVectors
+from ragc.passage import Passage, ReaderSets, keyword_text
 
 
 def take_readable(whole: Index, admitted: frozenset[ReaderSets]) -> Index | None:

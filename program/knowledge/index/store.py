@@ -24,15 +24,15 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save
 from scipy.sparse import csc_array, csr_array
 
-from program.errors import KnowledgeError
-from program.knowledge.index.graph import MATRICES, Graph
-from program.knowledge.index.keywords import ArrayKeywords, Keywords
-from program.knowledge.index.vectors import ArrayVectors, Floats, Selection
-from program.passage import Passage, ReaderSets, ReadReport, decode_passage, decode_readers, embedding_text
-from program.storage import digest_file, write_whole
+from ragc.errors import KnowledgeError
+from ragc.knowledge.index.graph import MATRICES, Graph
+from ragc.knowledge.index.keywords import ArrayKeywords, Keywords
+from ragc.knowledge.index.vectors import ArrayVectors, Floats, Selection
+from ragc.passage import Passage, ReaderSets, ReadReport, decode_passage, decode_readers, embedding_text
+from ragc.storage import digest_file, write_whole
 
 if TYPE_CHECKING:
-    from program.knowledge.index.qdrant import QdrantKeywords, QdrantVectors
+    from ragc.knowledge.index.qdrant import QdrantKeywords, QdrantVectors
 
 FORMAT = 7
 CURRENT = "current.json"

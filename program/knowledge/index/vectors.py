@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from program.errors import KnowledgeError
-from program.passage import NO_FILTERS, Filters, Passage
+from ragc.errors import KnowledgeError
+from ragc.passage import NO_FILTERS, Filters, Passage
 
 Floats = NDArray[np.float32]
 

@@ -18,7 +18,7 @@ from itertools import takewhile
 
 from bs4.element import NavigableString, Tag
 
-from program.knowledge.ingest.table_rows import format_table, has_header
+from ragc.knowledge.ingest.table_rows import format_table, has_header
 
 LINES = "data-lines-of-source"
 """The attribute that holds the first line of an element in its file, from 0, and the line behind its last."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from program.passage import Flaw
+from ragc.passage import Flaw
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup

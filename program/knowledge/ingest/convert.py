@@ -17,8 +17,8 @@ from mdit_py_plugins.admon import admon_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
-from program.errors import RagcError
-from program.knowledge.ingest.blocks import (
+from ragc.errors import RagcError
+from ragc.knowledge.ingest.blocks import (
     END_OF_SECTION,
     FIRST_ROW,
     HEADINGS,
@@ -31,11 +31,11 @@ from program.knowledge.ingest.blocks import (
     read_blocks,
     stands_alone,
 )
-from program.knowledge.ingest.bounds import list_open_tags, parse_html
-from program.knowledge.ingest.metadata import Metadata, parse_day, read_fields
-from program.knowledge.ingest.table_rows import is_label
-from program.knowledge.ingest.word import read_word
-from program.passage import Flaw
+from ragc.knowledge.ingest.bounds import list_open_tags, parse_html
+from ragc.knowledge.ingest.metadata import Metadata, parse_day, read_fields
+from ragc.knowledge.ingest.table_rows import is_label
+from ragc.knowledge.ingest.word import read_word
+from ragc.passage import Flaw
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup

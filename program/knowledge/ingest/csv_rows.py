@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from program.knowledge.ingest.amounts import read_amount
-from program.knowledge.ingest.decode import decode_text
-from program.knowledge.ingest.office import read_sheets
-from program.knowledge.ingest.table_rows import SAMPLE, has_header
-from program.passage import Flaw
-from program.settings import MAX_MEGABYTES
+from ragc.knowledge.ingest.amounts import read_amount
+from ragc.knowledge.ingest.decode import decode_text
+from ragc.knowledge.ingest.office import read_sheets
+from ragc.knowledge.ingest.table_rows import SAMPLE, has_header
+from ragc.passage import Flaw
+from ragc.settings import MAX_MEGABYTES
 
 SUFFIXES, EXCEL = (".csv", ".tsv"), (".xlsx", ".xlsm")
 SEPARATORS = ",;\t|"

@@ -18,11 +18,11 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, Float, Integer, MetaData, Table, Text
 from sqlalchemy.exc import SQLAlchemyError
 
-from program.knowledge.ingest.amounts import MISSING, find_decimal_mark, read_amount
-from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.csv_rows import LONGER, CsvTable, name_column, read_table_file
-from program.knowledge.ingest.metadata import READERS, normalise_key
-from program.passage import Flaw
+from ragc.knowledge.ingest.amounts import MISSING, find_decimal_mark, read_amount
+from ragc.knowledge.ingest.convert import UnreadableFile
+from ragc.knowledge.ingest.csv_rows import LONGER, CsvTable, name_column, read_table_file
+from ragc.knowledge.ingest.metadata import READERS, normalise_key
+from ragc.passage import Flaw
 
 WRITTEN = ":written"
 """How the name of a column ends that holds the cells of a number column as they are written."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 
-from program.knowledge.ingest.convert import UnreadableFile
-from program.passage import Flaw
+from ragc.knowledge.ingest.convert import UnreadableFile
+from ragc.passage import Flaw
 
 MOST_ACCENTED = 0.3  # share of letters beyond ASCII up to which bytes that are no UTF-8 can be a Western language's
 _MEND = "Save it as UTF-8."

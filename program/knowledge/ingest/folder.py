@@ -18,14 +18,14 @@ from pathlib import Path
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from program.errors import KnowledgeError, SettingsError
-from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.csv_rows import SUFFIXES, name_column
-from program.knowledge.ingest.sections import READ, Document, Parsed, parse_file
-from program.knowledge.project import Project, find_local
-from program.passage import Flaw, Passage, ReaderSets, ReadReport, join_readers
-from program.settings import FILE, KINDS, FileSettings, TablesSettings
-from program.storage import DiskCache
+from ragc.errors import KnowledgeError, SettingsError
+from ragc.knowledge.ingest.convert import UnreadableFile
+from ragc.knowledge.ingest.csv_rows import SUFFIXES, name_column
+from ragc.knowledge.ingest.sections import READ, Document, Parsed, parse_file
+from ragc.knowledge.project import Project, find_local
+from ragc.passage import Flaw, Passage, ReaderSets, ReadReport, join_readers
+from ragc.settings import FILE, KINDS, FileSettings, TablesSettings
+from ragc.storage import DiskCache
 
 PARSER_VERSION = 10  # raised when the same bytes give other passages
 _CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 
-from program.knowledge.ingest.blocks import Block, join_blocks
-from program.knowledge.ingest.table_rows import format_table
-from program.text.pieces import BULLET, NUMBER, SENTENCE_ENDS
+from ragc.knowledge.ingest.blocks import Block, join_blocks
+from ragc.knowledge.ingest.table_rows import format_table
+from ragc.text.pieces import BULLET, NUMBER, SENTENCE_ENDS
 
 NARROW = 40  # characters of a line that no column was too narrow for
 _GAP = re.compile(r"(?<![.!?:\s])\s{2,}(?=\S)|(?<=[.!?:])\s{3,}(?=\S)|\S\s*\t\s*(?=\S)|\|.+\|")

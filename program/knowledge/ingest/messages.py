@@ -8,13 +8,13 @@ from email import policy
 from email.parser import BytesParser
 from itertools import groupby
 
-from program.knowledge.ingest.blocks import Block
-from program.knowledge.ingest.bounds import parse_html
-from program.knowledge.ingest.convert import Page, UnreadableFile, convert_html
-from program.knowledge.ingest.lines import read_plain_text
-from program.knowledge.ingest.metadata import Metadata
-from program.passage import Flaw
-from program.text.pieces import SENTENCE_ENDS
+from ragc.knowledge.ingest.blocks import Block
+from ragc.knowledge.ingest.bounds import parse_html
+from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_html
+from ragc.knowledge.ingest.lines import read_plain_text
+from ragc.knowledge.ingest.metadata import Metadata
+from ragc.passage import Flaw
+from ragc.text.pieces import SENTENCE_ENDS
 
 HEAD = 3  # lines `Name: value` from which on they are the head of another message
 _QUOTED = "blockquote[type=cite], .gmail_quote, .moz-cite-prefix, #divRplyFwdMsg, #divRplyFwdMsg ~ *, #appendonsend ~ *"

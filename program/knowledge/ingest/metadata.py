@@ -11,7 +11,7 @@ from itertools import takewhile
 
 import yaml
 
-from program.passage import AUTHORITY, Flaw, ReaderSets, split_groups
+from ragc.passage import AUTHORITY, Flaw, ReaderSets, split_groups
 
 READERS = "readers"
 NO_ATTRIBUTES = frozenset("title as_of authority supersedes readers text contents content body _id id".split())

@@ -13,10 +13,10 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from program.knowledge.ingest.blocks import END_OF_SECTION, FIRST_ROW, Block
-from program.knowledge.ingest.convert import Page, UnreadableFile, convert_html, read_fragment, unpack_parts
-from program.knowledge.ingest.metadata import Metadata, drop_generated_title, parse_day
-from program.passage import Flaw
+from ragc.knowledge.ingest.blocks import END_OF_SECTION, FIRST_ROW, Block
+from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_html, read_fragment, unpack_parts
+from ragc.knowledge.ingest.metadata import Metadata, drop_generated_title, parse_day
+from ragc.passage import Flaw
 
 EXCEL = "it is an Excel file", "Install the extra `excel` (openpyxl), or save each sheet as .csv."
 MOST_REPEATED = 100  # times that one cell of OpenDocument stands for as many

@@ -10,12 +10,12 @@ from itertools import zip_longest
 
 import yaml
 
-from program.knowledge.ingest.convert import UnreadableFile, read_markup
-from program.knowledge.ingest.csv_rows import SUFFIXES, CsvTable, make_table, read_csv
-from program.knowledge.ingest.lines import unwrap_text
-from program.knowledge.ingest.metadata import READERS, Metadata, normalise_key, read_fields
-from program.knowledge.ingest.table_rows import format_row
-from program.passage import Flaw, ReaderSets
+from ragc.knowledge.ingest.convert import UnreadableFile, read_markup
+from ragc.knowledge.ingest.csv_rows import SUFFIXES, CsvTable, make_table, read_csv
+from ragc.knowledge.ingest.lines import unwrap_text
+from ragc.knowledge.ingest.metadata import READERS, Metadata, normalise_key, read_fields
+from ragc.knowledge.ingest.table_rows import format_row
+from ragc.passage import Flaw, ReaderSets
 
 TEXT_KEYS = ("text", "contents", "content", "body")
 ID_KEYS = ("_id", "id")

@@ -14,21 +14,21 @@ from pathlib import Path
 
 from semantic_text_splitter import TextSplitter
 
-from program.knowledge.ingest.blocks import Block, join_blocks
-from program.knowledge.ingest.bounds import TimeUp, run_within
-from program.knowledge.ingest.convert import Page, UnreadableFile, convert_docx, convert_html, read_markdown
-from program.knowledge.ingest.csv_rows import SUFFIXES
-from program.knowledge.ingest.decode import decode_text
-from program.knowledge.ingest.lines import read_plain_text
-from program.knowledge.ingest.messages import convert_mail, read_captions
-from program.knowledge.ingest.metadata import Metadata, split_front_matter
-from program.knowledge.ingest.office import convert_epub, convert_odf, convert_slides, read_sheets
-from program.knowledge.ingest.pdf.reading import read_pdf
-from program.knowledge.ingest.records import Row, read_rows, read_sheet_rows
-from program.models.language.fence import remove_invisible
-from program.passage import TITLE_STEP, Flaw, Passage, ReaderSets
-from program.settings import CHUNK_TOKENS, MAX_MEGABYTES
-from program.text.pieces import ASKS, count_keys, split_cells, split_sentences
+from ragc.knowledge.ingest.blocks import Block, join_blocks
+from ragc.knowledge.ingest.bounds import TimeUp, run_within
+from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_docx, convert_html, read_markdown
+from ragc.knowledge.ingest.csv_rows import SUFFIXES
+from ragc.knowledge.ingest.decode import decode_text
+from ragc.knowledge.ingest.lines import read_plain_text
+from ragc.knowledge.ingest.messages import convert_mail, read_captions
+from ragc.knowledge.ingest.metadata import Metadata, split_front_matter
+from ragc.knowledge.ingest.office import convert_epub, convert_odf, convert_slides, read_sheets
+from ragc.knowledge.ingest.pdf.reading import read_pdf
+from ragc.knowledge.ingest.records import Row, read_rows, read_sheet_rows
+from ragc.models.language.fence import remove_invisible
+from ragc.passage import TITLE_STEP, Flaw, Passage, ReaderSets
+from ragc.settings import CHUNK_TOKENS, MAX_MEGABYTES
+from ragc.text.pieces import ASKS, count_keys, split_cells, split_sentences
 
 MARKDOWN, TEXT, CAPTIONS = (".md", ".markdown", ".mdx"), (".txt", ".text", ".log", ".rst"), (".vtt", ".srt")
 PAGES: dict[str, Callable[[bytes, int], Page]] = {

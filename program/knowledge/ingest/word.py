@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from program.knowledge.ingest.blocks import END_OF_SECTION, TITLE
+from ragc.knowledge.ingest.blocks import END_OF_SECTION, TITLE
 
 PAGE_WORDS = 3  # beside the number of a page, at most
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from program.errors import IntegrityError
-from program.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
-from program.models.embedded.encoder import Embedder, shared_embedder
-from program.models.embedded.features import Case, EvidenceText, Vector, read_case
-from program.models.embedded.heads import (
+from ragc.errors import IntegrityError
+from ragc.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
+from ragc.models.embedded.encoder import Embedder, shared_embedder
+from ragc.models.embedded.features import Case, EvidenceText, Vector, read_case
+from ragc.models.embedded.heads import (
     EVIDENCE_SETS,
     READ_SETS,
     TEXT_SETS,
@@ -25,10 +25,10 @@ from program.models.embedded.heads import (
     fit_decision,
     fit_statement,
 )
-from program.models.embedded.reader import READER, Reader, TitledText, shared_reader
-from program.models.embedded.rivals import PIECES, read_rivals
-from program.models.requests import DecisionClient
-from program.storage import keep_last
+from ragc.models.embedded.reader import READER, Reader, TitledText, shared_reader
+from ragc.models.embedded.rivals import PIECES, read_rivals
+from ragc.models.requests import DecisionClient
+from ragc.storage import keep_last
 
 HEADS_KEPT = 512
 SETS_KEPT = 16

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from program.models.embedded.encoder import Embedder
-from program.models.embedded.features import (
+from ragc.models.embedded.encoder import Embedder
+from ragc.models.embedded.features import (
     VERSION,
     Case,
     FeatureSpace,
@@ -24,10 +24,10 @@ from program.models.embedded.features import (
     read_case,
     word_set,
 )
-from program.models.embedded.heads import Head
-from program.models.embedded.reader import Reader
-from program.models.embedded.rivals import FORMS, MEASURES, read_rivals
-from program.signatures import BASE_PREFIX, NEEDS_BASE, FollowsOn, Route, words_of
+from ragc.models.embedded.heads import Head
+from ragc.models.embedded.reader import Reader
+from ragc.models.embedded.rivals import FORMS, MEASURES, read_rivals
+from ragc.signatures import BASE_PREFIX, NEEDS_BASE, FollowsOn, Route, words_of
 
 VAGUE, FOLLOWS_ON = words_of(Route, "vague"), words_of(FollowsOn, "follows_on")
 """The words of two decisions for which there is a prior: a field of the same name is anybody's."""

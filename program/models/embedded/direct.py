@@ -11,7 +11,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from program.models.embedded.encoder import MINILM, shared_embedder
+from ragc.models.embedded.encoder import MINILM, shared_embedder
 
 GREETINGS: Mapping[str, tuple[str, ...]] = {
     "Hello! How can I help?": (

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from program.errors import ModelError
-from program.storage import Remembered, digest_file
+from ragc.errors import ModelError
+from ragc.storage import Remembered, digest_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,11 +16,11 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from program.errors import QuestionError
-from program.models.embedded.encoder import Embedder
-from program.models.embedded.reader import Reader, Reading
-from program.text.history import Turn, answers_back, join_questions, read_history
-from program.text.pieces import split_pieces, split_sentences
+from ragc.errors import QuestionError
+from ragc.models.embedded.encoder import Embedder
+from ragc.models.embedded.reader import Reader, Reading
+from ragc.text.history import Turn, answers_back, join_questions, read_history
+from ragc.text.pieces import split_pieces, split_sentences
 
 Vector = NDArray[np.float32]
 BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options", "rivals")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from program.models.embedded.features import BLOCKS, UNIT_LENGTH, Vector
+from ragc.models.embedded.features import BLOCKS, UNIT_LENGTH, Vector
 
 Array = NDArray[Any]
 Logits = NDArray[np.float64]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from program.errors import ModelError
-from program.models.embedded.encoder import encodable, map_threaded, minilm_folder
-from program.storage import Remembered, digest_file
+from ragc.errors import ModelError
+from ragc.models.embedded.encoder import encodable, map_threaded, minilm_folder
+from ragc.storage import Remembered, digest_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

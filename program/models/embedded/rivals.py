@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from program.models.embedded.features import EvidenceText, Vector, WordRarity
-from program.models.embedded.reader import FLOOR, Reader, Reading
-from program.passage import TITLE_STEP
-from program.text.pieces import quote_shortly, split_cells, split_pieces
-from program.text.words import split_words
+from ragc.models.embedded.features import EvidenceText, Vector, WordRarity
+from ragc.models.embedded.reader import FLOOR, Reader, Reading
+from ragc.passage import TITLE_STEP
+from ragc.text.pieces import quote_shortly, split_cells, split_pieces
+from ragc.text.words import split_words
 
 FORMS = 4
 COLUMN, ROW, PIECES, TITLES = range(FORMS)

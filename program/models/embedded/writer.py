@@ -10,13 +10,13 @@ from typing import Any
 
 import dspy
 
-from program.errors import ModelError
-from program.models.embedded.decider import LocalDecider
-from program.models.embedded.direct import find_reply, solve_arithmetic
-from program.models.embedded.reader import READER, Reader, Reading
-from program.passage import TITLE_STEP
-from program.signatures import Excerpt
-from program.text.history import join_questions, read_history
+from ragc.errors import ModelError
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.embedded.direct import find_reply, solve_arithmetic
+from ragc.models.embedded.reader import READER, Reader, Reading
+from ragc.passage import TITLE_STEP
+from ragc.signatures import Excerpt
+from ragc.text.history import join_questions, read_history
 
 MOST_PARTS = 4  # of a question; the last holds all that follows
 FEWEST_WORDS = 3  # of a part

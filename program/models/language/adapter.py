@@ -14,13 +14,13 @@ from dspy.dsp.utils.settings import main_thread_config
 from dspy.utils.exceptions import AdapterParseError, LMError
 from pydantic import create_model
 
-from program.models.language import layout as layouts
-from program.models.language import parsing
-from program.models.language.fence import find_addresses, remove_links
-from program.models.language.layout import AS_IT_IS, PromptLayout, is_text
-from program.models.language.parsing import UnreadableReply, is_record, record_of
-from program.models.language.spending import current_spending
-from program.signatures import Excerpt
+from ragc.models.language import layout as layouts
+from ragc.models.language import parsing
+from ragc.models.language.fence import find_addresses, remove_links
+from ragc.models.language.layout import AS_IT_IS, PromptLayout, is_text
+from ragc.models.language.parsing import UnreadableReply, is_record, record_of
+from ragc.models.language.spending import current_spending
+from ragc.signatures import Excerpt
 
 LONGEST_ANSWER = 8_000  # characters; the rest is cut at the end of a sentence
 DEFAULTED = "took the safe default"

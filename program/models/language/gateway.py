@@ -23,9 +23,9 @@ import dspy
 from dspy import lm15
 from dspy.clients.lm15_boundary import request_kwargs
 
-from program.models.language import transport
-from program.models.language.provider import is_priced, listed_price
-from program.models.language.spending import Paid, current_spending, limit_reply, reserve_cost
+from ragc.models.language import transport
+from ragc.models.language.provider import is_priced, listed_price
+from ragc.models.language.spending import Paid, current_spending, limit_reply, reserve_cost
 
 T = TypeVar("T")
 WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM loads the provider's part

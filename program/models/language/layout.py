@@ -13,9 +13,9 @@ from typing import Any
 
 from dspy.predict.parameter import Parameter
 
-from program.errors import IntegrityError
-from program.models.language.fence import DATA_RULE, fence_input, is_excerpt, remove_invisible
-from program.signatures import Excerpt
+from ragc.errors import IntegrityError
+from ragc.models.language.fence import DATA_RULE, fence_input, is_excerpt, remove_invisible
+from ragc.signatures import Excerpt
 
 FENCED, NUMBERED, PLAIN = "fenced", "numbered", "plain"
 QUOTE = "quote, then sentence"

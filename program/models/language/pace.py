@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 
-from program.models.language.spending import Cap, track_spending
-from program.settings import ProviderSettings, Settings
-from program.storage import write_whole
+from ragc.models.language.spending import Cap, track_spending
+from ragc.settings import ProviderSettings, Settings
+from ragc.storage import write_whole
 
 FILE = "pace.json"
 PATIENCE = 4  # how many times as long as the measured call a call may take

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from dspy.lm15 import Response
 
-from program.models.language.provider import count_messages
-from program.models.language.transport import Call
+from ragc.models.language.provider import count_messages
+from ragc.models.language.transport import Call
 
 RESERVED_SHARE, RESERVED_SECONDS = 0.1, 1.0  # of a question's time, at most, kept to answer without a language model
 POLL = 0.005  # seconds between two looks whether a request is booked
@@ -26,7 +26,7 @@ _LENGTHS = ("max_tokens", "max_completion_tokens")
 
 
 class Cap(Protocol):
-    """A hard limit on requests and money: `optimize.compiler.spending.Spending`."""
+    """A hard limit on requests and money: `ragc.optimize.compiler.spending.Spending`."""
 
     @property
     def money(self) -> bool: ...

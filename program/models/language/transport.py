@@ -18,8 +18,8 @@ from typing import Any
 
 from dspy.lm15 import Message, ProviderError, Response, ServerError, TextPart, Usage
 
-from program.models.language import provider
-from program.models.requests import options_of
+from ragc.models.language import provider
+from ragc.models.requests import options_of
 
 LONGEST_STREAM = 8_000  # characters, as of the longest answer; the rest counts as cut off
 EXTRA_TOKENS = 10_000  # in, beyond the prompt's bytes: what a provider may add to it

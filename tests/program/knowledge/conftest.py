@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from word_embedder import WordEmbedder
 
-from program.settings import DocumentsSettings, WebSettings
+from ragc.settings import DocumentsSettings, WebSettings
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from program.knowledge.ingest.amounts import read_amount
-from program.knowledge.ingest.csv_rows import SEPARATORS, read_csv, read_table_file
-from program.knowledge.ingest.folder import read_base
-from program.knowledge.ingest.metadata import NO_ATTRIBUTES
-from program.knowledge.ingest.sections import parse_file
-from program.settings import DocumentsSettings
+from ragc.knowledge.ingest.amounts import read_amount
+from ragc.knowledge.ingest.csv_rows import SEPARATORS, read_csv, read_table_file
+from ragc.knowledge.ingest.folder import read_base
+from ragc.knowledge.ingest.metadata import NO_ATTRIBUTES
+from ragc.knowledge.ingest.sections import parse_file
+from ragc.settings import DocumentsSettings
 
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252")
 MARKS = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}

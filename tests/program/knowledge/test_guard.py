@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from web_server import Reply, web_server
 
-from program.errors import KnowledgeError
-from program.knowledge.guard import Guard, is_public
+from ragc.errors import KnowledgeError
+from ragc.knowledge.guard import Guard, is_public
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_private_address_is_refused_however_it_is_written(server, names, host)
 def test_a_redirect_to_a_private_address_is_refused(server, names, monkeypatch):
     port = server.url.rpartition(":")[2]
     # 127.0.0.2 stands for the public internet here.
-    monkeypatch.setattr("program.knowledge.guard.is_public", lambda address: address == "127.0.0.2")
+    monkeypatch.setattr("ragc.knowledge.guard.is_public", lambda address: address == "127.0.0.2")
     names["public.example"] = ["127.0.0.2"]
     server.replies["/go"] = Reply(status=302, location=f"http://127.0.0.1:{port}/secret")
     server.replies["/secret"] = Reply("secret")
@@ -72,7 +72,7 @@ def test_a_redirect_to_a_private_address_is_refused(server, names, monkeypatch):
 
 
 def test_the_connection_goes_to_the_address_that_was_checked(server, names, monkeypatch):
-    monkeypatch.setattr("program.knowledge.guard.is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr("ragc.knowledge.guard.is_public", lambda address: address == "127.0.0.1")
     names["rebinding.example"] = ["127.0.0.1", "127.0.0.9"]  # a second look-up would name another
     server.replies["/"] = Reply("checked")
     url = f"http://rebinding.example:{server.url.rpartition(':')[2]}/"

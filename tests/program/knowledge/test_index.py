@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from word_embedder import WordEmbedder
 
-from program.errors import KnowledgeError, SettingsError
-from program.knowledge.index import store
-from program.knowledge.index.build import build_index, index_project, open_index
-from program.knowledge.index.fanout import embed_over_ray
-from program.knowledge.index.store import CURRENT, place_index
-from program.knowledge.library import Library
-from program.knowledge.project import Project
-from program.passage import embedding_text
-from program.settings import DocumentsSettings, Settings
+from ragc.errors import KnowledgeError, SettingsError
+from ragc.knowledge.index import store
+from ragc.knowledge.index.build import build_index, index_project, open_index
+from ragc.knowledge.index.fanout import embed_over_ray
+from ragc.knowledge.index.store import CURRENT, place_index
+from ragc.knowledge.library import Library
+from ragc.knowledge.project import Project
+from ragc.passage import embedding_text
+from ragc.settings import DocumentsSettings, Settings
 
 HERE = Path(__file__).parent
 

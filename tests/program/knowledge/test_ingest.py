@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.errors import KnowledgeError
-from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.folder import link_superseded, read_base
-from program.knowledge.ingest.sections import READ, TABLE, count_tokens, parse_file
-from program.passage import AUTHORITY
-from program.settings import CHUNK_TOKENS, DocumentsSettings, WebSettings
+from ragc.errors import KnowledgeError
+from ragc.knowledge.ingest.convert import UnreadableFile
+from ragc.knowledge.ingest.folder import link_superseded, read_base
+from ragc.knowledge.ingest.sections import READ, TABLE, count_tokens, parse_file
+from ragc.passage import AUTHORITY
+from ragc.settings import CHUNK_TOKENS, DocumentsSettings, WebSettings
 
 
 def read(path, name="x", **more):

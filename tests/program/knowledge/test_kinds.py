@@ -8,11 +8,11 @@ from email.message import EmailMessage
 
 import pytest
 
-from program.errors import KnowledgeError
-from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.folder import read_base
-from program.knowledge.ingest.sections import READ, parse_file
-from program.settings import FileSettings
+from ragc.errors import KnowledgeError
+from ragc.knowledge.ingest.convert import UnreadableFile
+from ragc.knowledge.ingest.folder import read_base
+from ragc.knowledge.ingest.sections import READ, parse_file
+from ragc.settings import FileSettings
 
 ODF = 'xmlns:o="urn:office" xmlns:t="urn:text" xmlns:b="urn:table" xmlns:s="urn:style" xmlns:d="urn:draw" xmlns:p="urn:pres"'
 PPT = 'xmlns:a="urn:a" xmlns:p="urn:p" xmlns:r="urn:r"'

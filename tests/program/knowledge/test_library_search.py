@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from rank_bm25 import BM25Okapi
 from word_embedder import WordEmbedder
 
-from program import storage
-from program.errors import KnowledgeError, ModelError
-from program.knowledge.index.build import build_index
-from program.knowledge.index.fusion import RERANKED, STRATEGIES, Reranker, fuse, rank_positions
-from program.knowledge.index.keywords import Keywords
-from program.knowledge.library import Library
-from program.knowledge.testing import SourceConformance
-from program.loop.evidence import rank_pool
-from program.loop.policy import Policy
-from program.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
-from program.settings import DocumentsSettings
-from program.storage import DiskCache
-from program.text.words import split_words
+from ragc import storage
+from ragc.errors import KnowledgeError, ModelError
+from ragc.knowledge.index.build import build_index
+from ragc.knowledge.index.fusion import RERANKED, STRATEGIES, Reranker, fuse, rank_positions
+from ragc.knowledge.index.keywords import Keywords
+from ragc.knowledge.library import Library
+from ragc.knowledge.testing import SourceConformance
+from ragc.loop.evidence import rank_pool
+from ragc.loop.policy import Policy
+from ragc.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
+from ragc.settings import DocumentsSettings
+from ragc.storage import DiskCache
+from ragc.text.words import split_words
 
 QUESTION = "how many days until a yearly plan is refunded"
 BASES = ["product", "billing", "web"]

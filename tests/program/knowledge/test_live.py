@@ -9,12 +9,12 @@ import pytest
 from web_server import Reply, web_server
 from word_embedder import WordEmbedder
 
-from program.errors import KnowledgeError
-from program.knowledge.guard import Guard
-from program.knowledge.testing import SourceConformance
-from program.knowledge.web import JsonApi, WebSearch, has_provider
-from program.passage import AUTHORITY, Filters, SourceCard
-from program.settings import HttpSettings, WebSettings
+from ragc.errors import KnowledgeError
+from ragc.knowledge.guard import Guard
+from ragc.knowledge.testing import SourceConformance
+from ragc.knowledge.web import JsonApi, WebSearch, has_provider
+from ragc.passage import AUTHORITY, Filters, SourceCard
+from ragc.settings import HttpSettings, WebSettings
 
 QUERY = "when was the remote unlock outage"
 ITEMS = [

@@ -12,9 +12,9 @@ from reportlab.lib.styles import getSampleStyleSheet
 from reportlab.pdfgen import canvas
 from reportlab.platypus import PageBreak, Paragraph, SimpleDocTemplate, Table
 
-from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.pdf.ocr import open_ocr
-from program.knowledge.ingest.sections import parse_file
+from ragc.knowledge.ingest.convert import UnreadableFile
+from ragc.knowledge.ingest.pdf.ocr import open_ocr
+from ragc.knowledge.ingest.sections import parse_file
 from tests.support.sheets import draw_sheet, find_fault, sheets
 
 SHEETS = int(os.environ.get("RAGC_SHEETS", "0"))

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from program.knowledge.ingest.blocks import fence_code
-from program.knowledge.ingest.sections import parse_file
-from program.text.facts import holds
-from program.text.pieces import split_pieces
+from ragc.knowledge.ingest.blocks import fence_code
+from ragc.knowledge.ingest.sections import parse_file
+from ragc.text.facts import holds
+from ragc.text.pieces import split_pieces
 
 EXAMPLES = int(os.environ.get("RAGC_TEXT_EXAMPLES", "50"))
 words = st.text("abcdefghijklmnopqrstuvwxyzäé", min_size=2, max_size=7).filter(lambda w: w[0] not in "äé")

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from word_embedder import WordEmbedder
 
-from program.knowledge.index.build import build_index, open_index
-from program.settings import DocumentsSettings
+from ragc.knowledge.index.build import build_index, open_index
+from ragc.settings import DocumentsSettings
 
 HERE = Path(__file__).parent
 WRITE = """
 import sys
 from word_embedder import WordEmbedder
-from program.knowledge.index import build, store
-from program.knowledge.ingest import folder as ingest
-from program.settings import DocumentsSettings
+from ragc.knowledge.index import build, store
+from ragc.knowledge.ingest import folder as ingest
+from ragc.settings import DocumentsSettings
 
 stop_at, knowledge, folder = sys.argv[1:]
 
@@ -37,8 +37,8 @@ READ = """
 import sys
 from pathlib import Path
 from word_embedder import WordEmbedder
-from program.settings import DocumentsSettings
-from program.knowledge.library import Library
+from ragc.settings import DocumentsSettings
+from ragc.knowledge.library import Library
 
 seen = set()
 print("ready", flush=True)

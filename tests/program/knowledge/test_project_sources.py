@@ -8,18 +8,18 @@ import sys
 import pytest
 from web_server import Reply, web_server
 
-from optimize.report.doctor import examine_setup
-from program import open_program
-from program.errors import KnowledgeError, SettingsError
-from program.knowledge.index.build import index_project
-from program.knowledge.project import Project
-from program.serve.opening import open_library
+from ragc import open_program
+from ragc.errors import KnowledgeError, SettingsError
+from ragc.knowledge.index.build import index_project
+from ragc.knowledge.project import Project
+from ragc.optimize.report.doctor import examine_setup
+from ragc.serve.opening import open_library
 from tests.conftest import add_toml
 
 KETTLES = "knowledge/product/kettles.md"
 PACKAGE = """
 from dataclasses import replace
-from program.passage import NO_FILTERS, Passage, Source
+from ragc.passage import NO_FILTERS, Passage, Source
 
 class Notes(Source):
     def __init__(self, card, options, embedder):
@@ -144,7 +144,7 @@ def test_an_index_that_cannot_be_written_is_used_and_the_log_says_so(own_shop, m
     open_library(Project.open(own_shop))
     (own_shop / KETTLES).write_text("# Kettles\nAll new.")
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # whoever runs the tests may write anywhere
-    with caplog.at_level(logging.WARNING, logger="program"):
+    with caplog.at_level(logging.WARNING, logger="ragc"):
         assert "1.7 litres" in texts(own_shop)
     assert "may have changed since it was indexed" in caplog.text
 

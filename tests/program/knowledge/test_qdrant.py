@@ -11,13 +11,13 @@ import pytest
 from qdrant_client import QdrantClient
 from word_embedder import WordEmbedder
 
-from program.errors import KnowledgeError
-from program.knowledge.index.build import build_index
-from program.knowledge.index.qdrant import QdrantKeywords, QdrantVectors, connect_server
-from program.knowledge.index.vectors import ArrayVectors, Selection
-from program.knowledge.library import Library
-from program.passage import NO_FILTERS, Filters, Passage
-from program.settings import Settings
+from ragc.errors import KnowledgeError
+from ragc.knowledge.index.build import build_index
+from ragc.knowledge.index.qdrant import QdrantKeywords, QdrantVectors, connect_server
+from ragc.knowledge.index.vectors import ArrayVectors, Selection
+from ragc.knowledge.library import Library
+from ragc.passage import NO_FILTERS, Filters, Passage
+from ragc.settings import Settings
 
 QUESTION = "how many days until a yearly plan is refunded"
 DAYS = [None, date(2024, 5, 1), date(2025, 6, 30), date(2026, 11, 3)]
@@ -134,7 +134,7 @@ def server(request, bases, tmp_path, monkeypatch):
     else:
         store = QdrantClient(location=":memory:")
         monkeypatch.setattr(store, "close", lambda: None)  # a server outlives its clients
-        monkeypatch.setattr("program.knowledge.index.qdrant.QdrantClient", lambda **_: store)
+        monkeypatch.setattr("ragc.knowledge.index.qdrant.QdrantClient", lambda **_: store)
     found = Server(url, store, bases, tmp_path / "index")
     yield found
     found.drop()

@@ -8,12 +8,12 @@ import os
 import pytest
 import sqlalchemy as sa
 
-from program.errors import KnowledgeError
-from program.knowledge.project import Project
-from program.knowledge.tables import Database
-from program.passage import Filters
-from program.serve.opening import open_library
-from program.settings import TablesSettings
+from ragc.errors import KnowledgeError
+from ragc.knowledge.project import Project
+from ragc.knowledge.tables import Database
+from ragc.passage import Filters
+from ragc.serve.opening import open_library
+from ragc.settings import TablesSettings
 from tests.support import postgres
 
 URLS = os.environ.get("SQL_URLS", "").split()  # of empty databases, such as postgresql+psycopg://me@127.0.0.1/empty
@@ -72,7 +72,7 @@ def test_no_statement_writes_even_past_the_check(server, monkeypatch):
     for statement in statements:
         with pytest.raises(KnowledgeError, match="not exactly one SELECT"):
             shop.rows(statement)
-    monkeypatch.setattr("program.knowledge.tables.check_sql", lambda sql, *_: sql)
+    monkeypatch.setattr("ragc.knowledge.tables.check_sql", lambda sql, *_: sql)
     for statement in statements:
         with pytest.raises(KnowledgeError, match=r"(?i)read.only transaction"):
             shop.rows(statement)
@@ -82,7 +82,7 @@ def test_no_statement_writes_even_past_the_check(server, monkeypatch):
 
 def test_a_look_up_of_minutes_is_cut_off_and_the_next_one_answered(server, monkeypatch):
     _, shop = server
-    monkeypatch.setattr("program.knowledge.tables.check_sql", lambda sql, *_: sql)  # it names more tables than it may
+    monkeypatch.setattr("ragc.knowledge.tables.check_sql", lambda sql, *_: sql)  # it names more tables than it may
     with pytest.raises(KnowledgeError, match="took longer than 2 seconds"):
         shop.rows(f"SELECT COUNT(*) FROM {BILLIONS} WHERE a.n + b.n > 5")
     assert shop.rows("SELECT COUNT(*) FROM orders")[1] == [(2,)]

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from word_embedder import WordEmbedder
 
-from program.errors import KnowledgeError
-from program.knowledge import tables
-from program.knowledge.index.build import build_index
-from program.knowledge.ingest.folder import read_base
-from program.knowledge.library import Library
-from program.knowledge.sql_gate import align_values, check_sql
-from program.knowledge.tables import Database
-from program.passage import Filters
-from program.settings import TablesSettings
+from ragc.errors import KnowledgeError
+from ragc.knowledge import tables
+from ragc.knowledge.index.build import build_index
+from ragc.knowledge.ingest.folder import read_base
+from ragc.knowledge.library import Library
+from ragc.knowledge.sql_gate import align_values, check_sql
+from ragc.knowledge.tables import Database
+from ragc.passage import Filters
+from ragc.settings import TablesSettings
 
 DATABASES = Path(__file__).parent / "databases"
 

@@ -4,8 +4,8 @@ import hashlib
 
 import numpy as np
 
-from program.models.embedded.encoder import Embedder
-from program.text.words import split_words
+from ragc.models.embedded.encoder import Embedder
+from ragc.text.words import split_words
 
 SIZE = 64
 

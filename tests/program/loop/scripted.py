@@ -8,13 +8,13 @@ from dataclasses import replace
 import dspy
 from dspy.lm15 import response_to_events
 
-from program.loop.rag import AgenticRAG
-from program.loop.state import Find, Runtime
-from program.models.catalog import Models
-from program.models.embedded.writer import local_writer
-from program.passage import NO_FILTERS, Passage, SourceCard
-from program.serve.trace import SpanLog, TraceLog
-from program.settings import BudgetSettings, ModelSettings
+from ragc.loop.rag import AgenticRAG
+from ragc.loop.state import Find, Runtime
+from ragc.models.catalog import Models
+from ragc.models.embedded.writer import local_writer
+from ragc.passage import NO_FILTERS, Passage, SourceCard
+from ragc.serve.trace import SpanLog, TraceLog
+from ragc.settings import BudgetSettings, ModelSettings
 from tests.support.prompts import format_reply, read_prompt, reply_with
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]

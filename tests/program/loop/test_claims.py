@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from scripted import Scripted, passage, turns
 
-from program.answer import Outcome
-from program.loop.grounding import trace_claims
-from program.signatures import Generate
+from ragc.answer import Outcome
+from ragc.loop.grounding import trace_claims
+from ragc.signatures import Generate
 
 QUESTION = "How much does the Merle kettle hold?"
 POOL = [

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted, ScriptedModels, passage, turns
 
-from program.answer import Outcome, StoppedBy
-from program.loop.policy import PRESETS
-from program.models.embedded.reader import READER
-from program.passage import SourceCard
-from program.text.facts import holds
-from program.text.pieces import split_claims
-from program.text.words import WORD
+from ragc.answer import Outcome, StoppedBy
+from ragc.loop.policy import PRESETS
+from ragc.models.embedded.reader import READER
+from ragc.passage import SourceCard
+from ragc.text.facts import holds
+from ragc.text.pieces import split_claims
+from ragc.text.words import WORD
 
 DOCS = [SourceCard("docs", "documents", "rules"), SourceCard("news", "web", "dated pages")]
 OLD = passage("docs/old.md#a", "Refunds are paid within 14 days of delivery.", 0.9, as_of=date(2024, 3, 1))

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from scripted import POOL, Scripted, ScriptedModels, passage, turns
 
-from program.answer import Outcome, StoppedBy
-from program.loop.question_meter import Progress, Token, Withdrawn
-from program.models.language.adapter import FencedAdapter
-from program.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
-from program.settings import BudgetSettings
+from ragc.answer import Outcome, StoppedBy
+from ragc.loop.question_meter import Progress, Token, Withdrawn
+from ragc.models.language.adapter import FencedAdapter
+from ragc.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
+from ragc.settings import BudgetSettings
 from tests.support.provider import Script, serve
 
 HURRY = BudgetSettings(max_seconds=1.5)

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted, passage
 
-from program import open_program
-from program.answer import Outcome, StoppedBy
-from program.errors import KnowledgeError
-from program.knowledge.library import Library
-from program.loop.question_meter import Progress
-from program.passage import NO_FILTERS, Source, SourceCard
-from program.serve.experiment import measure_answer
-from program.settings import BudgetSettings
+from ragc import open_program
+from ragc.answer import Outcome, StoppedBy
+from ragc.errors import KnowledgeError
+from ragc.knowledge.library import Library
+from ragc.loop.question_meter import Progress
+from ragc.passage import NO_FILTERS, Source, SourceCard
+from ragc.serve.experiment import measure_answer
+from ragc.settings import BudgetSettings
 from tests.conftest import add_toml
 from tests.support.provider import serve
 

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted import POOL, Scripted, passage
 
-from optimize.compiler.candidates.demonstrations import Demonstrator
-from optimize.compiler.record import Record
-from optimize.compiler.runs.replay import Replay
-from optimize.labelled.dataset import LabelledQuestion
-from program import open_program
-from program.errors import QuestionError
-from program.loop.evidence import blend_pools, rank_pool
-from program.loop.policy import Policy
-from program.serve.follow import Proxy
-from program.text.history import MOST_TURNS, Asked, Turn, join_questions, read_history
+from ragc import open_program
+from ragc.errors import QuestionError
+from ragc.loop.evidence import blend_pools, rank_pool
+from ragc.loop.policy import Policy
+from ragc.optimize.compiler.candidates.demonstrations import Demonstrator
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.replay import Replay
+from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.serve.follow import Proxy
+from ragc.text.history import MOST_TURNS, Asked, Turn, join_questions, read_history
 
 ASKED, BACK = "How much water does the kettle hold?", "Do you mean the Merle or the Wren?"
 MESSAGES = [{"role": "user", "content": ASKED}, {"role": "assistant", "content": BACK}]

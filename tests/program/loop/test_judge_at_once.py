@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from optimize.compiler.runs.replay import Record, Replay
-from program import open_program
-from program.answer import StoppedBy
-from program.text.history import Asked
+from ragc import open_program
+from ragc.answer import StoppedBy
+from ragc.optimize.compiler.runs.replay import Record, Replay
+from ragc.text.history import Asked
 from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from scripted import Scripted, passage
 
-from program import open_program
-from program.knowledge.project import Project
-from program.loop.grounding import known_addresses
-from program.loop.question_meter import Token
-from program.settings import FILE
+from ragc import open_program
+from ragc.knowledge.project import Project
+from ragc.loop.grounding import known_addresses
+from ragc.loop.question_meter import Token
+from ragc.settings import FILE
 from tests.support.goods import GOODS
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

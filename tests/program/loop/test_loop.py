@@ -8,13 +8,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scripted import POOL, Scripted, ScriptedModels, passage, turns
 
-from program.answer import Outcome, StoppedBy
-from program.loop.evidence import drop_superseded, rank_pool
-from program.loop.grounding import cite_passages
-from program.loop.policy import PLAIN, PRESETS, Policy
-from program.passage import SourceCard
-from program.settings import BudgetSettings
-from program.text.pieces import quote_shortly, split_claims, split_pieces
+from ragc.answer import Outcome, StoppedBy
+from ragc.loop.evidence import drop_superseded, rank_pool
+from ragc.loop.grounding import cite_passages
+from ragc.loop.policy import PLAIN, PRESETS, Policy
+from ragc.passage import SourceCard
+from ragc.settings import BudgetSettings
+from ragc.text.pieces import quote_shortly, split_claims, split_pieces
 
 NOT_FOUND = "I could not find this in the knowledge I have."
 NO_ROUND_ENDS = turns(*(f"try {n}" for n in range(60)))
@@ -46,7 +46,7 @@ def test_a_language_model_answers_of_itself_only_where_the_knowledge_has_no_answ
 
 
 def test_a_greeting_is_answered_without_a_search(monkeypatch):
-    monkeypatch.setattr("program.loop.steps.is_greeting", lambda view, message: message == "hello")
+    monkeypatch.setattr("ragc.loop.steps.is_greeting", lambda view, message: message == "hello")
     program = scripted(direct="Hello!")
     assert program("hello").text == "Hello!" and not program.queries
     for look_up_unknown in (0, 1):
@@ -246,7 +246,7 @@ def test_tables_that_no_plan_wants_cost_no_call(knobs, likely):
 
 
 def test_an_embedded_writer_is_not_asked(monkeypatch):
-    monkeypatch.setattr("program.loop.state.is_local", lambda client: True)
+    monkeypatch.setattr("ragc.loop.state.is_local", lambda client: True)
     assert asked(SQL).rag.view().tables == {}
 
 

@@ -9,13 +9,13 @@ from dspy.adapters.types.decision import Score
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program import open_program, signatures
-from program.errors import IntegrityError, SettingsError
-from program.knowledge.project import Project
-from program.loop.policy import PRESETS, Knob, Policy, apply_setting, find_dimensions, read_setting
-from program.loop.rag import Predictors
-from program.passage import SourceCard
-from program.settings import LoopSettings
+from ragc import open_program, signatures
+from ragc.errors import IntegrityError, SettingsError
+from ragc.knowledge.project import Project
+from ragc.loop.policy import PRESETS, Knob, Policy, apply_setting, find_dimensions, read_setting
+from ragc.loop.rag import Predictors
+from ragc.passage import SourceCard
+from ragc.settings import LoopSettings
 
 
 class Grade(dspy.Signature):

@@ -8,12 +8,12 @@ from pathlib import Path
 import dspy
 import pytest
 
-from program import Outcome, open_program
-from program.errors import QuestionError
-from program.loop import steps
-from program.loop.steps import find_unread_language, is_greeting
-from program.models.embedded.direct import GREETINGS
-from program.text.facts import states
+from ragc import Outcome, open_program
+from ragc.errors import QuestionError
+from ragc.loop import steps
+from ragc.loop.steps import find_unread_language, is_greeting
+from ragc.models.embedded.direct import GREETINGS
+from ragc.text.facts import states
 from tests.conftest import write_shop
 
 ROOT = Path(__file__).parents[3]

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from program import open_program
-from program.errors import RagcError, SettingsError
-from program.knowledge.project import Project
-from program.models.catalog import open_models
-from program.settings import FILE, ModelSettings
+from ragc import open_program
+from ragc.errors import RagcError, SettingsError
+from ragc.knowledge.project import Project
+from ragc.models.catalog import open_models
+from ragc.settings import FILE, ModelSettings
 
 fuzz = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SCRAPS = """name = "x"|[models]|decide = 3|write = "openai/x"|[knowledge.a]|path = "k"|path = "../.."|asks = "x"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program import open_program
-from program.loop.subjects import Subject, count_strange, names_other
+from ragc import open_program
+from ragc.loop.subjects import Subject, count_strange, names_other
 
 TOML = (
     'name = "p"\n[knowledge.docs]\nkind = "documents"\npath = "docs"\nabout = "what we offer and how things are done"\n'

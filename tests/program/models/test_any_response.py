@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from program import Outcome
+from ragc import Outcome
 from tests.program.models.responder import responding
 from tests.support.goods import program_at
 from tests.support.provider import Served, chunk, completion, ending

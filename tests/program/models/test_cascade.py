@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimize.evaluation.evaluate import evaluate
-from optimize.labelled.dataset import read_labelled
-from program import open_program
-from program.loop.decisions import client_of, is_decision
-from program.loop.policy import find_dimensions
-from program.models.catalog import is_settled, least_certainty
+from ragc import open_program
+from ragc.loop.decisions import client_of, is_decision
+from ragc.loop.policy import find_dimensions
+from ragc.models.catalog import is_settled, least_certainty
+from ragc.optimize.evaluation.evaluate import evaluate
+from ragc.optimize.labelled.dataset import read_labelled
 from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

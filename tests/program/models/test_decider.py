@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from program.models.embedded.decider import LocalDecider
-from program.models.embedded.encoder import shared_embedder
-from program.models.embedded.reader import shared_reader
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.embedded.encoder import shared_embedder
+from ragc.models.embedded.reader import shared_reader
 
 FRUIT = ["apples", "pears", "plums", "cherries", "lemons", "grapes", "melons", "figs", "oranges", "peaches"]
 TOOLS = ["hammers", "saws", "drills", "pliers", "chisels", "wrenches", "files", "planes", "clamps", "axes"]
@@ -125,7 +125,7 @@ def test_exported_heads_answer_the_same_and_need_no_fitting(questions, monkeypat
     taught, other = fresh(), fresh()
     before = taught(state, questions)
     other.import_heads(load_tensors(save_tensors(taught.export_heads([(state, questions)]))))
-    monkeypatch.setattr("program.models.embedded.decider.fit_decision", lambda *_: pytest.fail("fitted again"))
+    monkeypatch.setattr("ragc.models.embedded.decider.fit_decision", lambda *_: pytest.fail("fitted again"))
     assert other(state, questions) == before
     assert sorted(other.export_heads()) == sorted(taught.export_heads())
 

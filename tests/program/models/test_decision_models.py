@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from dspy.utils.exceptions import LMError
 
-from optimize.report.doctor import examine_setup
-from program import Outcome
-from program.errors import ModelError
-from program.models.catalog import missing_keys, open_models
-from program.models.deciders import DecisionModel
-from program.models.language.gateway import EndpointTerms, Gateway
-from program.models.language.spending import track_spending
-from program.settings import ModelSettings, ProviderSettings
+from ragc import Outcome
+from ragc.errors import ModelError
+from ragc.models.catalog import missing_keys, open_models
+from ragc.models.deciders import DecisionModel
+from ragc.models.language.gateway import EndpointTerms, Gateway
+from ragc.models.language.spending import track_spending
+from ragc.optimize.report.doctor import examine_setup
+from ragc.settings import ModelSettings, ProviderSettings
 from tests.program.models.responder import responding
 from tests.support.goods import program_at
 

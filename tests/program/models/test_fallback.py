@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from program import Outcome
-from program.errors import BudgetError, ModelError
-from program.loop.question_meter import Progress
-from program.models.catalog import require_price
-from program.settings import ModelSettings, ProviderSettings
+from ragc import Outcome
+from ragc.errors import BudgetError, ModelError
+from ragc.loop.question_meter import Progress
+from ragc.models.catalog import require_price
+from ragc.settings import ModelSettings, ProviderSettings
 from tests.support.goods import program_at
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from program import Outcome, open_program
-from program.loop.policy import PRESETS
+from ragc import Outcome, open_program
+from ragc.loop.policy import PRESETS
 from tests.support.faults import EMBEDDED, ask_through_outage, ask_under_faults
 from tests.support.goods import program_at, write_project
 from tests.support.provider import FAULTS, Script, serve

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from program.models.catalog import open_models
-from program.models.language.adapter import use_adapter
-from program.models.language.fence import LinkFilter, fence_input, fence_passage, remove_invisible, remove_links
-from program.settings import ModelSettings, ProviderSettings
-from program.signatures import Excerpt, Generate, Missing, Relevance
+from ragc.models.catalog import open_models
+from ragc.models.language.adapter import use_adapter
+from ragc.models.language.fence import LinkFilter, fence_input, fence_passage, remove_invisible, remove_links
+from ragc.settings import ModelSettings, ProviderSettings
+from ragc.signatures import Excerpt, Generate, Missing, Relevance
 from tests.support.provider import serve
 from tests.support.replies import obliging
 

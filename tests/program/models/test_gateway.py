@@ -14,16 +14,11 @@ import pytest
 from dspy.lm15 import Message, Request
 from dspy.utils.exceptions import LMError
 
-from optimize.compiler.spending import Caps, Spending
-from program.models.language.gateway import (
-    AsyncProviderEngine,
-    EndpointTerms,
-    ProviderLM,
-    shared_gateway,
-)
-from program.models.language.provider import key_variable
-from program.models.language.spending import track_spending
-from program.models.language.transport import CallFailed
+from ragc.models.language.gateway import AsyncProviderEngine, EndpointTerms, ProviderLM, shared_gateway
+from ragc.models.language.provider import key_variable
+from ragc.models.language.spending import track_spending
+from ragc.models.language.transport import CallFailed
+from ragc.optimize.compiler.spending import Caps, Spending
 from tests.program.models.responder import responding
 from tests.support.provider import Script, serve
 

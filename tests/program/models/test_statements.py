@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from program.models.embedded.decider import LocalDecider
-from program.models.embedded.encoder import shared_embedder
-from program.models.embedded.features import STATEMENT
-from program.models.embedded.heads import Head, fit_statement
-from program.models.embedded.reader import shared_reader
-from program.text.facts import normalise_text
-from program.text.pieces import split_pieces
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.embedded.encoder import shared_embedder
+from ragc.models.embedded.features import STATEMENT
+from ragc.models.embedded.heads import Head, fit_statement
+from ragc.models.embedded.reader import shared_reader
+from ragc.text.facts import normalise_text
+from ragc.text.pieces import split_pieces
 
 PUT = {"states": {"type": "noul", "instructions": "The sentence states something that the question asks for."}}
 CENTRES = """Turnaround by centre.

@@ -11,12 +11,12 @@ from dspy.utils.exceptions import AdapterParseError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from program.models.deciders import LanguageDecider
-from program.models.language.adapter import FencedAdapter
-from program.models.language.fence import LinkFilter, remove_links
-from program.models.language.gateway import EndpointTerms, shared_gateway
-from program.models.language.spending import track_spending
-from program.signatures import Decompose, Detail, Generate, Missing
+from ragc.models.deciders import LanguageDecider
+from ragc.models.language.adapter import FencedAdapter
+from ragc.models.language.fence import LinkFilter, remove_links
+from ragc.models.language.gateway import EndpointTerms, shared_gateway
+from ragc.models.language.spending import track_spending
+from ragc.signatures import Decompose, Detail, Generate, Missing
 from tests.support.provider import serve
 
 TORTURE = [json.loads(line) for line in (Path(__file__).parent / "torture.jsonl").read_text().splitlines()]

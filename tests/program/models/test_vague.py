@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimize.reader.vague import VAGUE, fit_vague, read_vague
-from program.errors import DataError
-from program.models.embedded.decider import LocalDecider
-from program.models.embedded.encoder import shared_embedder
-from program.models.embedded.features import EvidenceText
-from program.models.embedded.reader import shared_reader
-from program.models.embedded.rivals import MOST_RIVALS, PIECES, RIVALS, read_rivals
-from program.signatures import Route, words_of
+from ragc.errors import DataError
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.embedded.encoder import shared_embedder
+from ragc.models.embedded.features import EvidenceText
+from ragc.models.embedded.reader import shared_reader
+from ragc.models.embedded.rivals import MOST_RIVALS, PIECES, RIVALS, read_rivals
+from ragc.optimize.reader.vague import VAGUE, fit_vague, read_vague
+from ragc.signatures import Route, words_of
 
 PUT = {"vague": {"type": "noul", "instructions": words_of(Route, "vague")}}
 PLANS = """Plan: Home Free; Monthly: GBP 0; Yearly: GBP 0

@@ -11,14 +11,14 @@ from dspy.utils.exceptions import LMUnexpectedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from program.errors import ModelError
-from program.models.embedded.decider import LocalDecider
-from program.models.embedded.direct import LONGEST, solve_arithmetic
-from program.models.embedded.encoder import shared_embedder
-from program.models.embedded.reader import Reader, Reading, shared_reader
-from program.models.embedded.writer import local_writer
-from program.models.language.adapter import use_adapter
-from program.signatures import AnswerDirectly, Clarify, Decompose, Excerpt, FollowUp, Generate, Missing
+from ragc.errors import ModelError
+from ragc.models.embedded.decider import LocalDecider
+from ragc.models.embedded.direct import LONGEST, solve_arithmetic
+from ragc.models.embedded.encoder import shared_embedder
+from ragc.models.embedded.reader import Reader, Reading, shared_reader
+from ragc.models.embedded.writer import local_writer
+from ragc.models.language.adapter import use_adapter
+from ragc.signatures import AnswerDirectly, Clarify, Decompose, Excerpt, FollowUp, Generate, Missing
 
 PRICES = "Plans.\n\nPlan: Basic Plus; Monthly: GBP 4.50\nPlan: Deluxe; Monthly: GBP 19\n"
 COMPOUND = "What does Deluxe cost and how many doors does it cover?"

@@ -9,8 +9,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from starlette.requests import HTTPConnection
 
-from program.errors import SettingsError
-from program.server import access
+from ragc.errors import SettingsError
+from ragc.server import access
 from tests.conftest import write_shop
 from tests.serving import serving
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client
 
-from optimize.abtest.online import report_experiment, start_experiment
-from optimize.registry.aliases import promote_version
-from program.server import work
+from ragc.optimize.abtest.online import report_experiment, start_experiment
+from ragc.optimize.registry.aliases import promote_version
+from ragc.server import work
 from tests.experiments import KEY
 from tests.serving import QUESTION, serving
 
@@ -522,8 +522,8 @@ def test_a_question_is_read_behind_the_messages_before_it(client):
 
 
 def test_without_the_extra_the_verb_says_how_to_install_it(monkeypatch):
-    from optimize.cli import serve
-    from program.errors import RagcError
+    from ragc.errors import RagcError
+    from ragc.optimize.cli import serve
 
     monkeypatch.setattr(serve, "find_spec", lambda name: None)
     with pytest.raises(RagcError, match=r"\.\[serve\]"):

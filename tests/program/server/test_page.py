@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from optimize.abtest.online import report_experiment, start_experiment
-from optimize.registry.aliases import promote_version
-from program.knowledge.project import Project
-from program.storage import read_json_rows
+from ragc.knowledge.project import Project
+from ragc.optimize.abtest.online import report_experiment, start_experiment
+from ragc.optimize.registry.aliases import promote_version
+from ragc.storage import read_json_rows
 from tests.conftest import write_shop
 from tests.experiments import KEY
 from tests.serving import QUESTION, serving

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from program.server import access, app
+from ragc.server import access, app
 from tests.conftest import write_shop
 from tests.serving import serving
 from tests.support.proxy import proxying

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from program import open_program
-from program.knowledge.index.fusion import STRATEGIES
-from program.passage import Filters
-from program.server import access
+from ragc import open_program
+from ragc.knowledge.index.fusion import STRATEGIES
+from ragc.passage import Filters
+from ragc.server import access
 from tests.serving import serving
 
 ASKERS = int(os.environ.get("RAGC_RIGHTS", "50"))  # 2,000 take some minutes

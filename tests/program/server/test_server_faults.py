@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from program.server import access, work
+from ragc.server import access, work
 from tests.conftest import write_shop
 from tests.serving import QUESTION, serving
 
@@ -32,7 +32,7 @@ def serving_apart(folder, largest=resource.RLIM_INFINITY):
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "optimize.cli.main", "serve", str(folder), "--port", str(port)]
+    command = [sys.executable, "-m", "ragc.optimize.cli.main", "serve", str(folder), "--port", str(port)]
 
     def limit_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -154,7 +154,7 @@ def test_a_body_of_two_megabytes_is_refused_and_the_next_question_answered(serve
 
 
 def test_a_head_or_body_that_does_not_come_is_not_waited_for(shop_folder, monkeypatch):
-    monkeypatch.setattr("program.server.app.SECONDS", 0.2)
+    monkeypatch.setattr("ragc.server.app.SECONDS", 0.2)
     with serving(shop_folder) as address:
         port = int(address.rpartition(":")[2])
         for sent, status in ((b"", b""), (b"GET / HT", b""), (write_request(ASKED)[:-1], b" 408 ")):
@@ -204,7 +204,7 @@ def test_the_address_that_it_tells_is_one_at_which_it_listens(shop_folder, host,
         socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError:
         pytest.skip(f"this machine has no {host}")
-    command = [sys.executable, "-m", "optimize.cli.main", "serve", str(shop_folder), "--host", host, "--port", "0"]
+    command = [sys.executable, "-m", "ragc.optimize.cli.main", "serve", str(shop_folder), "--host", host, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         line = process.stderr.readline()
         address = line.split()[-1]
@@ -215,7 +215,7 @@ def test_the_address_that_it_tells_is_one_at_which_it_listens(shop_folder, host,
 def test_an_address_that_is_taken_is_an_error_and_never_told(shop_folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "optimize.cli.main", "serve", str(shop_folder), "--port", port]
+        command = [sys.executable, "-m", "ragc.optimize.cli.main", "serve", str(shop_folder), "--port", port]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and f"port {port}: Address already in use. Choose another" in done.stderr
     assert "Serving" not in done.stderr and "Traceback" not in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from program.server.way import put_into_words
+from ragc.server.way import put_into_words
 
 ROOT = Path(__file__).parents[3]
 NOTES = {

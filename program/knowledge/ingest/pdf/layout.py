@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import mean, median
 from typing import TypeVar
 
-from program.knowledge.ingest.pdf.pages import Field, Word
+from ragc.knowledge.ingest.pdf.pages import Field, Word
 
 GAP = 0.2  # of a letter's size from which on a gap parts words
 WIDE = 0.85  # and from which on it parts cells, or columns

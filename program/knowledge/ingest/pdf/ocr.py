@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pypdfium2 as pdfium
 
-from program.knowledge.ingest.pdf.pages import Word
+from ragc.knowledge.ingest.pdf.pages import Word
 
 SCALE, PIXELS = 200 / 72, 4000.0  # of a point, and of the longer side at most, of the picture that is read
 SIZE, DESCENT, MARGIN = 0.75, 0.2, 0.1  # of the height of a line: its letters, what is below and what is beside them

@@ -15,16 +15,16 @@ from statistics import median
 import pypdfium2 as pdfium
 from pypdfium2.raw import FPDF_ERR_PASSWORD
 
-from program.knowledge.ingest.blocks import INNER_HEADING, Block
-from program.knowledge.ingest.convert import UnreadableFile
-from program.knowledge.ingest.metadata import drop_generated_title
-from program.knowledge.ingest.pdf.layout import Line, Table, arrange, make_lines, place_fields, stack_lines
-from program.knowledge.ingest.pdf.ocr import open_ocr, read_scan
-from program.knowledge.ingest.pdf.pages import PdfPage, View, read_page
-from program.knowledge.ingest.pdf.tables import find_tables
-from program.knowledge.ingest.table_rows import format_table
-from program.passage import Flaw
-from program.text.words import is_known_word
+from ragc.knowledge.ingest.blocks import INNER_HEADING, Block
+from ragc.knowledge.ingest.convert import UnreadableFile
+from ragc.knowledge.ingest.metadata import drop_generated_title
+from ragc.knowledge.ingest.pdf.layout import Line, Table, arrange, make_lines, place_fields, stack_lines
+from ragc.knowledge.ingest.pdf.ocr import open_ocr, read_scan
+from ragc.knowledge.ingest.pdf.pages import PdfPage, View, read_page
+from ragc.knowledge.ingest.pdf.tables import find_tables
+from ragc.knowledge.ingest.table_rows import format_table
+from ragc.passage import Flaw
+from ragc.text.words import is_known_word
 
 OCR = "For OCR of its pictures install the extra `ocr` (rapidocr), and index again."
 LARGE, LARGER = 1.07, 1.15  # times the size of the text from which on bold, and other, lines may be headings

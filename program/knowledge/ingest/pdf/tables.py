@@ -6,7 +6,7 @@ from bisect import bisect
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from program.knowledge.ingest.pdf.layout import (
+from ragc.knowledge.ingest.pdf.layout import (
     Bands,
     Cell,
     Table,
@@ -17,7 +17,7 @@ from program.knowledge.ingest.pdf.layout import (
     part_cells,
     stack_lines,
 )
-from program.knowledge.ingest.pdf.pages import View, Word
+from ragc.knowledge.ingest.pdf.pages import View, Word
 
 NEAR = 3.0  # points within which two ruled lines meet
 Reach = tuple[float, float, float]  # of a ruled line: its place, and its ends
