@@ -16,6 +16,7 @@ _JSON: TypeAdapter[Any] = TypeAdapter(Any)
 _MARK = re.compile(r"\s*\[\d{1,3}\]")
 
 
+NEAREST = "This comes nearest, and I am not sure that it answers:"
 FOLLOWS = "follows on: "  # begins the note of the path on how a question that follows on reads by itself
 
 
@@ -166,6 +167,8 @@ class Answer(dspy.Prediction):
     """The answer, the question back, what is missing or what failed; with marks `[1]` for its citations."""
     outcome: Outcome
     """Whether it is an answer, a question back, an abstention or a failure."""
+    nearest: str
+    """What comes nearest to an answer in what a refusal cites, word for word, with its marks; it may not answer."""
     citations: tuple[Citation, ...]
     """The passages behind the marks, in order."""
     confidence: float
@@ -205,6 +208,11 @@ class Answer(dspy.Prediction):
         given.pop("answer", None)
         super().__init__({**given, "answer": _MARK.sub("", given["text"])})
 
+    @property
+    def shown(self) -> str:
+        """The text and, under it, what is nearest, as whoever asked reads them."""
+        return f"{self.text}\n\n{NEAREST} {self.nearest}" if self.nearest else self.text
+
     def toDict(self) -> dict[str, Any]:  # DSPy's name
         """Return every field in JSON values."""
         found: dict[str, Any] = _JSON.dump_python(self._store, mode="json")
@@ -215,6 +223,7 @@ class Answer(dspy.Prediction):
         usage = asdict(self.usage)
         return {
             "text": self.text,
+            "nearest": self.nearest,
             "outcome": self.outcome.value,
             "confidence": round(self.confidence, 4),
             "stopped_by": self.stopped_by.value,
@@ -230,7 +239,7 @@ class Answer(dspy.Prediction):
 
 
 _DEFAULTS: Mapping[str, Any] = {
-    **dict.fromkeys(("text", "route", "strategy", "version"), ""),
+    **dict.fromkeys(("text", "nearest", "route", "strategy", "version"), ""),
     **dict.fromkeys(("citations", "sources", "retrieved", "found", "rounds", "options", "degraded"), ()),
     **{"outcome": Outcome.ABSTAIN, "confidence": 0.0, "stopped_by": StoppedBy.DONE, "supported": 1.0},
     **{"trace": Trace(), "usage": Usage()},

@@ -119,7 +119,7 @@ def _answer_question(
         show.print_json(answer.as_dict(), compact=flat)
         return FAILED * (answer.outcome == "failed")
     if not stream:
-        typer.echo(answer.text)
+        typer.echo(answer.shown)
     for citation in answer.citations:
         typer.echo(f"  [{citation.n}] {citation.title}  ({citation.id})")
         if citation.copies:

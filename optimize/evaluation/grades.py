@@ -20,7 +20,17 @@ from ragc.text.words import WORD
 METRICS = (
     *("correct", "wrong", "selective_risk", "outcome_accuracy", "routing_accuracy", "route_accuracy"),
     *("strategy_accuracy", "source_f1", "retrieval_recall", "context_recall", "context_precision", "fact_recall"),
-    *("answer_precision", "supported", "answer_relevancy", "sentences", "model_calls", "tokens", "usd", "calls_saved"),
+    *(
+        "helped",
+        "answer_precision",
+        "supported",
+        "answer_relevancy",
+        "sentences",
+        "model_calls",
+        "tokens",
+        "usd",
+        "calls_saved",
+    ),
 )
 PROPORTIONS = frozenset(["partial", *METRICS]) - {"answer_relevancy", "sentences", "model_calls", "tokens", "usd"}
 """Metrics in [0, 1], as their means are."""
@@ -160,6 +170,7 @@ def grade_answer(
         "retrieval_recall": found / len(evidence) if evidence else None,
         "context_recall": kept / len(evidence) if evidence else None,
         "context_precision": kept / max(len(retrieved), 1) if evidence else None,
+        "helped": _score_refusal(question, answer),
         "fact_recall": verdict.fact_share if question.facts else None,
         "answer_precision": verdict.precision,
         "supported": supported,
@@ -227,6 +238,13 @@ def score_support(answer: Answer, text_of: Callable[[str], str]) -> float | None
             quoted = " ".join(f"{title} {text}" for title, text in cited)
             supported.append(bool(cited) and holds(quoted, claim.bare))
     return sum(supported) / len(supported) if supported else None
+
+
+def _score_refusal(question: LabelledQuestion, answer: Answer) -> float | None:
+    """Return 1 where what a needless refusal shows states the facts; None of any other answer."""
+    if answer.outcome != Outcome.ABSTAIN or not question.facts or question.outcome not in (None, Outcome.ANSWERED):
+        return None
+    return float(judge_answer(question, Outcome.ANSWERED, answer.nearest).correct)
 
 
 def _score_f1(wanted: Sequence[str], chosen: Sequence[str]) -> float:

@@ -101,10 +101,10 @@ async def stream(ask: Callable[[], Coroutine[Any, Any, Answer]]) -> AsyncGenerat
                 drafted = ""
             yield event
         answer = await task
-        if drafted.split() != answer.text.split():
+        if drafted.split() != answer.shown.split():
             if drafted:
                 yield Withdrawn()
-            yield Token(answer.text)
+            yield Token(answer.shown)
         yield answer
     finally:
         task.cancel()

@@ -9,7 +9,7 @@ from typing import Any
 
 from ragc.answer import Answer, Citation, Outcome, StoppedBy
 from ragc.loop.decisions import read_chances
-from ragc.loop.quoting import ENDED, Draft, cut_to_best, quote_passages
+from ragc.loop.quoting import ENDED, Draft, cut_to_best, quote_nearest, quote_passages
 from ragc.loop.state import DRAFT, Ask, Flow, State, StepFailed, format_share, list_ids
 from ragc.models.language.fence import find_addresses, list_hosts, remove_links
 from ragc.passage import TITLE_STEP, Passage, document_of
@@ -18,6 +18,7 @@ from ragc.text.facts import holds, holds_phrase, is_echo
 from ragc.text.pieces import Claim, MarkNumbering, drop_unknown_marks, quote_shortly, split_claims, split_sentences
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
+PARAGRAPH = "\n\n"
 FOUND_NOTHING = "I could not find {} in the knowledge I have."
 OTHERWISE = "another source says otherwise"
 NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE} \[\d+\])*\)")
@@ -168,15 +169,23 @@ def make_answer(
     )
 
 
-def make_abstention(state: State, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Answer:
-    """Return a refusal that names the missing part, and offers the nearest page."""
+def abstain(state: State, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer]:
+    """Return a refusal that names the missing part and the nearest page, and quotes what is nearest."""
     state.path.append("abstain")
     part = quote_shortly(missing)
     text = FOUND_NOTHING.format("this" if part in ("", quote_shortly(state.question)) else part)
-    nearest = (state.kept or state.found)[:1]
-    if page := nearest and quote_shortly(nearest[0].title.partition(TITLE_STEP)[0]):
-        text += f" The nearest page is {page} [1]."
-    return make_answer(state, text, Outcome.ABSTAIN, confidence, nearest, stopped_by)
+    try:
+        nearest = yield from quote_nearest(state)
+    except StepFailed:  # the refusal stands all the same
+        nearest = ()
+    passages = list(state.kept or state.found[:1])
+    n = nearest[0].cites[0] if nearest else 1
+    if page := passages and quote_shortly(passages[n - 1].title.partition(TITLE_STEP)[0]):
+        text += f" The nearest page is {page} [{n}]."
+    shown = f"{text}{PARAGRAPH}{' '.join(claim.text for claim in nearest)}"
+    answer = make_answer(state, shown, Outcome.ABSTAIN, confidence, passages, stopped_by)
+    text, _, quoted = answer.text.partition(PARAGRAPH)
+    return Answer(answer, text=text, nearest=quoted)
 
 
 def known_addresses(passages: Iterable[Passage], hosts: Sequence[str]) -> set[str]:

@@ -24,6 +24,7 @@ from ragc.text.facts import holds
 from ragc.text.pieces import ASKS, MARK, Claim, Piece, split_cells, split_pieces, split_sentences
 from ragc.text.words import split_words
 
+MOST_NEAREST = 4  # pieces under a refusal
 BEST_PIECES = 5  # that a prompt shows, where it shows the best sentences alone
 ENDORSED = 0.5  # share of the words of a language model's sentence that a piece and its title must hold
 _NUMBERED = re.compile(r"\d{1,3}[.)] ")
@@ -174,6 +175,15 @@ def _is_named(quote: _Quote, question: str) -> bool:
     others = " ".join(one for one in quote.piece.items if quote.piece.text.rstrip(".;") not in one)
     own = {*split_words(quote.piece.text)}.difference(split_words(f"{quote.passage.title} {quote.lead} {others}"))
     return not own.isdisjoint(split_words(question))
+
+
+def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
+    """Return the best pieces of the kept passages as claims, those of one passage together."""
+    found = yield from _weigh_pieces(state, None)
+    best = dict.fromkeys((quote.n, show_piece(quote.passage, quote.piece)) for quote in found)
+    claims = [Claim.quote(text, n) for n, text in [*best][:MOST_NEAREST]]
+    first = [claim.cites for claim in claims]
+    return tuple(sorted(claims, key=lambda claim: first.index(claim.cites)))
 
 
 def cut_to_best(state: State, most: int) -> Flow[list[Passage]]:

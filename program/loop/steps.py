@@ -46,7 +46,7 @@ def steps(
         try:
             answer = yield from attempt(state)
             if answer.outcome is Outcome.ANSWERED and answer.confidence < state.tuning.refuse_below:
-                answer = grounding.make_abstention(state, "", 1.0 - answer.confidence, answer.stopped_by)
+                answer = yield from grounding.abstain(state, "", 1.0 - answer.confidence, answer.stopped_by)
             return answer
         except StepFailed as failure:
             path.append(f"failed: {failure}")
@@ -60,7 +60,7 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
         state.path.append(f"language {language}")
         return grounding.make_answer(state, UNREAD, Outcome.ABSTAIN, 0.5)
     if not state.program.sources:  # all of it is kept from whoever asks
-        return grounding.make_abstention(state, "", 1.0)
+        return (yield from grounding.abstain(state, "", 1.0))
     yield from _resolve_history(state)
     yield from _plan_question(state)
     question, plan = state.question, state.plan
@@ -75,7 +75,7 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
     if at_once:
         answer = yield from _answer_directly(state, DIRECT_CONFIDENCE)
         if answer is not None or not tuning.look_up_unknown:
-            return answer or grounding.make_abstention(state, "", 0.5)
+            return answer or (yield from grounding.abstain(state, "", 0.5))
     answer = yield from _look_up(state)
     may_know = direct and not at_once and plan.confidence > KNOWN_ABOVE and state.tripped() is None
     if may_know and answer.outcome is Outcome.ABSTAIN:
@@ -181,7 +181,7 @@ def _take_rounds(state: State) -> Flow[Answer]:
             state.path.append("clarify")
             return (yield from _ask_back(state, action.stopped_by))
         if action.move is Move.GIVE_UP:
-            return grounding.make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by)
+            return (yield from _abstain(state, action.stopped_by))
         state.previous = state.verdict.sufficiency
         if action.move is Move.SEARCH:
             yield from _search_queries(state, action.queries)
@@ -205,7 +205,7 @@ def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answ
         if not grounding.repeats_prompt(state, "generator.clarify", reply["clarifying_question"]):
             text = reply["clarifying_question"]
     if grounding.repeats_prompt(state, "generator.clarify", text):
-        return grounding.make_abstention(state, state.missing, 0.0, stopped_by)
+        return (yield from grounding.abstain(state, state.missing, 0.0, stopped_by))
     state.kept = []
     answer = grounding.make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
     return Answer(answer, options=tuple(option for option in options if option in answer.text))
@@ -214,7 +214,11 @@ def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answ
 def _write_or_abstain(state: State, stopped_by: StoppedBy) -> Flow[Answer]:
     """Return the answer; when nothing of it can be upheld, say what is known to be missing."""
     answer = yield from _write_answer(state, stopped_by)
-    return answer or grounding.make_abstention(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by)
+    return answer or (yield from _abstain(state, stopped_by))
+
+
+def _abstain(state: State, stopped_by: StoppedBy) -> Flow[Answer]:
+    return (yield from grounding.abstain(state, state.missing, 1.0 - state.verdict.sufficiency, stopped_by))
 
 
 def _write_answer(state: State, stopped_by: StoppedBy, last: bool = True) -> Flow[Answer | None]:
@@ -254,7 +258,7 @@ def _fall_back(state: State) -> Flow[Answer]:
         draft = yield from grounding.quote_unsupported(state, (yield from grounding.write_once(state, strict=False)))
         if draft.text:
             return grounding.make_answer(state, draft.text, Outcome.ANSWERED, 0.0, state.kept, StoppedBy.FALLBACK)
-    return grounding.make_abstention(state, "", 0.0, StoppedBy.FALLBACK)
+    return (yield from grounding.abstain(state, "", 0.0, StoppedBy.FALLBACK))
 
 
 def _search_plan(state: State) -> Flow[None]:

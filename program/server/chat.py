@@ -176,7 +176,7 @@ async def _yield_answer(answer: Answer) -> AsyncIterator[Answer]:
 
 
 def _make_reply(work: Work, asked: ChatRequest, answer: Answer) -> Response:
-    message = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": _annotate(answer, work)}
+    message = {"role": "assistant", "content": answer.shown, "refusal": None, "annotations": _annotate(answer, work)}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     id_ = f"chatcmpl-{answer.trace.id or uuid4().hex}"
     head = {"id": id_, "object": "chat.completion", "created": int(time.time()), "model": asked.model}
@@ -214,7 +214,7 @@ async def _stream_chunks(work: Work, asked: ChatRequest, events: AsyncIterator[A
                 yield chunk({}, withdrawn=True)
             elif isinstance(event, Answer):
                 if not drafts:
-                    yield chunk({"content": event.text})
+                    yield chunk({"content": event.shown})
                 annotations = {"annotations": _annotate(event, work)}
                 yield chunk(annotations, "stop", **describe(event, work))
                 if asked.stream_options.include_usage:
@@ -246,7 +246,7 @@ def describe(answer: Answer, work: Work) -> dict[str, Any]:
     library = work.programs.library
     pairs = zip(found["citations"], answer.citations, strict=True)
     citations = [{**shown, **_quote(answer, one, library)} for shown, one in pairs]
-    names = ("outcome", "confidence", "stopped_by", "version", "trace_id", "degraded", "path")
+    names = ("nearest", "outcome", "confidence", "stopped_by", "version", "trace_id", "degraded", "path")
     way = [put_into_words(note) for note in answer.trace.path]
     return {"citations": citations, **{name: found[name] for name in names}, "options": answer.options, "way": way}
 

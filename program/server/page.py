@@ -126,7 +126,7 @@ async def compare_blind(request: Request) -> Response:
 
 def _describe_blind(answer: Answer, work: Work) -> dict[str, Any]:
     found = describe(answer, work)
-    return {"text": answer.text, **{name: found[name] for name in ("citations", "outcome")}}
+    return {"text": answer.shown, **{name: found[name] for name in ("citations", "outcome")}}
 
 
 async def vote_version(request: Request) -> Response:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from scripted import POOL, Scripted, ScriptedModels, passage, turns
 
-from ragc.answer import Outcome, StoppedBy
+from ragc.answer import NEAREST, Outcome, StoppedBy
 from ragc.loop.question_meter import Progress, Token, Withdrawn
 from ragc.models.language.adapter import FencedAdapter
 from ragc.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
@@ -84,8 +84,8 @@ def test_a_draft_that_does_not_count_is_withdrawn_and_the_last_that_is_told_is_t
             drafts.append("")
         elif isinstance(event, Token):
             drafts[-1] += event.text
-    assert drafts[-1].split() == answer.text.split()
-    assert drafts == told
+    assert drafts[-1].split() == answer.shown.split()
+    assert [draft.removesuffix(f"\n\n{NEAREST} {answer.nearest}") for draft in drafts] == told
 
 
 @pytest.mark.parametrize("way", WAYS)
