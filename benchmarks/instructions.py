@@ -29,7 +29,8 @@ from ragc.answer import Outcome
 from ragc.knowledge.project import Project
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import DRAFT
-from ragc.models.catalog import open_probe
+from ragc.models.catalog import open_endpoint
+from ragc.models.language.gateway import ProviderLM
 from ragc.models.language.provider import key_variable
 from ragc.optimize.compiler.candidates.demonstrations import Failure, describe_failure
 from ragc.optimize.compiler.candidates.instructions import propose_instructions
@@ -75,7 +76,7 @@ def measure(options: argparse.Namespace) -> Iterator[Figure]:
         rag = open_program(project).plain()
         cases = gather_cases(Replay(rag, record), asked, SHOWN + options.n)
         shown, tried = cases[:SHOWN], cases[SHOWN:]
-        itself = RecordedLM(open_probe(name, project.settings.provider), record, Spending())
+        itself = RecordedLM(ProviderLM(open_endpoint(name, project.settings.provider)), record, Spending())
         stronger = dspy.LM("scripted", engine=_Scripted(), cache=False)
         now = rag.predictor(DRAFT).signature.instructions
         proposed = {

@@ -78,10 +78,6 @@ class Usage:
     """US dollars, by the models' list prices."""
     seconds: float = 0.0
     """Seconds from the question to the answer."""
-    second_calls: int = 0
-    """Calls of cascades' second models."""
-    second_avoided: int = 0
-    """Calls of second models that a cascade avoided."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ CHUNK_TOKENS = 240  # MiniLM reads 256, the title among them
 MAX_MEGABYTES = 50.0
 MAX_ROWS = 10_000  # of a table that are passages
 
-Names = str | tuple[str, ...]
 """One model, or two: the cheaper one first."""
 Seconds = Annotated[float, Field(gt=0, le=60)]
 Pointer = Annotated[str, Field(pattern=r"^(/([^~]|~[01])*)?$")]
@@ -218,11 +217,11 @@ KnowledgeSettings = Annotated[
 
 
 class ModelSettings(TomlTable):
-    """The model of each role; a list is a cascade, cheapest first."""
+    """The model of each role."""
 
-    decide: Names = "local/reader"
+    decide: str = "local/reader"
     """The model that takes decisions: `local/...` or any LiteLLM name."""
-    write: Names = "local/reader"
+    write: str = "local/reader"
     """The model that writes answers, SELECTs, and queries where none is named for these."""
     query: str = ""
     """The model that writes look-ups, rewritten questions and questions back; empty: `write`."""
@@ -232,7 +231,7 @@ class ModelSettings(TomlTable):
     """The folder of a reader that `ragc reader train` made; empty: the packaged one."""
     propose: str = ""
     """The generative model that proposes instructions at compile time; empty: none."""
-    judge: Names = ""
+    judge: str = ""
     """The model that judges passages and drafts in place of `decide`; empty: none."""
     rerank: str = ""
     """The model that reorders the best passages: `local/reader` or a cross-encoder; empty: none."""

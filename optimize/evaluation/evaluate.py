@@ -153,13 +153,11 @@ class Grader:
         self._texts, self._copies = {p.id: p.text for p in passages}, name_copies(passages)
         self._embedder = program.runtime.models.embedder
         self._similarity = self._measure_similarity if relevancy else None
-        self._cascade = program.runtime.models.doubts
         self._supported: dict[tuple[Any, ...], float | None] = {}
 
     def __call__(self, question: LabelledQuestion, answer: Any) -> Grade:
         """Grade one answer."""
-        measures = self._measure_support, self._similarity, self._cascade, self._copies
-        return grade_answer(question, answer, self._weights, *measures)
+        return grade_answer(question, answer, self._weights, self._measure_support, self._similarity, self._copies)
 
     def _measure_support(self, answer: Any) -> float | None:
         key = (answer.text, answer.outcome, answer.citations, bool(answer.retrieved))

@@ -20,17 +20,7 @@ from ragc.text.words import WORD
 METRICS = (
     *("correct", "wrong", "selective_risk", "outcome_accuracy", "routing_accuracy", "route_accuracy"),
     *("strategy_accuracy", "source_f1", "retrieval_recall", "context_recall", "context_precision", "fact_recall"),
-    *(
-        "helped",
-        "answer_precision",
-        "supported",
-        "answer_relevancy",
-        "sentences",
-        "model_calls",
-        "tokens",
-        "usd",
-        "calls_saved",
-    ),
+    *("helped", "answer_precision", "supported", "answer_relevancy", "sentences", "model_calls", "tokens", "usd"),
 )
 PROPORTIONS = frozenset(["partial", *METRICS]) - {"answer_relevancy", "sentences", "model_calls", "tokens", "usd"}
 """Metrics in [0, 1], as their means are."""
@@ -139,14 +129,12 @@ def grade_answer(
     weights: UtilitySettings,
     support: Callable[[Answer], float | None] = lambda answer: None,
     similarity: Callable[[str, str], float] | None = None,
-    cascade: bool = False,
     copies: Mapping[str, str] = MappingProxyType({}),
 ) -> Grade:
     """Grade an answer by the labels of its question.
 
-    `support` measures `supported`, `similarity` the relevancy; `cascade` says that a dearer model might have been
-    asked. `copies` names for a passage the first one with its text: to find it is as good. So is any passage of a
-    document or table that is itself labelled evidence.
+    `support` measures `supported`, `similarity` the relevancy. `copies` names for a passage the first one with its
+    text: to find it is as good. So is any passage of a document or table that is itself labelled evidence.
     """
     verdict, supported = judge_answer(question, answer.outcome, answer.text), support(answer)
     usage, of = answer.usage, (question.evidence, answer.found, answer.retrieved)
@@ -157,7 +145,7 @@ def grade_answer(
 
     evidence, every, retrieved = ({*map(name_evidence, ids)} for ids in of)
     found, kept = len(evidence & every), len(evidence & retrieved)
-    always, strategies = usage.second_calls + usage.second_avoided, (question.strategy, answer.strategy)
+    strategies = question.strategy, answer.strategy
     answered = answer.outcome == Outcome.ANSWERED
     compare = similarity if answered else None
     metrics: dict[str, float | None] = {
@@ -180,7 +168,6 @@ def grade_answer(
         "tokens": float(usage.tokens_in + usage.tokens_out),
         "usd": usage.usd,
         "seconds": usage.seconds,
-        "calls_saved": usage.second_avoided / always if cascade and always else None,
     }
     return Grade(
         id=question.id,

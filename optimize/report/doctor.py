@@ -58,7 +58,6 @@ def _check_packages() -> Iterator[SetupFinding]:
 
 def _check_project(folder: Path) -> Iterator[SetupFinding]:
     from ragc.knowledge.project import Project
-    from ragc.models.catalog import list_names
 
     try:
         project = Project.open(folder)
@@ -70,10 +69,10 @@ def _check_project(folder: Path) -> Iterator[SetupFinding]:
         yield _check_knowledge(project, name, base)
     yield from _check_files(project)
     models, provider = project.settings.models, project.settings.provider
-    named = {role: list_names(getattr(models, role)) for role in ROLES}
-    named["fallback"] = list_names(provider.fallback) if isinstance(provider.fallback, str) else ()
-    for role, names in named.items():
-        for name in filter(None, names):
+    named = {role: getattr(models, role) for role in ROLES}
+    named["fallback"] = provider.fallback if isinstance(provider.fallback, str) else ""
+    for role, name in named.items():
+        if name:
             yield _check_model(role, name, provider, project)
     yield _try_out(f"embed: {models.embed} embeds a text", lambda: _embed_text(models.embed))
     if models.rerank:
@@ -115,25 +114,24 @@ def _check_model(role: str, name: str, provider: ProviderSettings, project: Proj
     """Look at a model: a language model is called, to see whether it answers and how long that takes."""
     from dspy.utils.exceptions import LMError
 
-    from ragc.models.catalog import FALLBACK, is_structured, missing_keys, open_probe
+    from ragc.models.catalog import FALLBACK, is_structured, missing_keys, open_endpoint
     from ragc.models.embedded.reader import READER
+    from ragc.models.language.gateway import ProviderLM
     from ragc.models.language.pace import allow_long_calls, measure_pace, note_pace
-    from ragc.models.language.provider import is_decision_model
 
     embedded = READER if role in ("decide", "judge", "write", "query", FALLBACK) else ""
     if name == embedded:
         return SetupFinding(True, f"{role}: {name} (embedded)")
     mend = "Check the name, the key and that its server runs."
     try:
-        model = open_probe(name, allow_long_calls(provider), role, embedded)
+        endpoint = open_endpoint(name, allow_long_calls(provider), role, embedded)
         if lacking := missing_keys(name, provider):
             return SetupFinding(False, f"{role}: {name}", f"Set {', '.join(lacking)} in the environment.")
-        if not is_decision_model(name):
-            if structured := is_structured(name, provider):
-                mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
-            _decide_once(model.endpoint, structured)
-        pace = measure_pace(model)
-        note_pace(project.private, model.model, pace)
+        if structured := is_structured(name, provider):
+            mend += f' If it takes no JSON schema, set structured = false under [provider.model."{name}"].'
+        _decide_once(endpoint, structured)
+        pace = measure_pace(ProviderLM(endpoint))
+        note_pace(project.private, name, pace)
     except LMError as error:
         return SetupFinding(False, f"{role}: {error.message}", mend)
     except RagcError as error:
@@ -141,16 +139,16 @@ def _check_model(role: str, name: str, provider: ProviderSettings, project: Proj
     budget = project.settings.budget
     short = "max_seconds" in budget.model_fields_set and budget.max_seconds < LEAST_CALLS * pace.seconds
     cut = f"[budget] max_seconds = {budget.max_seconds:g} cuts its answers off"
-    line = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(model.endpoint)}"
+    line = f"{role}: {name} answers, {pace.seconds:.1f} s a call; {_describe_price(endpoint)}"
     return SetupFinding(not short, line, f"{cut}: take it out, and it follows the pace measured.")
 
 
 def _decide_once(endpoint: Endpoint, structured: bool) -> None:
     """Ask a language model for a decision, by a schema where it takes one."""
     from ragc.models.deciders import LanguageDecider
-    from ragc.models.language.pace import READY
 
-    LanguageDecider(endpoint, structured=structured)({"instructions": "Decide.", "inputs": {}}, READY)
+    ready = {"ready": {"type": "noul", "instructions": "You are ready to answer questions."}}
+    LanguageDecider(endpoint, structured=structured)({"instructions": "Decide.", "inputs": {}}, ready)
 
 
 def _describe_price(endpoint: Endpoint) -> str:

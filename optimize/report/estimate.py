@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from dspy.utils.exceptions import LMError
 
 from ragc.knowledge.project import Project
-from ragc.models.catalog import is_local, list_names, open_endpoint, open_probe
+from ragc.models.catalog import is_local, open_endpoint
+from ragc.models.language.gateway import ProviderLM
 from ragc.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
 from ragc.models.language.spending import Cap
 
@@ -35,8 +36,8 @@ class Expected:
 def list_asked(project: Project) -> list[str]:
     """Return the language models that decide and write, each once."""
     models = project.settings.models
-    named = [name for names in (models.write, models.query, models.decide, models.judge) for name in list_names(names)]
-    return [name for name in dict.fromkeys(named) if name and not is_local(name)]
+    named = dict.fromkeys((models.write, models.query, models.decide, models.judge))
+    return [name for name in named if name and not is_local(name)]
 
 
 def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
@@ -46,7 +47,7 @@ def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
     """
     with suppress(LMError):
         provider = allow_long_calls(project.settings.provider)
-        return measure_pace(open_probe(name, provider), cap)
+        return measure_pace(ProviderLM(open_endpoint(name, provider)), cap)
     return None
 
 
@@ -57,8 +58,7 @@ def estimate_cost(project: Project, searched: int, tested: int, most: int | None
     """
     models, paces = project.settings.models, read_paces(project.private)
     calls: dict[str, int] = {}
-    for names, (of_search, of_test) in ((models.write, WRITTEN), (models.decide, DECIDED)):
-        name = list_names(names)[-1]  # of a cascade the one that costs
+    for name, (of_search, of_test) in ((models.write, WRITTEN), (models.decide, DECIDED)):
         if not is_local(name):
             calls[name] = calls.get(name, 0) + of_search * searched + of_test * tested
     total = sum(calls.values())

@@ -41,7 +41,6 @@ def to_prompt_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
 class Traits:
     """What a client can do. Anybody's may be given to a program: what it does not say of itself, it cannot do."""
 
-    tiers: tuple[Any, ...]  # the client, or both of a cascade
     decides: bool  # whether it takes decisions as structure, not as a prompt
     awaits: bool  # whether it can be awaited for them
     embedded: bool  # whether it runs in this process, and so cannot hang on a network
@@ -55,7 +54,6 @@ def traits_of(client: Any) -> Traits:
     """Return what a client can do."""
     awaits = hasattr(client, "awaits")
     return Traits(
-        (client.first, client.second) if hasattr(client, "second") else (client,),
         getattr(client, "supports_decision_requests", False) is True,
         awaits,
         is_local(client) and not awaits,
@@ -81,12 +79,6 @@ def client_of(models: Models, predictor: dspy.Predict, inputs: Mapping[str, Any]
     if judges_many(predictor):
         return traits_of(models.decider(predictor.signature)).chat
     return models.writer(inputs, predictor.signature)
-
-
-def clients_of(models: Models, predictor: dspy.Predict, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the models that may be asked, both of a cascade."""
-    client = client_of(models, predictor, inputs)
-    return () if client is None else traits_of(client).tiers
 
 
 def is_decision(predictor: dspy.Predict) -> bool:

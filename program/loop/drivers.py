@@ -26,11 +26,10 @@ from dspy.utils.lazy_import import require
 from ragc.answer import Answer
 from ragc.errors import ModelError
 from ragc.knowledge.library import begin_in_thread
-from ragc.loop.decisions import ask_client, await_client, traits_of
+from ragc.loop.decisions import ask_client, await_client
 from ragc.loop.grounding import known_addresses
 from ragc.loop.question_meter import CALLED_OFF, Driver, Event, PreparedRequest, Send, Token, Withdrawn, is_draft
 from ragc.loop.state import Ask, Find, Reply, Request, View, search_arguments
-from ragc.models.catalog import is_settled
 from ragc.models.language.adapter import PlainListener, use_adapter
 from ragc.models.language.fence import LinkFilter
 from ragc.models.language.spending import ModelSpending
@@ -212,27 +211,23 @@ async def _search(driver: Driver, call: PreparedRequest, find: Find, spent: Mode
 
 async def _decide(driver: Driver, calls: Sequence[PreparedRequest], spent: ModelSpending) -> list[Reply]:
     """Return decisions on one predictor; a callback sees the first of a batch last as long as the batch."""
-    replies: list[list[Evidence]] = []
+    replies: list[Evidence] = []
 
     async def decide(at: int) -> Any:
         nonlocal replies
-        replies = replies or await _ask_tiers(driver, calls)
-        reply = decode(replies[at][-1], calls[at].predictor.fields)
-        return dspy.Prediction(**driver.note_reply(calls[at], reply, spent, asked=len(replies[at])))
+        replies = replies or await _ask_client(driver, calls)
+        reply = decode(replies[at], calls[at].predictor.fields)
+        return dspy.Prediction(**driver.note_reply(calls[at], reply, spent))
 
     return [await _watch(call.predictor, partial(decide, at), call.inputs) for at, call in enumerate(calls)]
 
 
-async def _ask_tiers(driver: Driver, calls: Sequence[PreparedRequest]) -> list[list[Evidence]]:
-    """Return for each request what each client says: the second of a cascade only where the first is in doubt."""
-    view, asks = driver.view, [call.request for call in calls if isinstance(call.request, Ask)]
-    doubt = view.doubts.get(asks[0].predictor, 0.0)
-    replies: list[list[Evidence]] = [[] for _ in asks]
-    for client in calls[0].traits.tiers:
-        if not all(given and is_settled(given[-1], doubt) for given in replies):
-            awaited = partial(await_client, view, client, asks) if traits_of(client).awaits else None
-            more = await _perform(driver, calls[0], partial(ask_client, view, client, asks), awaited)
-            replies = [[*given, one] for given, one in zip(replies, more, strict=True)]
+async def _ask_client(driver: Driver, calls: Sequence[PreparedRequest]) -> list[Evidence]:
+    """Return what the client of these requests says of each."""
+    view, first = driver.view, calls[0]
+    asks = [call.request for call in calls if isinstance(call.request, Ask)]
+    awaited = partial(await_client, view, first.client, asks) if first.traits.awaits else None
+    replies: list[Evidence] = await _perform(driver, first, partial(ask_client, view, first.client, asks), awaited)
     return replies
 
 

@@ -168,7 +168,7 @@ def find_suspects(state: State, passages: Sequence[Passage]) -> list[Conflict]:
 
     None is sought where `consistent` is off, nor for a writer that quotes: that settles the disputes of its pieces.
     """
-    if not state.tuning.consistent or state.program.quotes(strict=False):
+    if not state.tuning.consistent or state.program.quotes:
         return []
     pairs = (pair for pair in combinations(passages, 2) if speak_of_one_time(*pair))
     found = [(measure_dispute(a.text, b.text), a, b) for a, b in pairs]

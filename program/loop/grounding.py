@@ -35,7 +35,7 @@ def write_draft(state: State) -> Flow[Draft]:
     the call.
     """
     tuning = state.tuning
-    if not state.program.quotes(strict=False) and (tuning.quote_above < 1.0 or tuning.ask_above > 0.0):
+    if not state.program.quotes and (tuning.quote_above < 1.0 or tuning.ask_above > 0.0):
         quotation = yield from quote_passages(state, bool(tuning.ground))
         if not tuning.ask_above <= (quotation.quoted or 0.0) < tuning.quote_above:
             return quotation
@@ -53,7 +53,7 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
     its prompt has no claims, and a claim that no passage states has no support. With `endorsement` the answer is a
     quotation of the pieces that its text endorses.
     """
-    if state.program.quotes(strict):
+    if state.program.quotes:
         return (yield from quote_passages(state, bool(state.tuning.ground)))
     (reply,) = yield [(yield from _ask_draft(state, strict))]
     state.path.append("generate strictly" if strict else "generate")
@@ -115,7 +115,7 @@ def repeats_prompt(state: State, predictor: str, text: str) -> bool:
 
 def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
     """Return a quotation in place of what a language model wrote without any support."""
-    written = draft.quoted is None and not state.program.quotes(strict=False)
+    written = draft.quoted is None and not state.program.quotes
     if draft.upheld or not written or not state.program.runtime.withholds:
         return draft
     return (yield from quote_passages(state, checked=True))

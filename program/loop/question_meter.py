@@ -179,19 +179,11 @@ class Driver:
                     self._degraded.setdefault(handed, note)
 
     def note_reply(
-        self,
-        call: PreparedRequest,
-        reply: Reply,
-        spent: ModelSpending,
-        usage: Mapping[str, Any] | None = None,
-        asked: int = 1,
+        self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any] | None = None
     ) -> Reply:
-        """Return a reply, counted and kept as a step.
-
-        Of the clients that may decide so many were `asked`; `usage` is what DSPy counted of a text.
-        """
+        """Return a reply, counted and kept as a step; `usage` is what DSPy counted of a text."""
         tokens = spent.tokens_in, spent.tokens_out
-        self.counts.update(counted := account(self.view, call.request, reply, len(call.traits.tiers), asked))
+        self.counts.update(counted := account(self.view, call.request, reply))
         if usage is not None and "decisions" not in counted and not (call.traits.metered or is_local(call.client)):
             tokens = count_used_tokens(usage)
             self.counts.update({"calls": 1, "tokens_in": tokens[0], "tokens_out": tokens[1]})
@@ -267,24 +259,15 @@ def explain_error(error: BaseException) -> tuple[str, str]:
     return why, error.mend if isinstance(error, RagcError) else ""
 
 
-def account(view: View, request: Request, reply: Reply, clients: int = 1, asked: int = 1) -> Mapping[str, int]:
-    """Return what a request counts for beside its calls, by the names of `Usage`.
-
-    `asked` of the `clients` that may decide were asked. A first draft avoids a call of a second writer, unless it is
-    quoted; a strict draft makes that call after all.
-    """
+def account(view: View, request: Request, reply: Reply) -> Mapping[str, int]:
+    """Return what a request counts for beside its calls, by the names of `Usage`."""
     if isinstance(request, Find):
         return _ONE_SEARCH
     predictor = view.predictors[request.predictor]
     if decisions.is_decision(predictor):
-        if clients == 1:
-            return _ONE_DECISION
-        return {"decisions": 1, "second_calls": asked - 1, "second_avoided": clients - asked}
+        return _ONE_DECISION
     if decisions.judges_many(predictor):
         return {"decisions": sum(len(value) for value in (reply or {}).values() if isinstance(value, list))}
-    if request.predictor == DRAFT and view.runtime.models.rewrite is not None:
-        strict = int(request.inputs["strict"])
-        return {"second_calls": strict, "second_avoided": 0 if view.quotes(strict=False) else -1 if strict else 1}
     return {}
 
 

@@ -16,10 +16,9 @@ from ragc import signatures
 from ragc.answer import Answer
 from ragc.errors import QuestionError
 from ragc.loop import drivers
-from ragc.loop.decisions import clients_of, is_decision, traits_of
-from ragc.loop.policy import PLAIN, Knob, Policy, Risk, offer_strategies
+from ragc.loop.decisions import client_of, is_decision, traits_of
+from ragc.loop.policy import PLAIN, Policy, Risk, offer_strategies
 from ragc.loop.state import Runtime, View
-from ragc.models.catalog import DOUBT
 from ragc.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from ragc.models.requests import RequestCache
 from ragc.passage import Readers, SourceCard, hide_readers, to_groups
@@ -38,19 +37,6 @@ class Predictors(dspy.Module):
             setattr(self, name, dspy.Predict(signature))
             if choices := getattr(signature, "layout", None):
                 setattr(self, name + LAYOUT, Layout(choices))
-
-
-class CascadeThresholds(dspy.Module):
-    """The certainty under which a cascade's first model passes each kind of decision on to the second.
-
-    0 never asks the second, 1 always does. Only a program whose models form a cascade has these knobs.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("follows_on", "route", "relevance", "sufficiency", "contradiction", "support", "responsive"):
-            meaning = f"certainty of a decision on {name} under which a dearer model decides"
-            setattr(self, name, Knob(DOUBT, 0.0, 1.0, step=0.05, meaning=meaning))
 
 
 def _leave_out_empty(**given: Any) -> dict[str, Any]:
@@ -93,8 +79,6 @@ class AgenticRAG(dspy.Module):
             support=signatures.Support, responsive=signatures.Responsive, claims=signatures.CheckClaims
         )
         self.policy = Policy()
-        if runtime.models.doubts:
-            self.doubt = CascadeThresholds()
         self.runtime = runtime
         self.risk: Risk | None = None
         """The stated risk of the version at this operating point, if one was asked for."""
@@ -230,9 +214,8 @@ class AgenticRAG(dspy.Module):
         parts = {f"{name}.{part}": value for name, stage in stages.items() for part, value in stage.items()}
         predictors = {name: part for name, part in parts.items() if isinstance(part, dspy.Predict)}
         fields = ((name, field, found) for name, one in predictors.items() for field, found in one.fields.items())
-        knobs = vars(self.doubt) if "doubt" in vars(self) else {}
-        models, responsive = self.runtime.models, predictors["grounder.responsive"]
-        deciders = [traits_of(client) for client in clients_of(models, responsive, {})] if vouches else []
+        models = self.runtime.models
+        decider = traits_of(client_of(models, predictors["grounder.responsive"], {}))
         return View(
             self.runtime,
             self.requests,
@@ -241,9 +224,8 @@ class AgenticRAG(dspy.Module):
             self.strategies,
             self.policy.tuning(),
             thresholds={(name, field): one["threshold"] for name, field, one in fields if "threshold" in one},
-            doubts={name: knobs[short].value for name in predictors if (short := name.partition(".")[2]) in knobs},
             layouts={name.removesuffix(LAYOUT): one.value for name, one in parts.items() if isinstance(one, Layout)},
-            vouches=bool(deciders) and all(one.embedded and one.decides for one in deciders),
+            vouches=vouches and decider.embedded and decider.decides,
             at_once=traits_of(models.decider(signatures.Relevance)).chat is not None,
             readers=self.readers or frozenset(),
         )

@@ -190,8 +190,6 @@ class View:
     tuning: Tuning
     thresholds: Mapping[tuple[str, str], float]
     """The probability from which a Noul output counts as true, by predictor and output, where it is not a half."""
-    doubts: Mapping[str, float]
-    """The certainty under which a predictor's decision is passed on to a cascade's second model; absent: never."""
     layouts: Mapping[str, PromptLayout]
     vouches: bool  # whether an embedded decider says if a draft answers, which costs no call
     at_once: bool  # whether a chat model judges, which takes many decisions in one call
@@ -210,9 +208,10 @@ class View:
         adapter = FencedAdapter().lay_out(self.layout_of(predictor))
         return adapter.format_system_message(self.predictors[predictor].signature)
 
-    def quotes(self, strict: bool) -> bool:
-        """Tell whether the embedded writer answers, which quotes."""
-        return is_local(self.runtime.models.writer({"strict": strict}))
+    @property
+    def quotes(self) -> bool:
+        """Whether the embedded writer answers, which quotes."""
+        return is_local(self.runtime.models.write)
 
     @cached_property
     def tables(self) -> dict[str, str]:
@@ -280,7 +279,7 @@ class State:
         Of the embedded writer's the asker's own words count beside, unless they only choose an option.
         """
         self.chose = answers_back(self.history, self.question)
-        if self.program.quotes(strict=False) and not self.chose:
+        if self.program.quotes and not self.chose:
             self.asked = self.question
             self.last_answer = self.history[-1].content if self.history[-1].role == "assistant" else ""
         self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))
@@ -288,7 +287,7 @@ class State:
     @property
     def filters(self) -> bool:
         """Whether passages are judged one by one; a writer that quotes weighs each of their pieces instead."""
-        return bool(self.tuning.filter) and not self.program.quotes(strict=False)
+        return bool(self.tuning.filter) and not self.program.quotes
 
     @property
     def scope(self) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
         return (yield from _ask_back(state))
     direct = bool(tuning.route) and plan.route == "direct"
     # The embedded writer greets and computes; a language model may invent, so the knowledge is asked before it.
-    at_once = direct and (state.program.quotes(strict=False) or is_greeting(state.program, question))
+    at_once = direct and (state.program.quotes or is_greeting(state.program, question))
     if at_once:
         answer = yield from _answer_directly(state, DIRECT_CONFIDENCE)
         if answer is not None or not tuning.look_up_unknown:
@@ -200,7 +200,7 @@ def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answ
     inputs = {"question": state.question, "passages": state.kept, "options": []}
     (reply,) = yield [Ask("generator.clarify", inputs)]
     text, options = reply["clarifying_question"], reply.get("offered", [])
-    if options and not state.program.quotes(strict=False):
+    if options and not state.program.quotes:
         (reply,) = yield [Ask("generator.clarify", {**inputs, "options": options})]
         if not grounding.repeats_prompt(state, "generator.clarify", reply["clarifying_question"]):
             text = reply["clarifying_question"]

@@ -1,7 +1,4 @@
-"""From a model's name to a client: `local/...` for the embedded ones, any other name through LiteLLM.
-
-Two names make a cascade: the cheap model first, the dear one only in doubt.
-"""
+"""From a model's name to a client: `local/...` for the embedded ones, any other name through LiteLLM."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any, Literal
 import dspy
 
 from ragc.errors import BudgetError, ModelError
-from ragc.models.deciders import DecisionModel, LanguageDecider, ModelDecider
+from ragc.models.deciders import LanguageDecider
 from ragc.models.embedded.decider import LocalDecider
 from ragc.models.embedded.encoder import Embedder, shared_embedder
 from ragc.models.embedded.reader import READER, Reader, shared_reader
@@ -20,11 +17,9 @@ from ragc.models.embedded.writer import local_writer
 from ragc.models.language import provider as providers
 from ragc.models.language.adapter import FencedAdapter
 from ragc.models.language.gateway import Endpoint, EndpointTerms, ProviderLM, shared_gateway
-from ragc.models.language.provider import is_decision_model, listed_price
-from ragc.models.requests import Answers, DecisionClient, Evidence, Questions, State, read_answers
-from ragc.settings import ModelSettings, Names, ProviderSettings
+from ragc.models.language.provider import listed_price
+from ragc.settings import ModelSettings, ProviderSettings
 
-DOUBT = 0.5  # of a cascade, where no program says otherwise
 _LOCAL = "local/"
 FALLBACK = "fallback"
 QUOTED = "states"
@@ -46,7 +41,6 @@ class Models:
     names: ModelSettings  # the names under `[models]`
     judge: Any = None  # the client that decides what passages and drafts are worth; None: `decide` does
     query: dspy.LM | None = None  # writes what is searched or asked back; None: `write` does
-    rewrite: dspy.LM | None = None  # writes again when a first draft was not upheld; None: `write` does
     propose: dspy.LM | None = None  # writes instructions at compile time
     name: dspy.LM | None = None  # the embedded writer, which reads what a vague question leaves open
 
@@ -58,12 +52,7 @@ class Models:
     @property
     def english_only(self) -> bool:
         """True when an embedded model, which reads English only, takes part."""
-        return READER in (*list_names(self.names.decide), *list_names(self.names.write))
-
-    @property
-    def doubts(self) -> bool:
-        """True when some decisions are passed on to a second client."""
-        return any(isinstance(client, Cascade) for client in (self.decide, self.judge))
+        return READER in (self.names.decide, self.names.write)
 
     def decider(self, signature: Any) -> Any:
         """Return the client that decides a signature."""
@@ -74,7 +63,7 @@ class Models:
     def with_client(self, role: Literal["decide", "write", "judge"], client: Any) -> Models:
         """Return the models with another one for a role, alone."""
         names = self.names.model_copy(update={role: str(client.model)})
-        changed: dict[str, Any] = {role: client, "names": names, **({"rewrite": None} if role == "write" else {})}
+        changed: dict[str, Any] = {role: client, "names": names}
         return replace(self, **changed)
 
     def writer(self, inputs: Mapping[str, Any], signature: Any = None) -> dspy.LM:
@@ -86,7 +75,7 @@ class Models:
             return self.name
         if self.query is not None and signature is not None and QUERIED & set(signature.output_fields):
             return self.query
-        return self.rewrite if self.rewrite is not None and inputs.get("strict") else self.write
+        return self.write
 
 
 def open_models(names: ModelSettings, provider: ProviderSettings | None = None) -> Models:
@@ -95,62 +84,18 @@ def open_models(names: ModelSettings, provider: ProviderSettings | None = None) 
     Raises `ModelError` for an unknown local name or a model that may not be named.
     """
     opener = _ClientOpener(shared_embedder(names.embed), shared_reader(names.reader), provider or ProviderSettings())
-    writers = [opener.open_writer(name, "write") for name in _one_or_two(names.write, "write")]
     return Models(
-        decide=opener.open_deciders(names.decide, "decide"),
-        write=writers[0],
+        decide=opener.open_decider(names.decide, "decide"),
+        write=opener.open_writer(names.write, "write"),
         embedded=opener.embedded,
         embedder=opener.embedder,
         reader=opener.reader,
         names=names,
-        judge=opener.open_deciders(names.judge, "judge") if names.judge else None,
+        judge=opener.open_decider(names.judge, "judge") if names.judge else None,
         query=opener.open_writer(names.query, "query") if names.query else None,
-        rewrite=writers[1] if len(writers) > 1 else None,
         propose=opener.open_writer(names.propose, "propose") if names.propose else None,
         name=opener.open_writer(READER, "write"),
     )
-
-
-class Cascade(DecisionClient):
-    """Two decision clients, the cheap one first; a program's doubt decides when the dear one is asked.
-
-    Called as a client itself (by DSPy), it doubts at `DOUBT`. What it learns is what its first client learns.
-    """
-
-    awaits = True
-
-    def __init__(self, first: Any, second: Any) -> None:
-        super().__init__(f"{first.model} > {second.model}")
-        self.first, self.second = first, second
-
-    def __call__(self, state: State, questions: Questions) -> Answers:
-        return shared_gateway().run(self.acall(state, questions))
-
-    async def acall(self, state: State, questions: Questions) -> Answers:
-        """Return the decisions, awaited."""
-        found: Answers = await self.first.acall(state=state, questions=questions)
-        if not is_settled(read_answers(found, questions), DOUBT):
-            found = await self.second.acall(state=state, questions=questions)
-        return found
-
-
-def is_settled(evidence: Evidence, doubt: float) -> bool:
-    """Tell whether evidence is certain enough: at a doubt of 0 always, of 1 never."""
-    return doubt < 1.0 and least_certainty(evidence) >= doubt
-
-
-def least_certainty(evidence: Evidence) -> float:
-    """Return the least certain decision's certainty: 0 an even chance, 1 for sure."""
-    return min((_certainty_of(found) for found in evidence.values()), default=1.0)
-
-
-def _certainty_of(found: Any) -> float:
-    if found is None:
-        return 0.0
-    if isinstance(found, Mapping | list):
-        shares = list(found.values()) if isinstance(found, Mapping) else found
-        return 1.0 if len(shares) < 2 else (max(shares) * len(shares) - 1) / (len(shares) - 1)
-    return abs(2 * float(found) - 1)
 
 
 class _ClientOpener:
@@ -161,17 +106,11 @@ class _ClientOpener:
         self.embedded = LocalDecider(embedder, reader)
         self._provider = provider
 
-    def open_deciders(self, names: Names, role: str) -> Any:
-        clients = [self._open_decider(name, role) for name in _one_or_two(names, role)]
-        return clients[0] if len(clients) == 1 else Cascade(*clients)
-
-    def _open_decider(self, name: str, role: str) -> Any:
+    def open_decider(self, name: str, role: str) -> Any:
         if name == READER:
             return self.embedded
         endpoint = open_endpoint(name, self._provider, role, READER)
-        fallback = self._open_fallback(name, READER, self._open_decider)
-        if is_decision_model(name):
-            return DecisionModel(endpoint, fallback)
+        fallback = self._open_fallback(name, READER, self.open_decider)
         return LanguageDecider(endpoint, fallback, is_structured(name, self._provider))
 
     def open_writer(self, name: str, role: str) -> Any:
@@ -179,8 +118,6 @@ class _ClientOpener:
         if name == READER and not proposes:
             return local_writer(self.embedded)
         endpoint = open_endpoint(name, self._provider, role, "" if proposes else READER)
-        if is_decision_model(name):
-            raise ModelError(f"{name!r} decides and writes no text.", "Name it under [models] decide or judge.")
         fallback = None if proposes else self._open_fallback(name, READER, self.open_writer)
         return ProviderLM(endpoint, FencedAdapter(fallback, is_structured(name, self._provider)))
 
@@ -209,14 +146,6 @@ def open_endpoint(name: str, provider: ProviderSettings, role: str = "write", lo
     if name.partition("/")[0] in _RUNS_HERE:
         how = "Serve it over HTTP, and name it hosted_vllm/... or openai/..."
         raise ModelError(f"{name!r} would run in this process.", how)
-    if is_decision_model(name):
-        server, _, model = providers.litellm_name(name).partition("/")
-        if not model or server not in providers.decision_providers():
-            raise ModelError(
-                f"{name!r} names no provider of decisions.",
-                f"Write systemone/PROVIDER/MODEL, with one of {', '.join(providers.decision_providers())}. A server of "
-                "your own that speaks /v1/systemone is systemone/hosted_vllm/MODEL with its api_base.",
-            )
     terms = {**provider.model_dump(exclude={"model", "fallback"}), **_own_terms(name, provider)}
     api_base = str(terms.pop("api_base", ""))
     terms.pop("structured", None)
@@ -227,12 +156,6 @@ def _own_terms(name: str, provider: ProviderSettings) -> dict[str, Any]:
     """Return what `[provider.model."NAME"]` sets."""
     of_model = provider.model.get(name)
     return of_model.model_dump(exclude_none=True) if of_model is not None else {}
-
-
-def open_probe(name: str, provider: ProviderSettings, role: str = "write", local: str = "") -> Any:
-    """Return a client by which a model is tried; raises as `open_endpoint`."""
-    endpoint = open_endpoint(name, provider, role, local)
-    return DecisionModel(endpoint) if is_decision_model(name) else ProviderLM(endpoint)
 
 
 def is_structured(name: str, provider: ProviderSettings) -> bool:
@@ -246,7 +169,7 @@ def price_call(model: Any, tokens_in: int, tokens_out: int) -> float:
 
     The price is that of the model's endpoint, else of LiteLLM's list; 0 if embedded or unknown.
     """
-    if isinstance(model, ProviderLM | ModelDecider):
+    if isinstance(model, ProviderLM | LanguageDecider):
         return model.endpoint.price(tokens_in, tokens_out)
     return 0.0 if is_local(model) else listed_price(model.model, tokens_in, tokens_out) or 0.0
 
@@ -258,7 +181,7 @@ def require_price(names: ModelSettings, provider: ProviderSettings, cap: str, ot
     """
     roles = (names.decide, names.write, names.query, names.judge, names.propose)
     fallback = provider.fallback if isinstance(provider.fallback, str) else ""
-    named = [name for role in roles for name in list_names(role) if name and not is_local(name)]
+    named = [name for name in roles if name and not is_local(name)]
     asked = [*named, fallback] if named and fallback and not is_local(fallback) else named
     for name in asked:
         if not open_endpoint(name, provider).priced:
@@ -277,15 +200,3 @@ def missing_keys(name: str, provider: ProviderSettings) -> list[str]:
     if not name or is_local(name) or _own_terms(name, provider).get("api_base"):
         return []
     return providers.list_missing_keys(name)
-
-
-def list_names(names: Names) -> tuple[str, ...]:
-    """Return the model names of a setting, whether one or a cascade."""
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _one_or_two(names: Names, role: str) -> tuple[str, ...]:
-    found = list_names(names)
-    if not 1 <= len(found) <= 2:
-        raise ModelError(f"[models] {role} lists {len(found)} models.", "Name one, or two: the cheaper one first.")
-    return found

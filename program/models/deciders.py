@@ -1,9 +1,8 @@
-"""DSPy decision clients on models by name: a decision model, or a chat model that is asked for the same in JSON."""
+"""A DSPy decision client on a chat model, which is asked for its decisions in JSON."""
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
@@ -14,7 +13,7 @@ from dspy.utils.exceptions import LMError
 from pydantic import BaseModel, BeforeValidator, Field, create_model, model_validator
 
 from ragc.models.language.adapter import FencedAdapter
-from ragc.models.language.fence import fence_input, remove_invisible
+from ragc.models.language.fence import fence_input
 from ragc.models.language.gateway import Endpoint, ProviderLM, shared_gateway
 from ragc.models.language.spending import current_spending
 from ragc.models.requests import Answers, DecisionClient, Question, Questions, State, options_of
@@ -22,7 +21,6 @@ from ragc.signatures import NEEDS_BASE
 
 EXAMPLES_SHOWN = 8  # demonstrations in a request
 EXAMPLE_CHARACTERS = 1200  # of each
-REFUSED = (400, 413, 422)  # the statuses by which a server says that it does not take a request of this form
 HOW_TO_DECIDE = (
     "Decide each of the outputs: first a short reason, then the verdict, then how probable it is. `probability` is "
     "that of yes, from 0 to 1: near 1 when surely yes, near 0 when surely no, near 0.5 when it could be either; "
@@ -31,23 +29,30 @@ HOW_TO_DECIDE = (
 Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 
 
-class ModelDecider(DecisionClient, ABC):
-    """Answers decision requests by a model on a server; give it to DSPy as a language model.
+class LanguageDecider(DecisionClient):
+    """A chat model asked for a reason, a verdict, then a probability, as JSON; give it to DSPy as a language model.
 
-    When the model cannot be reached in time, the `fallback` client decides, if there is one.
+    A reply that cannot be read is asked for once more; then each question gets its safe default (a source is looked
+    into, everything else is denied) and the trace says so. `structured` models are held to a JSON schema. When the
+    model cannot be reached in time, the `fallback` client decides, if there is one.
     """
 
     awaits = True
 
-    def __init__(self, endpoint: Endpoint, fallback: Any = None) -> None:
+    def __init__(self, endpoint: Endpoint, fallback: Any = None, structured: bool = False) -> None:
         super().__init__(endpoint.model)
         self.endpoint = endpoint
         self.fallback = fallback
+        self._adapter = FencedAdapter(structured=structured)
+        chat = fallback.chat if isinstance(fallback, LanguageDecider) else None
+        self.chat: Any = ProviderLM(endpoint, FencedAdapter(chat, structured))
+        """The model as a `dspy.LM`, asked many decisions at once."""
+        self.chat.stand_in = self.stand_in
 
     @property
     def stand_in(self) -> Any:
         """The embedded client behind all models on servers, or None."""
-        return self.fallback.stand_in if isinstance(self.fallback, ModelDecider) else self.fallback
+        return self.fallback.stand_in if isinstance(self.fallback, LanguageDecider) else self.fallback
 
     def __call__(self, state: State, questions: Questions) -> Answers:
         return shared_gateway().run(self.acall(state, questions))
@@ -64,57 +69,6 @@ class ModelDecider(DecisionClient, ABC):
                 current_spending().hand_over(error.message, self.model, self.fallback, "decided")
         answers: Answers = await self.fallback.acall(state=state, questions=questions)
         return answers
-
-    @abstractmethod
-    async def _ask(self, state: State, questions: Questions) -> Answers:
-        """Return the model's own answers. Raises `LMError`."""
-
-
-class DecisionModel(ModelDecider):
-    """A typed decision model: it answers in one pass, with probabilities and without a prompt.
-
-    A few demonstrations go along. A model that refuses them is asked without, then and from then on.
-    """
-
-    def __init__(self, endpoint: Endpoint, fallback: Any = None) -> None:
-        super().__init__(endpoint, fallback)
-        self._lm = ProviderLM(endpoint)
-
-    async def _ask(self, state: State, questions: Questions) -> Answers:
-        bare = {name: _visible(value) for name, value in state.items() if name != "demos"}
-        shown = choose_examples(state.get("demos") or (), questions) if self.endpoint.takes_examples else []
-        if not shown:
-            return await self._request(bare, questions)
-        try:
-            return await self._request({**bare, "demos": _visible(shown)}, questions)
-        except LMError as error:
-            if error.status not in REFUSED:
-                raise
-        answers = await self._request(bare, questions)
-        self.endpoint.takes_examples = False
-        return answers
-
-    async def _request(self, state: State, questions: Questions) -> Answers:
-        told = json.dumps([state, questions], ensure_ascii=False, default=str)
-        (said,) = await self._lm.acall(told)
-        answers: Answers = json.loads(said)
-        return answers
-
-
-class LanguageDecider(ModelDecider):
-    """A chat model asked for a reason, a verdict, then a probability, as JSON.
-
-    A reply that cannot be read is asked for once more; then each question gets its safe default (a source is looked
-    into, everything else is denied) and the trace says so. `structured` models are held to a JSON schema.
-    """
-
-    def __init__(self, endpoint: Endpoint, fallback: Any = None, structured: bool = False) -> None:
-        super().__init__(endpoint, fallback)
-        self._adapter = FencedAdapter(structured=structured)
-        chat = fallback.chat if isinstance(fallback, LanguageDecider) else None
-        self.chat: Any = ProviderLM(endpoint, FencedAdapter(chat, structured))
-        """The model as a `dspy.LM`, asked many decisions at once."""
-        self.chat.stand_in = self.stand_in
 
     async def _ask(self, state: State, questions: Questions) -> Answers:
         signature, inputs = _signature_of(state, questions), dict(state["inputs"])
@@ -223,15 +177,6 @@ def _label_word(value: Any) -> Any:
 def _format_example(demo: Mapping[str, Any], outputs: Collection[str]) -> str:
     inputs = " ".join(fence_input(name, value) for name, value in demo.items() if name not in outputs)
     return f"{inputs}\n-> {json.dumps(_labels_of(demo, outputs), ensure_ascii=False, default=str)}"
-
-
-def _visible(value: Any) -> Any:
-    """Return a value without the characters that no reader sees."""
-    if isinstance(value, str):
-        return remove_invisible(value)
-    if isinstance(value, Mapping):
-        return {name: _visible(item) for name, item in value.items()}
-    return [_visible(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def safe_default(question: Question) -> dict[str, Any]:

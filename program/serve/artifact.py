@@ -19,7 +19,7 @@ from ragc.errors import IntegrityError, ModelError, VersionError
 from ragc.knowledge.project import Project
 from ragc.loop.policy import LEVEL, Knob, Risk, apply_setting, find_dimensions
 from ragc.loop.rag import AgenticRAG
-from ragc.models.catalog import list_names, missing_keys
+from ragc.models.catalog import missing_keys
 from ragc.models.embedded.decider import LocalDecider
 from ragc.models.language.layout import Layout
 from ragc.serve.reference import Manifest
@@ -103,7 +103,7 @@ def describe_structure(program: dspy.Module) -> list[dict[str, Any]]:
 def require_keys(project: Project, role: str, whose: str) -> None:
     """Raise `ModelError` when the environment lacks a key for a role's model."""
     named = getattr(project.settings.models, role)
-    if missing := [key for name in list_names(named) for key in missing_keys(name, project.settings.provider)]:
+    if missing := missing_keys(named, project.settings.provider):
         raise ModelError(
             f"{whose} cannot reach its model for {role}, {named}: no {', '.join(missing)}.",
             f"Set {', '.join(missing)} in the environment, or name another model in [models] {role}.",
@@ -125,8 +125,7 @@ def check_models(manifest: Manifest, project: Project) -> None:
         )
     for role in ROLES:
         require_keys(project, role, manifest.label)
-        models = (then.get(role, now[role]), now[role])  # a cascade is sealed as a list, opened as a tuple
-        before, after = (" > ".join(list_names(names)) or "nothing" for names in models)
+        before, after = (name or "nothing" for name in (then.get(role, now[role]), now[role]))
         if before != after:
             _log.warning("%s was compiled with %s = %s and runs with %s.", manifest.label, role, before, after)
 

@@ -95,7 +95,7 @@ class Programs:
     def is_embedded(self) -> bool:
         """Whether an answer takes this machine's processors alone: no language model and no live source is asked."""
         models, cards = self._served.runtime.models, self.library.describe()
-        clients = (models.decide, models.write, models.judge, models.query, models.rewrite)
+        clients = (models.decide, models.write, models.judge, models.query)
         return all(one is None or is_local(one) for one in clients) and all(card.kind in INDEXED for card in cards)
 
     def list_models(self) -> list[str]:

@@ -26,7 +26,7 @@ def train_of(shop):
 def shop_demonstrations(shop):
     rag, train = open_program(shop), train_of(shop)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(View, "quotes", lambda view, strict: False)  # as with a writer whose claims are checked
+        patch.setattr(View, "quotes", False)  # as with a writer whose claims are checked
         return rag, Demonstrator(rag, Replay(rag, Record()), train).make(train)
 
 

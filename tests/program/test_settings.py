@@ -54,14 +54,14 @@ def test_a_mistake_is_named_with_its_line(own_shop, more, told):
 def test_the_environment_overrides_the_file(own_shop, tmp_path, monkeypatch):
     monkeypatch.setenv("RAGC_MODELS__WRITE", "openai/some-model")
     monkeypatch.setenv("RAGC_BUDGET__MAX_ROUNDS", "1")
-    monkeypatch.setenv("RAGC_MODELS__DECIDE", '["local/minilm", "openai/some-model"]')
+    monkeypatch.setenv("RAGC_ANSWER__LINKS", '["a.example", "b.example"]')
     monkeypatch.setenv("RAGC_UTILITY", '{"wrong": -2}')
     monkeypatch.setenv("RAGC_UTILITY__PADDING", "0.2")
     monkeypatch.setenv("ragc_name", "other")
     monkeypatch.setenv("RAGC_NO_KEY", "is let be")
     settings = Project.open(own_shop).settings
     assert (settings.name, settings.models.write, settings.budget.max_rounds) == ("other", "openai/some-model", 1)
-    assert settings.models.decide == ("local/minilm", "openai/some-model")
+    assert settings.answer.links == ("a.example", "b.example")
     assert (settings.utility.wrong, settings.utility.padding) == (-2, 0.2)
     for variable in ("RAGC_MODELS__WRITE__X", "RAGC_BUDGET__MAX_ROUND", "RAGC_UTILITY__CALL__X"):
         with monkeypatch.context() as context, pytest.raises(SettingsError):

@@ -11,11 +11,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 from ragc.answer import Answer
-from ragc.loop.decisions import clients_of, is_decision, to_prompt_inputs
+from ragc.loop.decisions import client_of, is_decision, to_prompt_inputs
 from ragc.loop.evidence import interleave, preview_pool, rank_pool
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
@@ -147,7 +146,7 @@ class Demonstrator:
             split = {"question": question.question, "sub_queries": list(question.sub_queries)}
             made.append(("decomposer.split", split))
         made += [(STATES, fields) for fields in _label_pieces(question, found, evidence)]
-        if not self._program.view().quotes(strict=False):  # of what is quoted, the pieces are judged and nothing else
+        if not self._program.view().quotes:  # of what is quoted, the pieces are judged and nothing else
             made += [("judge.relevance", fields) for fields in _label_relevance(question, found)]
             made += [("grounder.support", fields) for fields in self._label_support(evidence, found)]
             made += [("grounder.responsive", fields) for fields in self._label_drafts(question, found, evidence)]
@@ -157,7 +156,7 @@ class Demonstrator:
     def _search(self, question: LabelledQuestion) -> dict[str, list[Passage]]:
         """Return what the question or its look-ups bring, by query."""
         queries = [question.question]
-        if question.route == "complex" and self._program.view().quotes(strict=False):
+        if question.route == "complex" and self._program.view().quotes:
             reply = self._replay.reply(Ask("decomposer.split", {"question": question.question}))
             queries = reply["sub_queries"][:4] or queries
         elif question.route == "complex":
@@ -336,15 +335,14 @@ def to_json(demonstration: Demonstration) -> Demonstration:
 
 def reads_instructions(program: AgenticRAG, name: str) -> bool:
     """Return True when a language model may answer the predictor."""
-    models, predictor = program.runtime.models, program.predictor(name)
-    clients = [clients_of(models, predictor, {"strict": strict}) for strict in (False, True)]
-    return any(not is_local(client) for client in chain.from_iterable(clients))
+    client = client_of(program.runtime.models, program.predictor(name), {})
+    return client is not None and not is_local(client)
 
 
 def learns_demos(program: AgenticRAG, name: str) -> bool:
-    """Return True when an embedded decider answers the predictor first."""
+    """Return True when an embedded decider answers the predictor."""
     predictor = program.predictor(name)
-    return is_decision(predictor) and is_local(clients_of(program.runtime.models, predictor, {})[0])
+    return is_decision(predictor) and is_local(client_of(program.runtime.models, predictor, {}))
 
 
 def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:

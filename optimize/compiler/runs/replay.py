@@ -18,13 +18,13 @@ import dspy
 
 from ragc.answer import Answer, Usage
 from ragc.errors import BudgetStop, RagcError
-from ragc.loop.decisions import ask_client, clients_of, is_decision, to_prompt_inputs, traits_of
+from ragc.loop.decisions import ask_client, client_of, is_decision, to_prompt_inputs, traits_of
 from ragc.loop.evidence import Pool
 from ragc.loop.question_meter import account
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Ask, Find, Flow, Reply, Request, Result, StepFailed, search_arguments
 from ragc.loop.steps import steps
-from ragc.models.catalog import is_local, is_settled, price_call
+from ragc.models.catalog import is_local, price_call
 from ragc.models.language.adapter import use_adapter
 from ragc.models.language.spending import ModelSpending, count_used_tokens, track_spending
 from ragc.models.language.transport import CallFailed
@@ -56,11 +56,11 @@ class PendingCall:
 
 @dataclass(slots=True)
 class _Run:
-    """A flow under way: the pending requests and, of each, the replies so far, one a model; then what it came to."""
+    """A flow under way: the pending requests and the replies to those that have one; then what it came to."""
 
     flow: Flow[Any]
     requests: list[Request] = field(default_factory=list)
-    said: list[list[Entry]] = field(default_factory=list)
+    said: list[Entry | None] = field(default_factory=list)
     done: bool = False
     result: Any = None
     failure: StepFailed | None = None
@@ -72,7 +72,7 @@ class _Run:
         """Tell the flow the replies, or the failure of one; without either begin it."""
         try:
             self.requests = self.flow.throw(told) if isinstance(told, StepFailed) else self.flow.send(told)  # type: ignore[arg-type]
-            self.said = [[] for _ in self.requests]
+            self.said = [None] * len(self.requests)
         except StopIteration as stop:
             self.done, self.result = True, stop.value
         except StepFailed as failure:
@@ -111,7 +111,7 @@ class Replay:
         self._spending = spending or Spending()
         self._read_as(program.readable_by(readers))
         self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
-        self._tiers: dict[tuple[str, bool, bool], tuple[tuple[Any, ...], tuple[int, ...]]] = {}
+        self._models: dict[tuple[str, bool], tuple[Any, int]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
 
     def __call__(self, question: Asked) -> Answer:
@@ -186,45 +186,40 @@ class Replay:
     def _advance_run(self, run: _Run) -> list[tuple[Hashable, PendingCall]]:
         """Run a flow as far as the record goes, and return the calls it lacks."""
         while not run.done:
-            pairs = zip(run.requests, run.said, strict=True)
-            lacking = [call for request, said in pairs if (call := self._look_up(request, said)) is not None]
+            places = [at for at, said in enumerate(run.said) if said is None]
+            lacking = [call for at in places if (call := self._look_up(run, at)) is not None]
             failures = [self._failed[key] for key, _ in lacking if key in self._failed]
             if lacking and not failures:
                 return lacking
             run.resume(failures[0] if failures else self._tell_replies(run))
         return []
 
-    def _look_up(self, request: Request, said: list[Entry]) -> tuple[Hashable, PendingCall] | None:
-        """Add what the record holds to the replies of a request; return the call whose reply is lacking."""
-        models, _ = self._models_for(request)
-        doubt = self._view.doubts.get(request.predictor, 0.0) if isinstance(request, Ask) else 0.0
-        while len(said) < len(models) and not (said and is_settled(said[-1].value, doubt)):
-            key = self._keys.memory_key(request, models[len(said)])
-            entry = self.record.kept.get(key)
-            if entry is None:
-                return key, PendingCall(request, models[len(said)])
-            said.append(entry)
-        return None
+    def _look_up(self, run: _Run, at: int) -> tuple[Hashable, PendingCall] | None:
+        """Note what the record holds as the reply to a request, or return the call that is lacking."""
+        request = run.requests[at]
+        model, _ = self._model_for(request)
+        key = self._keys.memory_key(request, model)
+        run.said[at] = self.record.kept.get(key)
+        return (key, PendingCall(request, model)) if run.said[at] is None else None
 
-    def _models_for(self, request: Request) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        """Return the models that may be asked, and the calls that each counts for: none for one of this process."""
+    def _model_for(self, request: Request) -> tuple[Any, int]:
+        """Return the model that is asked, and the calls that it counts for: none for one of this process."""
         if isinstance(request, Find):
-            return (None,), (0,)
-        key = request.predictor, bool(request.inputs.get("strict")), request.inputs.get("options") == []
-        if key not in self._tiers:
-            models = clients_of(self._view.runtime.models, self._view.predictors[request.predictor], request.inputs)
-            self._tiers[key] = models, tuple(int(not is_local(one)) for one in models)
-        return self._tiers[key]
+            return None, 0
+        key = request.predictor, request.inputs.get("options") == []
+        if key not in self._models:
+            model = client_of(self._view.runtime.models, self._view.predictors[request.predictor], request.inputs)
+            self._models[key] = model, int(not is_local(model))
+        return self._models[key]
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
         replies = []
         for request, said in zip(run.requests, run.said, strict=True):
-            run.entries += said
-            reply = self._decode_reply(request, said[-1].value)
-            models, calls = self._models_for(request)
-            for name, count in account(self._view, request, reply, len(models), len(said)).items():
-                run.counts[name] += count
-            run.counts["calls"] += sum(calls[: len(said)])
+            assert said is not None
+            run.entries.append(said)
+            reply = self._decode_reply(request, said.value)
+            run.counts.update(account(self._view, request, reply))
+            run.counts["calls"] += self._model_for(request)[1]
             if isinstance(request, Ask):
                 run.asked.append((request, reply))
             replies.append(reply)

@@ -25,11 +25,11 @@ from ragc.answer import Outcome
 from ragc.errors import BudgetStop, DataError
 from ragc.knowledge.index.build import index_project
 from ragc.knowledge.project import Project
-from ragc.loop.decisions import clients_of
+from ragc.loop.decisions import client_of
 from ragc.loop.policy import PRESETS, Risk, Setting, apply_setting, find_dimensions, read_setting
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find
-from ragc.models.catalog import is_local, list_names
+from ragc.models.catalog import is_local
 from ragc.models.language.layout import Layout
 from ragc.models.language.pace import Pace, note_pace, read_paces
 from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
@@ -94,11 +94,9 @@ class ProjectTask(Task):
             "preset": settings.loop.preset,
             "start": read_setting(self.base),
             "predictors": {
-                name: [
-                    fingerprint_predictor(self.base, name, model)
-                    for model in clients_of(self.base.runtime.models, predictor, {})
-                ]
+                name: fingerprint_predictor(self.base, name, model)
                 for name, predictor in self.base.named_predictors()
+                if (model := client_of(self.base.runtime.models, predictor, {})) is not None
             },
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
@@ -226,7 +224,7 @@ class ProjectTask(Task):
 
     def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
         """Return the best search, the published designs, and the ways to use a model."""
-        if not self.base.view().quotes(strict=False):
+        if not self.base.view().quotes:
             ways: dict[str, Mapping[str, float]] = {"no model": AS_EMBEDDED, "a model in doubt": IN_DOUBT}
             return {name: _name_knobs(one) for name, one in ways.items()} | candidates.list_ways()
         unset = {name: knob.default for name, knob in self.base.policy.named_parameters()}
@@ -307,7 +305,7 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
         lacks = next(find_shortages(parts))
         raise DataError(f"{lacks.what[0].upper()}{lacks.what[1:]}", lacks.mend)
     parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    if ancestors and _wrote_here(ancestors[0]) and not first.view().quotes(strict=False):
+    if ancestors and _wrote_here(ancestors[0]) and not first.view().quotes:
         parent.policy.turn(**AS_EMBEDDED)
     return ProjectTask(
         project=project,
@@ -344,7 +342,7 @@ def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
 
 def _wrote_here(manifest: Manifest) -> bool:
     """Return True for a version that was compiled for the embedded writer."""
-    return is_local(list_names(manifest.section("models").get("write", ""))[0])
+    return is_local(manifest.section("models").get("write", ""))
 
 
 def _find_pace(session: Session, project: Project, name: str) -> Pace | None:
@@ -366,4 +364,4 @@ def _fit_head(program: AgenticRAG, name: str) -> None:
         field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
         for field, info in predictor.signature.input_fields.items()
     }
-    program.requests.ask(name, predictor, clients_of(program.runtime.models, predictor, {})[0], [inputs])
+    program.requests.ask(name, predictor, client_of(program.runtime.models, predictor, {}), [inputs])

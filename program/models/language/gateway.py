@@ -84,7 +84,6 @@ class Endpoint:
     slots: asyncio.Semaphore = field(init=False)
     breaker: CircuitBreaker = field(init=False)
     warm: bool = False
-    takes_examples: bool = True  # false once a decision model has refused demonstrations
 
     def __post_init__(self) -> None:
         self.begin()

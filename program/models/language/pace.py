@@ -25,8 +25,6 @@ CALLS = 8  # calls of the slowest model that the time of a question is room for
 _PASSAGE = "The kettle holds two litres, boils in three minutes and is guaranteed for four years. " * 12
 PROBE = "\n\n".join([_PASSAGE] * 4) + "\n\nQuestion: How much does the kettle hold? Answer in one sentence."
 """A prompt of about the length of a writer's."""
-READY = {"ready": {"type": "noul", "instructions": "You are ready to answer questions."}}
-"""A decision that any model can make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +37,10 @@ class Pace:
 
 
 def measure_pace(model: Any, cap: Cap | None = None) -> Pace:
-    """Return what a call takes, of a model or a decision client, booked at the cap. Raises what the model raises."""
+    """Return what a call takes, booked at the cap. Raises what the model raises."""
     began = time.perf_counter()
     with track_spending(cap=cap) as spent:
-        if model.supports_decision_requests:
-            model(state={"instructions": "Decide.", "inputs": {"text": PROBE}}, questions=READY)
-        else:
-            model(PROBE)
+        model(PROBE)
     return Pace(round(time.perf_counter() - began, 2), spent.tokens_in, spent.tokens_out)
 
 

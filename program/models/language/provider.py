@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-DECISION_PREFIXES = ("systemone/", "decisions/")
 KEY_PREFIX = "RAGC_API_KEY_"
 NO_KEY = "none"  # for servers that want none
 HTTP_SECONDS = 3600.0  # LiteLLM's own limit, one for all: it keeps a connection pool for each limit it is given
@@ -36,29 +35,10 @@ def prepare_litellm(model: str) -> Any:
     """Return LiteLLM with an unlisted model entered, so that it is searched for once."""
     provider, _, name = model.partition("/")
     litellm = load_litellm()
-    listed = is_decision_model(model) or is_priced(model) or not {model, name}.isdisjoint(litellm.model_cost)
+    listed = is_priced(model) or not {model, name}.isdisjoint(litellm.model_cost)
     if name and not listed:
         litellm.register_model({model: {"litellm_provider": provider, "mode": "chat"}}, persist_across_reloads=False)
     return litellm
-
-
-def is_decision_model(model: str) -> bool:
-    """Tell whether a model's name asks for typed decisions."""
-    return model.startswith(DECISION_PREFIXES)
-
-
-def litellm_name(model: str) -> str:
-    """Return a model's name as LiteLLM knows it: without what asks for decisions."""
-    return model.partition("/")[2] if is_decision_model(model) else model
-
-
-@lru_cache(maxsize=1)
-def decision_providers() -> tuple[str, ...]:
-    """Return LiteLLM's names of those that serve decision models."""
-    load_litellm()
-    from litellm.decisions.call import supported_decisions_providers
-
-    return tuple(supported_decisions_providers())
 
 
 def list_missing_keys(model: str) -> list[str]:
@@ -67,17 +47,8 @@ def list_missing_keys(model: str) -> list[str]:
     Only API keys count: addresses have defaults, and cloud credentials other ways in. Of several that would do, all
     are named.
     """
-    litellm = load_litellm()
-    if not is_decision_model(model):
-        wanted: list[str] = litellm.validate_environment(model).get("missing_keys", [])
-        return [key for key in wanted if key.endswith("_API_KEY") and key not in os.environ]
-    from litellm.types.utils import LlmProviders
-    from litellm.utils import ProviderConfigManager
-
-    provider, _, name = litellm_name(model).partition("/")
-    config = ProviderConfigManager.get_provider_decisions_config(name, LlmProviders(provider))
-    lacks = config is not None and config.api_key_required and not config.resolve_api_key(None)
-    return list(config.api_key_env) if lacks and config is not None else []
+    wanted: list[str] = load_litellm().validate_environment(model).get("missing_keys", [])
+    return [key for key in wanted if key.endswith("_API_KEY") and key not in os.environ]
 
 
 def key_variable(api_base: str) -> str:
@@ -92,7 +63,7 @@ def key_variable(api_base: str) -> str:
 
 def connection_arguments(model: str, api_base: str) -> dict[str, Any]:
     """Return LiteLLM's arguments for a model, key and address included, no retries."""
-    given: dict[str, Any] = {"model": litellm_name(model), "timeout": HTTP_SECONDS}
+    given: dict[str, Any] = {"model": model, "timeout": HTTP_SECONDS}
     given |= {"num_retries": 0, "max_retries": 0, "cache": {"no-cache": True, "no-store": True}}
     if api_base:
         given |= {"api_base": api_base, "api_key": os.environ.get(key_variable(api_base), NO_KEY)}
@@ -111,7 +82,7 @@ def is_priced(model: str) -> bool:
 
     LiteLLM is not asked for one that its list lacks: it would say 0, or ask a server on this machine.
     """
-    listed, model = load_litellm().model_cost, litellm_name(model)
+    listed = load_litellm().model_cost
     provider, _, name = model.partition("/")
     entries = [listed.get(model)]
     if str((listed.get(name) or {}).get("litellm_provider", "")).startswith(provider):
@@ -125,7 +96,7 @@ def listed_price(model: str, tokens_in: int, tokens_out: int, cached: int = 0, k
         with suppress(Exception):
             used = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
             of_cache = {"cache_read_input_tokens": cached, "cache_creation_input_tokens": kept}
-            return float(sum(load_litellm().cost_per_token(litellm_name(model), **used, **of_cache)))
+            return float(sum(load_litellm().cost_per_token(model, **used, **of_cache)))
     return None
 
 

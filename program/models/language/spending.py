@@ -90,12 +90,11 @@ class ModelSpending:
             self.handed_over.setdefault((failed, other.model, does), note)
 
     def answering(self, model: str) -> str:
-        """Return the model or cascade (`first > second`) that answers, stand-ins put in."""
-        names = model.split(" > ")
+        """Return the model that answers, stand-ins put in."""
         instead = {failed: other for failed, other, _ in list(self.handed_over)}
         for _ in instead:
-            names = [instead.get(name, name) for name in names]
-        return " > ".join(dict.fromkeys(names))
+            model = instead.get(model, model)
+        return model
 
 
 _current: ContextVar[ModelSpending | None] = ContextVar("ragc_spending", default=None)

@@ -1,6 +1,5 @@
 """One request to a model through LiteLLM, and what came of it: a reply, or a failure one can act on.
 
-LiteLLM turns a request for decisions into TypeSafe's and a local server's `/v1/systemone` and OpenAI's `/v1/decisions`.
 DSPy's `AsyncLiteLLMEngine` does not do here: it drops `Retry-After`, loses a paid reply whose count of tokens is below
 zero, and ends a stream at a field that it does not know.
 """
@@ -8,7 +7,6 @@ zero, and ends a stream at a field that it does not know.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,12 +17,10 @@ from typing import Any
 from dspy.lm15 import Message, ProviderError, Response, ServerError, TextPart, Usage
 
 from ragc.models.language import provider
-from ragc.models.requests import options_of
 
 LONGEST_STREAM = 8_000  # characters, as of the longest answer; the rest counts as cut off
 EXTRA_TOKENS = 10_000  # in, beyond the prompt's bytes: what a provider may add to it
 MOST_TOKENS_OUT = 1_000_000
-MOST_AMISS = 0.02  # how far from 1 the probabilities of one question may sum up: they are rounded
 BUSY = 429
 BUSY_SECONDS = 1.0  # to leave a busy provider alone that does not say how long
 _REFUSALS = (BUSY, 502, 503, 529)
@@ -34,7 +30,7 @@ _UNASKED = ("AuthenticationError", "BadRequestError", "NotFoundError", "Permissi
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request in LiteLLM's (OpenAI's) words; for decisions its message is state and questions as JSON."""
+    """One request in LiteLLM's (OpenAI's) words."""
 
     model: str
     messages: Sequence[Mapping[str, Any]]
@@ -67,11 +63,10 @@ async def send_call(call: Call, seconds: float, streams: bool) -> AsyncIterator[
     text, source, finish = "", None, None
     counts: Mapping[str, Any] = {}
     litellm = provider.prepare_litellm(call.model)
-    decides = provider.is_decision_model(call.model)
     try:
         async with asyncio.timeout(seconds):
-            source = await (litellm.asystemone if decides else litellm.acompletion)(**_arguments(call, streams))
-        chunks = aiter(source) if streams and not decides else _alone(source)
+            source = await litellm.acompletion(**_arguments(call, streams))
+        chunks = aiter(source) if streams else _alone(source)
         while len(text) <= LONGEST_STREAM or not streams:
             async with asyncio.timeout(seconds):
                 chunk = await anext(chunks, None)
@@ -87,12 +82,9 @@ async def send_call(call: Call, seconds: float, streams: bool) -> AsyncIterator[
     except Exception as error:
         raise failure_of(call, error, text) from None
     finally:
-        if streams and source is not None and not decides:
+        if streams and source is not None:
             with suppress(Exception):
                 await source.aclose()
-    if decides:
-        yield _read_decisions(call, source)
-        return
     cut = finish == "length" or (streams and len(text) > LONGEST_STREAM)
     usage = _read_usage(call, counts, text)
     if not text and cut:
@@ -146,9 +138,6 @@ async def _alone(reply: Any) -> AsyncIterator[Any]:
 def _arguments(call: Call, streams: bool) -> dict[str, Any]:
     """Return LiteLLM's arguments for a request."""
     given = provider.connection_arguments(call.model, call.api_base)
-    if provider.is_decision_model(call.model):
-        state, questions = _read_questions(call)
-        return {**given, "state": state, "questions": questions}
     given = {**call.settings, **given, "messages": list(call.messages)}
     if provider.needs_cache_marks(call.model):  # the instructions are the same for every question
         given["cache_control_injection_points"] = [{"location": "message", "role": "system"}]
@@ -161,42 +150,6 @@ def _read_text(message: Mapping[str, Any]) -> str:
     return provider.to_text(message.get("content")) or "".join(
         provider.to_text((call.get("function") or {}).get("arguments")) for call in calls
     )
-
-
-def _read_questions(call: Call) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the state and the questions in a request for decisions."""
-    state, questions = json.loads(call.messages[-1]["content"])
-    return state, questions
-
-
-def _read_decisions(call: Call, raw: Any) -> Response:
-    """Return the answers of a decision model as JSON. Raises `CallInterrupted` for what is no distribution."""
-    used, answers = raw.usage, raw.model_dump()["answers"]
-    counts = {"prompt_tokens": used.input_tokens, "completion_tokens": used.output_tokens} if used else {}
-    usage = _read_usage(call, {**counts, "cache_read_input_tokens": used.cached_tokens} if used else {}, "")
-    try:
-        read = {name: _read_answer(question, answers[name]) for name, question in _read_questions(call)[1].items()}
-    except (KeyError, TypeError, ValueError):
-        raise CallInterrupted(f"{call.model} sent an unreadable reply", usage=usage) from None
-    return to_response(call.model, json.dumps(read), usage)
-
-
-def _read_answer(question: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an answer in DSPy's form. Raises what an answer in another form brings up."""
-    if question["type"] == "noul":
-        return {"noul": _read_probability(answer["noul"])}
-    shares = {option: _read_probability(answer["probabilities"][option]) for option in options_of(question)}
-    total = sum(shares.values())
-    if len(answer["probabilities"]) > len(shares) or abs(total - 1.0) > MOST_AMISS:
-        raise ValueError("no distribution over the options")
-    confidence = _read_probability(answer["confidence"])
-    return {"probabilities": {option: share / total for option, share in shares.items()}, "confidence": confidence}
-
-
-def _read_probability(value: Any) -> float:
-    if not 0.0 <= value <= 1.0:  # nor is NaN
-        raise ValueError("no probability")
-    return float(value)
 
 
 def _list_causes(error: BaseException | None) -> list[BaseException]:

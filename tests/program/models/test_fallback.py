@@ -6,11 +6,13 @@ import re
 
 import pytest
 
-from ragc import Outcome
+from ragc import Outcome, open_program
 from ragc.errors import BudgetError, ModelError
+from ragc.loop.decisions import client_of, is_decision
 from ragc.loop.question_meter import Progress
 from ragc.models.catalog import require_price
 from ragc.settings import ModelSettings, ProviderSettings
+from tests.conftest import add_toml
 from tests.support.goods import program_at
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
@@ -71,14 +73,21 @@ def test_when_both_are_dead_the_embedded_models_answer(dead, tmp_path):
     assert answer.outcome and not answer.usage.usd
 
 
-def test_behind_a_cascade_the_second_model_takes_the_dear_ones_place(dead, second, tmp_path):
-    rag = opened(dead, second, tmp_path, 'decide = ["local/reader", "openai/stand-in"]\nwrite = "local/reader"')
-    state = rag.dump_state()
-    doubts = {name: {**part, "value": 1.0} for name, part in state.items() if name.startswith("doubt.")}
-    rag.load_state(state | doubts)
-    answer = rag(QUESTION)
-    assert {f"local/reader > {SECOND}"} < {step.model for step in answer.trace.steps}
-    assert second.calls == answer.usage.calls > 0
+def test_a_model_for_queries_writes_what_is_searched_or_asked_back_and_never_an_answer(own_shop):
+    add_toml(own_shop, '[models]\nwrite = "openai/x"\nquery = "local/reader"\n')
+    program = open_program(own_shop)
+    models, writes = program.runtime.models, dict(program.named_predictors())
+    found = {name: client_of(models, one, {}) for name, one in writes.items() if not is_decision(one)}
+    by = {name: client.model for name, client in found.items() if client is not None}
+    queries = {name for name, model in by.items() if model == "local/reader"}
+    assert queries == {
+        "conversation.standalone",
+        "decomposer.split",
+        "decomposer.follow",
+        "judge.missing",
+        "generator.clarify",
+    }
+    assert {"generator.answer", "generator.direct", "retriever.sql"} <= by.keys() - queries
 
 
 @pytest.mark.parametrize("fallback", ["true", '"local/reader"', '"openai/stand-in"'])
