@@ -83,19 +83,18 @@ def measure_writer(rag: AgenticRAG, record: Record, asked: Sequence[LabelledQues
     """Measure the facts that are delivered, the claims that no passage states, echoes, and refusals."""
     replay, layout = Replay(rag, record), dict(rag.named_parameters())[DRAFT + LAYOUT]
     cases = gather_cases(replay, asked, n)
-    for excerpt in ("whole", "best sentences"):
-        layout.value = PromptLayout(marks=NUMBERED, instruction="short", excerpt=excerpt, demonstrations=0)
-        drafts = write_drafts(replay, cases)
-        pairs = zip(cases, drafts, strict=True)
-        facts = [judge_answer(case.question, "answered", one.text).fact_share for case, one in pairs]
-        claims = sum(len(one.stated) for one in drafts)
-        name, refusals = f"writer, {excerpt}", sum(one.quoted is not None for one in drafts)
-        yield figure(f"{name}: facts delivered", float(np.mean(facts)), "reported", len(cases))
-        lost = claims - sum(len(one.upheld) for one in drafts)
-        yield figure(f"{name}: claims that no passage states", lost / max(claims, 1), "reported", claims)
-        echoes = sum(not one.stated for one in drafts) - refusals
-        yield figure(f"{name}: echoes", echoes / len(cases), "reported", len(cases))
-        yield figure(f"{name}: none written, though it is there", refusals / len(cases), "reported", len(cases))
+    layout.value = PromptLayout(marks=NUMBERED, instruction="short", demonstrations=0)
+    drafts = write_drafts(replay, cases)
+    facts = [
+        judge_answer(case.question, "answered", one.text).fact_share for case, one in zip(cases, drafts, strict=True)
+    ]
+    claims, refusals = sum(len(one.stated) for one in drafts), sum(one.quoted is not None for one in drafts)
+    yield figure("writer: facts delivered", float(np.mean(facts)), "reported", len(cases))
+    lost = claims - sum(len(one.upheld) for one in drafts)
+    yield figure("writer: claims that no passage states", lost / max(claims, 1), "reported", claims)
+    echoes = sum(not one.stated for one in drafts) - refusals
+    yield figure("writer: echoes", echoes / len(cases), "reported", len(cases))
+    yield figure("writer: none written, though it is there", refusals / len(cases), "reported", len(cases))
 
 
 def measure_judge(
@@ -157,9 +156,7 @@ def measure_claims(
 
 def ask_of(case: Case) -> Ask:
     """Return the request to judge a case's passages in one call."""
-    question = case.question.question
-    inputs = {"question": question, "questions": [f"1. {question}"], "pairs": [], "passages": [*case.passages]}
-    return Ask("judge.evidence", inputs)
+    return Ask("judge.evidence", {"question": case.question.question, "passages": [*case.passages]})
 
 
 def without_evidence(case: Case) -> Case:

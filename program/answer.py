@@ -88,10 +88,6 @@ class Round:
     """The probability that the passages kept suffice."""
     kept: tuple[str, ...]
     """The ids of the passages kept."""
-    relevance: float = 1.0
-    """The share of what was found that helps, in [0, 1]."""
-    completeness: float = 1.0
-    """The share of the look-ups with evidence enough, in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)

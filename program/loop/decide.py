@@ -16,19 +16,13 @@ LEAST_DOUBT = 1e-6  # that a piece is right
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the judge made of the evidence.
-
-    `relevance` (share of what was found that helps) and `completeness` (share of the look-ups with evidence enough) are
-    in [0, 1].
-    """
+    """What the judge made of the evidence."""
 
     sufficient: bool
     sufficiency: float
     kept: int
     missing: str = ""
     next_queries: tuple[str, ...] = ()
-    relevance: float = 1.0
-    completeness: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +62,11 @@ def rounds_left(progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped
     return tripped is None and progress.rounds < min(tuning.max_rounds, max_rounds)
 
 
-def is_complete(verdict: Verdict, tuning: Tuning) -> bool:
-    """Tell whether evidence is complete, where each part is judged."""
-    return verdict.completeness >= 1.0 or not tuning.each_part
-
-
 def wants_query(
     verdict: Verdict, progress: LoopProgress, tuning: Tuning, max_rounds: int, tripped: StoppedBy | None
 ) -> bool:
     """Tell whether a new query would be used: what is missing is worth asking."""
-    if not rounds_left(progress, tuning, max_rounds, tripped):
-        return False
-    return not is_complete(verdict, tuning) if verdict.sufficient else not progress.untried
+    return rounds_left(progress, tuning, max_rounds, tripped) and not (verdict.sufficient or progress.untried)
 
 
 def decide(
@@ -90,11 +77,11 @@ def decide(
     Ends within `max_rounds` searches and never repeats a tried query of the same strategy. Where `tripped`, a cap of
     the budget, is reached, the best evidence so far is written up, poor or not.
     """
-    if verdict.sufficient and is_complete(verdict, tuning):
+    if verdict.sufficient:
         return Action(Move.WRITE)
     more = rounds_left(progress, tuning, max_rounds, tripped)
-    gaining = progress.previous is None or verdict.sufficiency - progress.previous >= tuning.min_gain
-    if more and gaining and not verdict.sufficient and progress.untried:
+    gaining = progress.previous is None or verdict.sufficiency >= progress.previous
+    if more and gaining and progress.untried:
         return Action(Move.SWITCH, strategy=progress.untried[0])
     if more and gaining:
         new = dict.fromkeys(q for q in verdict.next_queries if q and (progress.strategy, q) not in progress.tried)
@@ -103,9 +90,9 @@ def decide(
     stopped_by = tripped or (StoppedBy.ROUNDS if gaining else StoppedBy.GAIN)
     if tripped is not None and verdict.kept:
         return Action(Move.WRITE, stopped_by=tripped)
-    if not verdict.sufficient and progress.vagueness > tuning.clarify_above:
+    if progress.vagueness > tuning.clarify_above:
         return Action(Move.ASK_BACK, stopped_by=stopped_by)
-    if not verdict.kept or (not verdict.sufficient and verdict.sufficiency < tuning.generate_above):
+    if not verdict.kept or verdict.sufficiency < tuning.generate_above:
         return Action(Move.GIVE_UP, stopped_by=stopped_by)
     return Action(Move.WRITE, stopped_by=stopped_by)
 
@@ -128,17 +115,3 @@ def shift_odds(chance: float, by: float) -> float:
     """Return a probability with `by` added to the logarithm of its odds."""
     gained = chance * math.exp(by)
     return gained / (gained + 1 - chance)
-
-
-def endorse_pieces(chances: Sequence[float], endorsed: Sequence[bool | None], weight: float) -> list[float]:
-    """Return how probably each piece is right after a language model's say.
-
-    `weight` is added to the logarithm of the odds of a piece that it `endorsed`, and taken from that of one that it did
-    not; None leaves a piece as it is. So two readers that err apart are weighed as independent witnesses are (Bayes'
-    rule).
-    """
-    found = list(chances)
-    for at, by in enumerate(endorsed):
-        if by is not None and weight:
-            found[at] = shift_odds(chances[at], weight if by else -weight)
-    return found

@@ -235,7 +235,7 @@ async def _write(driver: Driver, call: PreparedRequest, ask: Ask, spent: ModelSp
     """Return what a predictor replies by way of DSPy; None where its model could not be reached and another judges."""
     reply: Reply = None
     awaited = partial(call.predictor.acall, **call.inputs)
-    if driver.send is not None and is_draft(ask) and not driver.view.tuning.endorsement:
+    if driver.send is not None and is_draft(ask):
         awaited = partial(_stream_draft, call, ask.inputs["passages"], driver.view.runtime.links, driver.send)
     layout = driver.view.layout_of(ask.predictor)
     with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:

@@ -1,4 +1,4 @@
-"""From pools of candidates to the passages a writer sees: ranked, merged, current, and without contradiction.
+"""From pools of candidates to the passages a writer sees: ranked, merged and current.
 
 Pure functions of recorded scores and knobs, so that another setting needs no other search.
 """
@@ -8,21 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import lru_cache
-from itertools import combinations, product, zip_longest
+from itertools import product, zip_longest
 
 from ragc.knowledge.index.fusion import WEIGHT, fold_copies, fuse, rank_positions
 from ragc.loop.policy import Tuning
 from ragc.loop.state import STATES, Ask, Conflict, Key, State
-from ragc.passage import AUTHORITY, Passage, document_of, drop_repeats
+from ragc.passage import Passage, document_of, drop_repeats
 from ragc.text.pieces import split_pieces
 from ragc.text.words import WORD
 
 PREVIEW = 8  # passages that the classifier is shown
 REMEMBERED = 48  # rankings of one pool
-INFORMAL = AUTHORITY["informal"]
-NO_PRIOR: Mapping[str, float] = {}
 ALIKE = 0.5  # share of common words from which two statements are taken to be about the same thing
-MOST_SUSPECTS = 3  # pairs of passages put to a judge
 MOST_FOLLOWED = 3  # passages that look-ups written from others add to unjudged evidence
 
 SHORT = 3  # letters of a word that tells what a statement is about, at least
@@ -101,18 +98,14 @@ def blend_pools(pools: Sequence[Sequence[Passage]], weight: float) -> Sequence[P
     return Pool(map(blend, drop_repeats([*pools[0], *pools[1]])))
 
 
-def rank_pool(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float] = NO_PRIOR) -> list[Passage]:
+def rank_pool(pool: Sequence[Passage], tuning: Tuning) -> list[Passage]:
     """Return the best `tuning.k` passages of one query's pool, best first.
 
     The fused score in [0, 1] has `document_weight` of it from the best passage of its
-    document: what a question asks for often stands under several headings of one page. It loses `informal_penalty` when
-    the passage is not official, and gains `base_prior` times the probability that its base is wanted and, by its age
-    among the others, up to `recency`.
+    document: what a question asks for often stands under several headings of one page.
     """
-    known = tuple(prior.items()) if tuning.base_prior else ()
-    weights = (tuning.dense_weight, tuning.graph_weight, tuning.rerank_weight, tuning.base_prior, tuning.recency)
-    knobs = (tuning.k, *weights, tuning.informal_penalty, tuning.document_weight)
-    return _recall(pool, (*knobs, known), lambda: _rank_scores(pool, tuning, prior))
+    weights = tuning.dense_weight, tuning.graph_weight, tuning.rerank_weight, tuning.document_weight
+    return _recall(pool, (tuning.k, *weights), lambda: _rank_scores(pool, tuning))
 
 
 def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
@@ -120,14 +113,11 @@ def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
     return drop_repeats([passage for turn in zip_longest(*ranked) for passage in turn if passage is not None])
 
 
-def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]], bases: Mapping[str, str]) -> None:
-    """Rank and merge what new searches found; `bases` names the base of a query."""
-    likely = dict(state.plan.likely)
+def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]]) -> None:
+    """Rank and merge what new searches found."""
     for key, pool in pools.items():
-        base = bases.get(key[1], "")
-        prior = {**likely, base: 1.0} if base else likely
         current = drop_superseded(pool, state.years) if state.program.runtime.withholds else pool
-        state.ranked[key] = rank_pool(current, state.tuning, prior)
+        state.ranked[key] = rank_pool(current, state.tuning)
     state.new += pools
     state.found = interleave(state.ranked.values())
 
@@ -153,27 +143,6 @@ def keep_helpful(state: State, threshold: float) -> None:
         passing = {passage.id for passage in by_relevance if relevant.get(passage.id, 0.0) >= threshold}
         best = {passage.id for passage in by_relevance[: tuning.keep_at_most]} & (passing | least)
         state.kept = [passage for passage in state.found if passage.id in best]
-
-
-def drop_overruled(state: State, conflicts: Iterable[Conflict]) -> None:
-    """Take from the kept passages those that give way to another kept one."""
-    state.conflicts = list(conflicts)
-    state.path += [f"conflict {conflict.between}" for conflict in state.conflicts]
-    overruled = {conflict.overruled.id for conflict in state.conflicts}
-    state.kept = [passage for passage in state.kept if passage.id not in overruled]
-
-
-def find_suspects(state: State, passages: Sequence[Passage]) -> list[Conflict]:
-    """Return the few pairs most alike in words that state different numbers.
-
-    None is sought where `consistent` is off, nor for a writer that quotes: that settles the disputes of its pieces.
-    """
-    if not state.tuning.consistent or state.program.quotes:
-        return []
-    pairs = (pair for pair in combinations(passages, 2) if speak_of_one_time(*pair))
-    found = [(measure_dispute(a.text, b.text), a, b) for a, b in pairs]
-    found.sort(key=lambda pair: -pair[0])
-    return [order_conflict(a, b) for alike, a, b in found[:MOST_SUSPECTS] if alike >= ALIKE]
 
 
 def measure_dispute(one: str, other: str) -> float:
@@ -207,27 +176,12 @@ def ask_pieces(
     return tuple(Ask(STATES, {**asked, "sentence": piece.text}) for piece in split_pieces(text))
 
 
-def _rank_scores(pool: Sequence[Passage], tuning: Tuning, prior: Mapping[str, float]) -> list[Passage]:
+def _rank_scores(pool: Sequence[Passage], tuning: Tuning) -> list[Passage]:
     graph, rerank = tuning.graph_weight, tuning.rerank_weight
     ranked = rank_positions(pool, tuning.dense_weight, len(pool), graph=graph, rerank=rerank)
     if tuning.document_weight:
         ranked = _share_by_document(pool, ranked, tuning.document_weight)
-    if tuning.recency:
-        youth = _measure_youth(pool)
-        ranked = [(at, score + tuning.recency * youth[at]) for at, score in ranked]
-    elif not (tuning.informal_penalty or (tuning.base_prior and prior)):
-        return [passage.rescored(score) for passage, score in fold_copies(pool, ranked, tuning.k)]
-
-    def adjust(passage: Passage, score: float) -> float:
-        gain = tuning.base_prior * prior.get(passage.source, 0.0)
-        return score + gain - (tuning.informal_penalty if passage.authority <= INFORMAL else 0.0)
-
-    ranked = _sort_positions(pool, [(at, adjust(pool[at], score)) for at, score in ranked])
     return [passage.rescored(score) for passage, score in fold_copies(pool, ranked, tuning.k)]
-
-
-def _sort_positions(pool: Sequence[Passage], scored: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
-    return sorted(scored, key=lambda pair: (-pair[1], pool[pair[0]].id))
 
 
 def _share_by_document(
@@ -238,14 +192,8 @@ def _share_by_document(
     documents = {at: document_of(pool[at]) for at, _ in ranked}
     for at, score in ranked:  # best first
         best.setdefault(documents[at], score)
-    return _sort_positions(pool, ((at, (1 - weight) * score + weight * best[documents[at]]) for at, score in ranked))
-
-
-def _measure_youth(passages: Sequence[Passage]) -> list[float]:
-    """Return for each passage 0 (oldest or undated) to 1 (newest), by days."""
-    days = [p.as_of.toordinal() for p in passages if p.as_of is not None] or [0]
-    low, span = min(days), max(days) - min(days)
-    return [0.0 if p.as_of is None else (p.as_of.toordinal() - low) / span if span else 1.0 for p in passages]
+    shared = [(at, (1 - weight) * score + weight * best[documents[at]]) for at, score in ranked]
+    return sorted(shared, key=lambda pair: (-pair[1], pool[pair[0]].id))
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ragc.answer import Answer, Citation, Outcome, StoppedBy
 from ragc.loop.decisions import read_chances
-from ragc.loop.quoting import ENDED, Draft, cut_to_best, quote_nearest, quote_passages
+from ragc.loop.quoting import ENDED, Draft, quote_nearest, quote_passages
 from ragc.loop.state import DRAFT, Ask, Flow, State, StepFailed, format_share, list_ids
 from ragc.models.language.fence import find_addresses, list_hosts, remove_links
 from ragc.passage import TITLE_STEP, Passage, document_of
@@ -29,18 +29,14 @@ UNSURE = "(not certain)"  # what an answer begins with whose confidence is under
 
 
 def write_draft(state: State) -> Flow[Draft]:
-    """Return a draft with its claims checked.
-
-    A language model is asked in doubt: a quotation as probable as `quote_above`, or less so than `ask_above`, spares
-    the call.
-    """
+    """Return a draft with its claims checked; a quotation as probable as `quote_above` spares the model's call."""
     tuning = state.tuning
-    if not state.program.quotes and (tuning.quote_above < 1.0 or tuning.ask_above > 0.0):
+    if not state.program.quotes and tuning.quote_above < 1.0:
         quotation = yield from quote_passages(state, bool(tuning.ground))
-        if not tuning.ask_above <= (quotation.quoted or 0.0) < tuning.quote_above:
+        if (quotation.quoted or 0.0) >= tuning.quote_above:
             return quotation
     draft = yield from write_once(state, strict=False)
-    if draft.quoted is None and (draft.unsupported or not draft.upheld) and tuning.rewrites:
+    if draft.quoted is None and (draft.unsupported or not draft.upheld):
         again = yield from write_once(state, strict=True)
         draft = again if again.upheld else draft
     return draft
@@ -50,26 +46,22 @@ def write_once(state: State, strict: bool) -> Flow[Draft]:
     """Return a checked draft; `strict` quotes rather than paraphrases.
 
     The embedded writer quotes, and an empty text gives way to a quotation. Of what a language model writes an echo of
-    its prompt has no claims, and a claim that no passage states has no support. With `endorsement` the answer is a
-    quotation of the pieces that its text endorses.
+    its prompt has no claims, and a claim that no passage states has no support.
     """
     if state.program.quotes:
         return (yield from quote_passages(state, bool(state.tuning.ground)))
-    (reply,) = yield [(yield from _ask_draft(state, strict))]
+    (reply,) = yield [_ask_draft(state, strict)]
     state.path.append("generate strictly" if strict else "generate")
     text = drop_unknown_marks(str(reply["answer"]), len(state.kept))
     if not text.strip():  # as that of the embedded writer where it stands in for another
         return (yield from quote_passages(state, checked=state.program.runtime.withholds))
-    empty = text.strip(" .\"'").casefold() == NOTHING
-    if empty and not state.tuning.endorsement:
+    if text.strip(" .\"'").casefold() == NOTHING:
         return Draft(quoted=0.0)
     if not state.program.runtime.withholds:
         stated = tuple(split_claims(text))
         return Draft(stated, stated)
     if repeats_prompt(state, DRAFT, text):
         return Draft()
-    if state.tuning.endorsement:
-        return (yield from quote_passages(state, bool(state.tuning.ground), "" if empty else text))
     stated = tuple(trace_claims(text, state.kept, state.tuning.stated_above))
     upheld = tuple(claim for claim in stated if claim.cites)
     if len(upheld) < len(stated):
@@ -121,13 +113,9 @@ def quote_unsupported(state: State, draft: Draft) -> Flow[Draft]:
     return (yield from quote_passages(state, checked=True))
 
 
-def _ask_draft(state: State, strict: bool) -> Flow[Ask]:
-    """Return the request for a text from the kept passages, as many and as much of each as the prompt shows."""
-    layout = state.program.layout_of(DRAFT)
-    if layout.excerpt == "whole":
-        shown = state.kept[: layout.passages or None]
-    else:
-        shown = yield from cut_to_best(state, layout.passages)
+def _ask_draft(state: State, strict: bool) -> Ask:
+    """Return the request for a text from the kept passages, as many as the prompt shows."""
+    shown = state.kept[: state.program.layout_of(DRAFT).passages or None]
     inputs = {"question": state.question, "sub_queries": tuple(state.queries), "passages": shown}
     sentences = state.tuning.sentences * max(len(state.queries), 1)
     return Ask(DRAFT, {**inputs, "sentences": sentences, "strict": strict})

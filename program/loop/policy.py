@@ -90,9 +90,7 @@ class Tuning:
     ground: int = _switch(1, "check the answer claim by claim")
     k: int = _knob(5, 2, 12, meaning="passages taken for each query")
     dense_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of dense over keyword scores in fusion")
-    informal_penalty: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score taken from a passage that is not official")
     max_rounds: int = _knob(2, 1, 4, meaning="rounds of searching at most")
-    min_gain: float = _knob(0.0, 0.0, 0.5, meaning="gain in sufficiency that justifies one more round")
     keep_at_least: int = _knob(1, 0, 4, meaning="best passages kept whatever the judge says")
     keep_at_most: int = _knob(6, 1, 12, meaning="passages the writer sees at most")
     sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
@@ -101,34 +99,17 @@ class Tuning:
     )
     rivalry: float = _knob(0.25, 0.0, 1.0, step=0.25, meaning="how far the pieces of a look-up rule each other out")
     quote_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a quotation past which no language model writes")
-    ask_above: float = _knob(0.0, 0.0, 1.0, meaning="probability of a quotation under which no language model writes")
-    endorsement: float = _knob(
-        0.0,
-        0.0,
-        3.0,
-        step=0.5,
-        meaning="log-odds by which a written text moves the pieces to quote; 0: it stands",
-    )
     rerank_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of a reranker's score over fusion's")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
     answer_above: float = _knob(0.0, 0.0, 1.0, meaning="probability of answering under which a draft is withheld")
-    base_prior: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score given for how likely a passage's base is wanted")
     graph_weight: float = _knob(GRAPH, 0.0, 1.0, step=0.1, meaning="weight of the graph over text scores in fusion")
     only_chosen_bases: int = _switch(0, "search the chosen bases only, not all")
     look_up_unknown: int = _switch(1, "look up what needs no look-up but could not be answered without one")
-    glimpse: int = _switch(1, "show the classifier a first look; off: search while it thinks")
     sql: int = _switch(1, "query tables by SQL that a language model writes")
     filter: int = _switch(1, "judge passage by passage which of them help, unless a writer quotes")
-    each_part: int = _switch(0, "judge the evidence of each look-up by itself too")
     one_strategy: int = _switch(0, "search by one strategy at a time, by the next when the evidence is poor")
-    recency: float = _knob(0.0, 0.0, 1.0, step=0.2, meaning="score given to the newest passage, to older ones less")
-    cross_below: float = _knob(0.0, 0.0, 1.0, meaning="probability of the likeliest base under which all are searched")
     fast_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a simple question past which nothing is judged")
-    consistent: int = _switch(0, "look for contradictions in the evidence and settle them")
     clarify_above: float = _knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
-    search_claims: int = _switch(0, "search once more for a claim that has no support")
-    follow: int = _switch(1, "write look-ups anew that wait for what others find")
-    rewrites: int = _switch(1, "write a text once more of which no passage states a part")
     stated_above: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="share of a claim's words that a passage must hold")
     unsure_below: float = _knob(
         0.0, 0.0, 1.0, searched=False, meaning="confidence under which an answer says that it is not certain"
@@ -167,14 +148,14 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
     "plain": PLAIN,
     # One strategy after another until the evidence as a whole is good enough; then, or in the end, write.
     "strategy-router": {**_WHOLE, "one_strategy": 1, "max_rounds": 2},
-    # The chosen bases only, all in doubt; rewrite and search again; ask back when that does not help.
-    "knowledge-router": {**_WHOLE, "only_chosen_bases": 1, "cross_below": 0.4, "clarify_above": 0.3, "max_rounds": 3},
+    # The chosen bases only; rewrite and search again; ask back when that does not help.
+    "knowledge-router": {**_WHOLE, "only_chosen_bases": 1, "clarify_above": 0.3, "max_rounds": 3},
     # A fast path; else parts, the passages that help, the missing looked up, and the answer checked by claims.
-    "judge-and-ground": {"fast_above": 0.5, "search_claims": 1, "max_rounds": 3},
+    "judge-and-ground": {"fast_above": 0.5, "max_rounds": 3},
     # Retrieve or answer, round by round, the next query from what was found; the last round answers.
     "decide": {**_WHOLE, "max_rounds": 4},
-    # A plan of parts, each judged by itself; evidence complete and consistent; gains must go on.
-    "plan": {"ground": 0, "fast_above": 0.5, "each_part": 1, "consistent": 1, "min_gain": 0.1, "max_rounds": 4},
+    # A plan of parts, which may wait for each other; round by round, as long as the evidence gains.
+    "plan": {"ground": 0, "fast_above": 0.5, "max_rounds": 4},
     # All of it that needs no labels to be trusted; `ragc compile` decides about the rest.
     "full": {"fast_above": 0.8},
 }

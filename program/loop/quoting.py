@@ -3,30 +3,27 @@
 1. Each piece of each passage is weighed: how probably does it state what a look-up asks?
 2. What the question names and a piece lacks, while a rival has it, counts against it. Pieces of one look-up rule each
    other out, as far as `rivalry` says.
-3. What a language model says of them counts too: a piece that states it gains, the others lose.
-4. The most probable are quoted, each thing once, the higher source first.
+3. The most probable are quoted, each thing once, the higher source first.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from ragc.loop.decide import endorse_pieces, weigh_rivals
+from ragc.loop.decide import weigh_rivals
 from ragc.loop.evidence import ALIKE, ask_pieces, measure_dispute, order_conflict, rank_source, speak_of_one_time
-from ragc.loop.state import SQL, STATES, Flow, Request, State, format_share
+from ragc.loop.state import STATES, Flow, Request, State, format_share
 from ragc.loop.subjects import Subject, discount_strange, find_steps, names_other
 from ragc.passage import TITLE_STEP, Passage
 from ragc.text.facts import holds
-from ragc.text.pieces import ASKS, MARK, Claim, Piece, split_cells, split_pieces, split_sentences
+from ragc.text.pieces import ASKS, Claim, Piece, split_cells, split_pieces
 from ragc.text.words import split_words
 
 MOST_NEAREST = 4  # pieces under a refusal
-BEST_PIECES = 5  # that a prompt shows, where it shows the best sentences alone
-ENDORSED = 0.5  # share of the words of a language model's sentence that a piece and its title must hold
 _NUMBERED = re.compile(r"\d{1,3}[.)] ")
 ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 """How a sentence ends."""
@@ -95,15 +92,14 @@ def show_piece(passage: Passage, piece: Piece) -> str:
     return f"{passage.name}, {'; '.join(split_cells(piece.text)[1:])}" if named else piece.shown
 
 
-def quote_passages(state: State, checked: bool, text: str | None = None) -> Flow[Draft]:
+def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
     The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
     said yet, `checked` only those past the threshold. The draft is as probable as a look-up's best piece on
-    average, and responsive if any piece is past the threshold. `text` is what a language model wrote of the passages,
-    empty where that was nothing.
+    average, and responsive if any piece is past the threshold.
     """
-    found = yield from _weigh_pieces(state, text)
+    found = yield from _weigh_pieces(state)
     taken: list[_Quote] = []
     best: list[float] = []
     for look_up, query in enumerate(_list_queries(state)):
@@ -113,7 +109,7 @@ def quote_passages(state: State, checked: bool, text: str | None = None) -> Flow
         taken += _choose_quotes(state, allowed, taken, query)
     claims = tuple(dict.fromkeys(_quote_all(taken, state.question)))
     probability = sum(best) / len(best)
-    state.path.append(f"{'quote' if text is None else 'endorse'} {format_share(probability)}")
+    state.path.append(f"quote {format_share(probability)}")
     return Draft(claims, claims, any(quote.stated for quote in found), probability)
 
 
@@ -179,30 +175,14 @@ def _is_named(quote: _Quote, question: str) -> bool:
 
 def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
     """Return the best pieces of the kept passages as claims, those of one passage together."""
-    found = yield from _weigh_pieces(state, None)
+    found = yield from _weigh_pieces(state)
     best = dict.fromkeys((quote.n, show_piece(quote.passage, quote.piece)) for quote in found)
     claims = [Claim.quote(text, n) for n, text in [*best][:MOST_NEAREST]]
     first = [claim.cites for claim in claims]
     return tuple(sorted(claims, key=lambda claim: first.index(claim.cites)))
 
 
-def cut_to_best(state: State, most: int) -> Flow[list[Passage]]:
-    """Return the passages that hold the best pieces, with these alone.
-
-    They are so many at `most` (0: all), the one with the best piece first. The kept passages are put in that order.
-    Without any piece they are as they were.
-    """
-    found = yield from _weigh_pieces(state, None)
-    best = list(dict.fromkeys((quote.n, quote.piece) for quote in found))[:BEST_PIECES]
-    first = [state.kept[n - 1] for n in dict.fromkeys(n for n, _ in best)]
-    pieces = [[piece for m, piece in best if m == n] for n in dict.fromkeys(n for n, _ in best)]
-    texts = [dict.fromkeys(piece.shown for piece in sorted(own, key=lambda piece: piece.start)) for own in pieces]
-    state.kept = [*first, *(passage for passage in state.kept if passage not in first)]
-    shown = [replace(passage, text="\n".join(own)) for passage, own in zip(first, texts, strict=True)]
-    return (shown or state.kept)[: most or None]
-
-
-def _weigh_pieces(state: State, text: str | None) -> Flow[list[_Quote]]:
+def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     """Return every piece of the passages that each look-up found and the last answer did not say, best first."""
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asks, of = list[Request](), list[tuple[tuple[int, str], Passage, Piece]]()
@@ -220,26 +200,11 @@ def _weigh_pieces(state: State, text: str | None) -> Flow[list[_Quote]]:
     subjects = [Subject.of_piece(passage, piece) for _, passage, piece in of]
     alone = discount_strange(alone, [asked for asked, *_ in of], subjects, state.tuning.subject)
     chances = weigh_rivals(alone, [look_up for (look_up, _), *_ in of], state.tuning.rivalry)
-    sentences = None if text is None else split_sentences(MARK.sub("", text))
-    endorsed = [_is_endorsed(sentences, passage, piece) for _, passage, piece in of]
-    chances = endorse_pieces(chances, endorsed, state.tuning.endorsement)
     found = [
         _Quote(look_up, places[passage.id], passage, piece, subject, chance, chance >= threshold)
         for ((look_up, _), passage, piece), subject, chance in zip(of, subjects, chances, strict=True)
     ]
     return sorted(found, key=lambda quote: -quote.probability)
-
-
-def _is_endorsed(sentences: Sequence[str] | None, passage: Passage, piece: Piece) -> bool | None:
-    """Tell whether one of a language model's sentences says what a piece does; None where it was not asked.
-
-    The rows that its SELECT found are what it says.
-    """
-    if passage.method == SQL:
-        return True
-    if sentences is None:
-        return None
-    return any(holds(f"{passage.title}\n{piece.text}", one, ENDORSED) for one in sentences)
 
 
 def _list_queries(state: State) -> Sequence[str]:

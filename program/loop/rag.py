@@ -65,7 +65,6 @@ class AgenticRAG(dspy.Module):
             relevance=signatures.Relevance,
             sufficiency=signatures.Sufficiency,
             missing=signatures.Missing,
-            contradiction=signatures.Contradiction,
             evidence=signatures.JudgeEvidence,
         )
         self.retriever = Predictors(sql=signatures.WriteSql)

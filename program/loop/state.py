@@ -116,10 +116,9 @@ def read_plan(reply: Mapping[str, Any], sources: Sequence[str]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """One query of a plan, the base it belongs to (or empty), and the positions of the look-ups it waits for."""
+    """One query of a plan, and the positions of the look-ups it waits for."""
 
     query: str
-    base: str = ""
     after: tuple[int, ...] = ()
 
 
@@ -134,7 +133,7 @@ def read_look_ups(reply: Mapping[str, Any]) -> list[LookUp]:
     texts.sort(key=lambda pair: (details[pair[0]].priority, pair[0]))
     place = {n: at for at, (n, _) in enumerate(texts)}
     after = {n: {place[other] for other in details[n].after if other < n and other in place} for n in place}
-    return [LookUp(text, details[n].base, tuple(sorted(after[n]))) for n, text in texts]
+    return [LookUp(text, tuple(sorted(after[n]))) for n, text in texts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +142,6 @@ class Conflict:
 
     followed: Passage
     overruled: Passage
-
-    @property
-    def between(self) -> str:
-        """The ids of the two passages."""
-        return f"{self.followed.id} and {self.overruled.id}"
 
 
 Observer = Callable[[Answer, Asked, str], None]
@@ -291,10 +285,9 @@ class State:
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """The sources to search: the strategy's chosen ones, or all in doubt."""
+        """The sources to search: all of the strategy's, or the chosen ones."""
         sources = self.strategy.sources
-        likeliest = max((chance for _, chance in self.plan.likely), default=1.0)
-        if not (self.tuning.only_chosen_bases and self.tuning.route) or likeliest < self.tuning.cross_below:
+        if not (self.tuning.only_chosen_bases and self.tuning.route):
             return sources
         return tuple(name for name in sources if name in self.plan.bases) or sources
 

@@ -6,13 +6,13 @@ asynchronously, streaming, or from a record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ragc.answer import FOLLOWS, Answer, Outcome, StoppedBy
 from ragc.loop import evidence, grounding
-from ragc.loop.decide import Move, Verdict, decide, rounds_left
-from ragc.loop.judging import judge_evidence, judge_passages
+from ragc.loop.decide import Move, Verdict, decide
+from ragc.loop.judging import judge_evidence
 from ragc.loop.state import SQL, Ask, Find, Flow, Plan, State, StepFailed, View, format_share, read_look_ups, read_plan
 from ragc.models.embedded.direct import GREETINGS, find_reply
 from ragc.text.history import Asked
@@ -22,10 +22,7 @@ DIRECT_CONFIDENCE = 0.9
 """The confidence of an answer that the writer gave by itself, without evidence; no calibrated figure."""
 KNOWN_ABOVE = 0.5
 """How surely no look-up is needed for a language model to answer of itself, after the knowledge had no answer."""
-CLAIM = "claim"
-MOST_CLAIMS = 2  # looked up again, of those without support
 UNREAD = "I read English only, and this seems to be another language. Please ask in English."
-NO_BASES: Mapping[str, str] = {}
 
 
 def steps(
@@ -140,25 +137,17 @@ def _look_first(state: State) -> list[Find]:
 
 
 def _plan_question(state: State) -> Flow[None]:
-    """Search the question as it is, and plan; the classifier sees what was found, or thinks while it is searched.
-
-    A greeting needs neither.
-    """
+    """Search the question as it is, and plan by what was found. A greeting needs neither."""
     question = state.question
     if state.tuning.route and is_greeting(state.program, question):
         state.plan = Plan("direct", (), ())
         state.path.append("greeting")
         return
-    if state.tuning.glimpse or not state.tuning.route:
-        state.pool = evidence.blend_pools((yield [*_look_first(state)]), state.tuning.asked_weight)
+    state.pool = evidence.blend_pools((yield [*_look_first(state)]), state.tuning.asked_weight)
     if not state.tuning.route:
         return
-    ask = Ask("classifier.route", {"question": question, "glimpse": evidence.preview_pool(state.pool or ())})
-    if state.tuning.glimpse:
-        (reply,) = yield [ask]
-    else:
-        *pools, reply = yield [*_look_first(state), ask]
-        state.pool = evidence.blend_pools(pools, state.tuning.asked_weight)
+    glimpse = evidence.preview_pool(state.pool)
+    (reply,) = yield [Ask("classifier.route", {"question": question, "glimpse": glimpse})]
     state.plan = read_plan(reply, state.program.sources)
     if state.chose:  # nobody is asked back twice in a row
         state.plan = replace(state.plan, vague=False, vagueness=0.0)
@@ -222,23 +211,8 @@ def _abstain(state: State, stopped_by: StoppedBy) -> Flow[Answer]:
 
 
 def _write_answer(state: State, stopped_by: StoppedBy, last: bool = True) -> Flow[Answer | None]:
-    """Return the grounded answer or None; a claim without support is looked up once more before it is withdrawn.
-
-    The `last` text without any support gives way to a quotation.
-    """
+    """Return the grounded answer or None; the `last` text without any support gives way to a quotation."""
     draft = yield from grounding.write_draft(state)
-    unsupported = [text for text in draft.unsupported if (CLAIM, text) not in state.ranked][:MOST_CLAIMS]
-    may_search = rounds_left(state.progress, state.tuning, state.max_rounds, state.tripped())
-    if unsupported and state.tuning.search_claims and may_search:
-        before = list(state.kept)
-        yield from _rank_found(state, CLAIM, [Find(claim, state.scope) for claim in unsupported])
-        state.searched += 1
-        state.path.append(f"search {CLAIM}({len(unsupported)})")
-        yield from judge_passages(state)
-        known = {passage.id for passage in before}
-        state.kept = [*before, *(passage for passage in state.kept if passage.id not in known)]
-        if len(state.kept) > len(before):
-            draft = yield from grounding.write_once(state, strict=True)
     if last:
         draft = yield from grounding.quote_unsupported(state, draft)
     return (yield from grounding.conclude_answer(state, draft, stopped_by))
@@ -249,7 +223,7 @@ def _fall_back(state: State) -> Flow[Answer]:
     if not state.ranked:
         if state.pool is None:
             state.pool = evidence.blend_pools((yield [*_look_first(state)]), state.tuning.asked_weight)
-        evidence.rank_searches(state, {(state.strategy.name, state.question): state.pool or ()}, NO_BASES)
+        evidence.rank_searches(state, {(state.strategy.name, state.question): state.pool or ()})
     state.kept = state.kept or state.found[: state.tuning.k]
     state.conflicts = []
     state.path.append("fallback")
@@ -267,8 +241,7 @@ def _search_plan(state: State) -> Flow[None]:
         yield from _search_queries(state, [state.question])
         return
     state.queries = [look_up.query for look_up in state.look_ups]
-    bases = {look_up.query: look_up.base for look_up in state.look_ups}
-    after = [look_up.after if look_up.after and state.tuning.follow else () for look_up in state.look_ups]
+    after = [look_up.after for look_up in state.look_ups]
     waiting = list(range(len(after)))
     done: set[int] = set()
     while waiting and (not done or state.tripped() is None):
@@ -279,27 +252,24 @@ def _search_plan(state: State) -> Flow[None]:
             state.path.append(f"follow({len(dependent)})")
             for n, reply in zip(dependent, replies, strict=True):
                 written = reply["query"].strip() or state.queries[n]
-                bases.setdefault(written, state.look_ups[n].base)
                 state.followed |= {written} - set(state.queries)
                 state.queries[n] = written
-        yield from _search_queries(state, [state.queries[n] for n in ready], bases, count=not done)
+        yield from _search_queries(state, [state.queries[n] for n in ready], count=not done)
         done.update(ready)
         waiting = [n for n in waiting if n not in done]
     state.queries = list(dict.fromkeys(state.queries))
 
 
-def _search_queries(
-    state: State, queries: Sequence[str], bases: Mapping[str, str] = NO_BASES, count: bool = True
-) -> Flow[None]:
+def _search_queries(state: State, queries: Sequence[str], count: bool = True) -> Flow[None]:
     """Search by the strategy in use, with those queries that it was not given before."""
     scope, name = state.scope, state.strategy.name
     finds = [Find(query, scope) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]
-    yield from _rank_found(state, name, finds, bases)
+    yield from _rank_found(state, name, finds)
     state.searched += count
     state.path.append(f"search{f' {name}' if state.order else ''}({len(finds)})")
 
 
-def _rank_found(state: State, name: str, finds: Sequence[Find], bases: Mapping[str, str] = NO_BASES) -> Flow[None]:
+def _rank_found(state: State, name: str, finds: Sequence[Find]) -> Flow[None]:
     """Rank what each search finds: one made before is not made again, nor is the question's own first look."""
     first = [find for find in finds if find.query == state.question]
     state.pools.update({find: evidence.filter_by_source(state.pool or (), find.sources) for find in first})
@@ -307,7 +277,7 @@ def _rank_found(state: State, name: str, finds: Sequence[Find], bases: Mapping[s
     if new:
         state.pools.update(zip(new, (yield [*new]), strict=True))
     yield from _query_tables(state, finds)
-    evidence.rank_searches(state, {(name, find.query): state.pools[find] for find in finds}, bases)
+    evidence.rank_searches(state, {(name, find.query): state.pools[find] for find in finds})
 
 
 def _query_tables(state: State, finds: Sequence[Find]) -> Flow[None]:

@@ -159,7 +159,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     from ragc.loop.policy import PRESETS
     from ragc.loop.rag import AgenticRAG
     from ragc.loop.state import STATES, Observer, Runtime
-    from ragc.models.catalog import is_local, open_models
+    from ragc.models.catalog import open_models
     from ragc.models.language.pace import follow_paces, read_paces
     from ragc.serve.trace import SpanLog, TraceLog
 
@@ -178,8 +178,6 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[settings.loop.preset])
     program.predictor(STATES).fields["states"] = {"threshold": settings.utility.least_chance}
-    if not is_local(models.decide):  # it thinks longer than a search takes: do both at once
-        program.policy.turn(glimpse=0)
     return program
 
 

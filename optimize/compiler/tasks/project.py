@@ -61,8 +61,8 @@ PROBED = 12  # questions asked to see how long a compile takes
 SETTINGS = 60  # that ways, fits and choice come to, each scored on every question of train
 AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
 """Knobs at which a program does under a language model what it did without, until calls prove their worth."""
-IN_DOUBT: Mapping[str, float] = {"quote_above": 0.5, "ask_above": 0.1, "endorsement": 1.0, "sql": 1}
-"""Knobs at which a language model is asked where the reader is in doubt, and is one more witness."""
+READER_FIRST: Mapping[str, float] = {"quote_above": 0.5, "sql": 1}
+"""Knobs at which a language model writes where the reader is not sure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +225,7 @@ class ProjectTask(Task):
     def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
         """Return the best search, the published designs, and the ways to use a model."""
         if not self.base.view().quotes:
-            ways: dict[str, Mapping[str, float]] = {"no model": AS_EMBEDDED, "a model in doubt": IN_DOUBT}
+            ways: dict[str, Mapping[str, float]] = {"no model": AS_EMBEDDED, "the reader first": READER_FIRST}
             return {name: _name_knobs(one) for name, one in ways.items()} | candidates.list_ways()
         unset = {name: knob.default for name, knob in self.base.policy.named_parameters()}
         ways = {} if self.origin else {name: {**unset, **one} for name, one in PRESETS.items()}

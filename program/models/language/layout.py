@@ -45,8 +45,6 @@ class PromptLayout:
     """What is replied with: a `sentence`, or a `quote, then sentence`."""
     passages: int = 0
     """The passages shown at most; 0: all that were kept."""
-    excerpt: str = "whole"
-    """What is shown: the `whole` of each passage, or the `best sentences` of all in the reader's eyes."""
     demonstrations: int = 4
     """The demonstrations shown at most."""
 

@@ -19,7 +19,7 @@ from tests.support.prompts import format_reply, read_prompt, reply_with
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
 REPLIES = {
-    **{"route": "simple", "sure": 0.8, "vague": 0.1, "relevant": 0.8, "sufficient": 0.9, "contradict": 0.1},
+    **{"route": "simple", "sure": 0.8, "vague": 0.1, "relevant": 0.8, "sufficient": 0.9},
     **{"supported": 0.9, "responsive": 0.8, "sub_queries": ["first part", "second part"], "details": []},
     **{"query": "next", "missing": "the price", "next_query": "price of the kettle", "direct": "144."},
     **{"answer": "Text 0. [1] Text 1. [2]", "clarifying_question": "Do you mean the Merle or the Wren?"},

@@ -18,10 +18,7 @@ from ragc.text.pieces import split_claims
 from ragc.text.words import WORD
 
 DOCS = [SourceCard("docs", "documents", "rules"), SourceCard("news", "web", "dated pages")]
-OLD = passage("docs/old.md#a", "Refunds are paid within 14 days of delivery.", 0.9, as_of=date(2024, 3, 1))
-NEW = passage("docs/new.md#b", "Refunds are paid within 30 days of delivery.", 0.8, as_of=date(2026, 3, 1))
 WORDS = "Text 0. Text 1. Sure thing. Rare. Made up."  # all that the scripted writer says, true or not
-OTHER = passage("docs/other.md#c", f"{WORDS} c")
 PAIR = [passage("docs/consumer.md#a", f"{WORDS} a", 0.9), passage("docs/enterprise.md#b", f"{WORDS} b", 0.8)]
 
 
@@ -53,19 +50,11 @@ def test_a_surely_simple_question_takes_the_fast_path_and_an_unsure_one_has_its_
     assert "sufficient" in slow.asked
 
 
-def test_a_fast_answer_without_support_is_judged_and_its_claims_are_looked_up_once():
-    program = design(
-        "judge-and-ground",
-        pool=lambda find: [OTHER] if find.query == "Made up." else PAIR,
-        sure=0.9,
-        answer="Made up. [1] Made up. [2]",
-        supported=0.1,
-        next_query="",
-    )
+def test_a_fast_answer_without_support_is_judged():
+    program = design("judge-and-ground", pool=PAIR, sure=0.9, answer="Made up. [1] Made up. [2]", supported=0.1)
     path = list(program("What does it cost?").trace.path)
     assert "unsure" in path and path.count("generate") == 2
-    assert program.queries == ["What does it cost?", "Made up."] and path.count("search claim(1)") == 1
-    assert {one["passage"]["title"] for one in program.models.inputs("relevant")} == {p.id for p in [*PAIR, OTHER]}
+    assert {one["passage"]["title"] for one in program.models.inputs("relevant")} == {p.id for p in PAIR}
 
 
 def test_what_the_judge_finds_beside_the_point_never_reaches_the_writer():
@@ -78,10 +67,10 @@ def test_what_the_judge_finds_beside_the_point_never_reaches_the_writer():
     assert [p["title"] for p in judged["passages"]] == [p.title for p in written["passages"]]
 
 
-def test_an_unsupported_claim_is_written_strictly_then_looked_up_then_withdrawn():
+def test_an_unsupported_claim_is_written_strictly_then_withdrawn():
     program = design(
         "judge-and-ground",
-        pool=lambda find: [*PAIR, OTHER] if find.query == "Made up." else PAIR,
+        pool=PAIR,
         route="complex",
         answer="Sure thing. [1] Made up. [2]",
         supported=lambda inputs: 0.9 if "Sure" in inputs["claim"] else 0.1,
@@ -89,8 +78,7 @@ def test_an_unsupported_claim_is_written_strictly_then_looked_up_then_withdrawn(
     answer = program("Compare the two policies.")
     path = list(answer.trace.path)
     assert path[path.index("generate") :] == [
-        "generate", "ground 1/2", "generate strictly", "ground 1/2", "search claim(1)", "generate strictly",
-        "ground 1/2", "responsive .80",
+        "generate", "ground 1/2", "generate strictly", "ground 1/2", "responsive .80",
     ]  # fmt: skip
     assert ("Made up" in answer.text, answer.supported) == (False, 0.5)
 
@@ -103,16 +91,16 @@ SHELVES = [passage(f"{name}/a.md#{n}") for name in ("product", "ops", "faq") for
 
 @pytest.mark.parametrize(
     ("likely", "sources"),
-    [((0.1, 0.45, 0.9), {"faq"}), ((0.1, 0.6, 0.55), {"ops", "faq"}), ((0.3, 0.35, 0.2), {"product", "ops", "faq"})],
+    [((0.1, 0.45, 0.9), {"faq"}), ((0.1, 0.6, 0.55), {"ops", "faq"}), ((0.3, 0.35, 0.2), {"ops"})],
 )
-def test_the_chosen_bases_are_searched_and_all_of_them_in_doubt(likely, sources):
+def test_the_chosen_bases_are_searched_or_else_the_likeliest(likely, sources):
     likely = dict(zip(("base_product", "base_ops", "base_faq"), likely, strict=True))
     program = design(
         "knowledge-router", pool=SHELVES, cards=BASES, sufficient=turns(0.2, 0.9), next_query="b", **likely
     )
     assert {id.split("/")[0] for id in program().retrieved} == sources
     last = program.shelf.finds[-1]
-    assert sources == {"faq", "ops", "product"} or (last.query, {*last.sources}) == ("b", sources)
+    assert (last.query, {*last.sources}) == ("b", sources)
 
 
 # strategy-router: one strategy at a time
@@ -134,7 +122,7 @@ def test_poor_evidence_switches_to_the_next_strategy_and_the_order_is_the_classi
     assert program.queries == ["How does it work?"]  # switching repeats no search of the question itself
 
 
-# plan: parts that may wait for each other, judged on four counts, and stopped in time
+# plan: parts that may wait for each other, and stopped in time
 
 
 def test_a_look_up_that_waits_for_another_is_written_from_what_that_one_found():
@@ -151,34 +139,8 @@ def test_a_look_up_that_waits_for_another_is_written_from_what_that_one_found():
     assert "follow(1)" in answer.trace.path
 
 
-def test_each_part_is_judged_by_itself_and_only_the_open_one_is_looked_up_again():
-    program = design(
-        "plan",
-        pool=lambda find: [passage(f"docs/{find.query[:6]}.md#x", find.query)],
-        route="complex",
-        sufficient=lambda inputs: 0.2 if inputs["question"] == "second part" else 0.9,
-        next_query=turns("the second anew", ""),
-    )
-    answer = program()
-    assert answer.rounds[0].completeness == 0.5
-    assert program.models.inputs("missing")[0]["question"] == "second part"
-    assert program.queries[3:] == ["the second anew"]
-
-
-@pytest.mark.parametrize(("contradict", "overruled"), [(0.9, True), (0.1, False)])
-def test_a_contradiction_is_settled_for_the_newer_and_the_answer_says_its_date_and_that_another_source_disagrees(
-    contradict, overruled
-):
-    program = design("plan", pool=[OLD, NEW], sure=0.4, contradict=contradict, answer="Within 30 days. [1]")
-    answer = program("When are refunds paid?")
-    said = "Within 30 days. [1] (from 1 March 2026; another source says otherwise [2])"
-    assert (answer.text == said) is overruled and (answer.retrieved == (NEW.id,)) is overruled
-    assert len(answer.citations) == 1 + overruled
-    assert (f"conflict {NEW.id} and {OLD.id}" in answer.trace.path) is overruled
-
-
-def test_too_small_a_gain_ends_the_search():
-    program = design("plan", pool=PAIR, sure=0.4, sufficient=turns(0.3, 0.35), next_query=turns("a", "b", "c"))
+def test_a_round_that_gains_nothing_ends_the_search():
+    program = design("plan", pool=PAIR, sure=0.4, sufficient=turns(0.3, 0.25), next_query=turns("a", "b", "c"))
     assert program().stopped_by is StoppedBy.GAIN and len(program.queries) == 2
 
 

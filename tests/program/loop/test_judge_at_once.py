@@ -33,8 +33,7 @@ class Brain:
         self.prompts.append(prompt)
         passages = len(re.findall(r"<passage n=", body["messages"][-1]["content"]))
         if "Judge the passages found" in prompt:
-            values = {"relevant": chances(passages), "sufficient": chances(3), "contradicting": chances(3, 0.1)}
-            values |= {"missing": "", "next_query": ""}
+            values = {"relevant": chances(passages), "sufficient": chances(1), "missing": "", "next_query": ""}
         elif "Check a drafted answer" in prompt:
             values = {"supported": chances(9), "responsive": chances(1)}
         else:
@@ -64,7 +63,7 @@ WAYS = {
 
 def poor(values):
     if "sufficient" in values:
-        return {**values, "sufficient": chances(3, 0.2), "missing": "descaling", "next_query": "descaling the kettle"}
+        return {**values, "sufficient": chances(1, 0.2), "missing": "descaling", "next_query": "descaling the kettle"}
     return values
 
 

@@ -29,7 +29,6 @@ NOTES = {
     "judge .08": "What was found suffices with a chance of 8 %.",
     'judge 1.00 missing "the price"': "What was found suffices with a chance of 100 %; missing: the price.",
     "quote .60": "The best words to quote answer it with a chance of 60 %.",
-    "endorse .60": "With a language model beside, the best words answer it with a chance of 60 %.",
     "stated 1/2": "1 of 2 statements stand in what they cite.",
     "ground 1/2": "1 of 2 statements stand in what they cite.",
     "responsive .29": "The answer is about the question with a chance of 29 %.",
