@@ -12,7 +12,7 @@ import dspy
 
 from ragc.errors import ModelError
 from ragc.models.embedded.decider import LocalDecider
-from ragc.models.embedded.direct import find_reply, solve_arithmetic
+from ragc.models.embedded.direct import find_reply, solve_sum
 from ragc.models.embedded.reader import READER, Reader, Reading
 from ragc.passage import TITLE_STEP
 from ragc.signatures import Excerpt
@@ -99,7 +99,7 @@ def fill_outputs(signature: Any, inputs: Mapping[str, Any], embedded: LocalDecid
             options = inputs.get("options") or embedded.name_options(question, texts)
             return {"clarifying_question": _ask_back(options), "offered": options}
         case ("answer",):
-            direct = "" if "passages" in inputs else find_reply(question) or solve_arithmetic(question)
+            direct = "" if "passages" in inputs else find_reply(question) or solve_sum(question)
             return {"answer": direct}
     raise ModelError(
         f"The local writer cannot fill {', '.join(wanted) or 'a signature without outputs'}.",
