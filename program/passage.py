@@ -88,7 +88,7 @@ class Passage:
     link: str = ""
     """The place in the file, `<base>/<file>:<first line>-<last line>`, or a web address."""
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Parts of the score: `dense` in [-1, 1], `keyword` >= 0, `graph` and `rerank` in [0, 1]."""
+    """Parts of the score: `dense` in [-1, 1], `keyword` >= 0, `graph` in [0, 1]."""
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Other short fields of the document's front matter or the record."""
     reason: str = ""

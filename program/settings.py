@@ -233,8 +233,6 @@ class ModelSettings(TomlTable):
     """The generative model that proposes instructions at compile time; empty: none."""
     judge: str = ""
     """The model that judges passages and drafts in place of `decide`; empty: none."""
-    rerank: str = ""
-    """The model that reorders the best passages: `local/reader` or a cross-encoder; empty: none."""
 
 
 class KeywordSettings(TomlTable):

@@ -75,8 +75,6 @@ def _check_project(folder: Path) -> Iterator[SetupFinding]:
         if name:
             yield _check_model(role, name, provider, project)
     yield _try_out(f"embed: {models.embed} embeds a text", lambda: _embed_text(models.embed))
-    if models.rerank:
-        yield _try_out(f"rerank: {models.rerank} reads a passage", lambda: _rerank_passage(models.rerank))
     labelled, needed = project.labelled, "Needed only to compile: label some questions."
     yield SetupFinding(labelled.is_file(), f"labelled questions: {labelled}", needed)
 
@@ -162,13 +160,6 @@ def _embed_text(name: str = "local/minilm") -> None:
     from ragc.models.embedded.encoder import shared_embedder
 
     shared_embedder(name).encode(["a text"])
-
-
-def _rerank_passage(name: str) -> None:
-    from ragc.knowledge.index.fusion import Reranker
-    from ragc.passage import Passage
-
-    Reranker(name).rerank("A question?", [Passage("a", "a", "A title", "A text.", scores={"dense": 1.0})])
 
 
 def _try_out(what: str, action: Callable[[], None]) -> SetupFinding:

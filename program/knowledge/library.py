@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ragc.errors import KnowledgeError
 from ragc.knowledge.documents import DEPTH, Documents, HybridSearch
 from ragc.knowledge.index.build import open_index
-from ragc.knowledge.index.fusion import GRAPH, WEIGHT, Reranker, fuse
+from ragc.knowledge.index.fusion import GRAPH, WEIGHT, fuse
 from ragc.knowledge.index.readable import take_readable
 from ragc.knowledge.index.store import Index
 from ragc.knowledge.index.vectors import ArrayVectors
 from ragc.knowledge.project import Project
 from ragc.knowledge.web import JsonApi, WebSearch, has_provider
 from ragc.models.embedded.encoder import Embedder
-from ragc.models.embedded.reader import shared_reader
 from ragc.models.language.spending import current_spending
 from ragc.passage import (
     NO_FILTERS,
@@ -76,11 +75,10 @@ class Library:
         index: Index | None,
         embedder: Embedder,
         extra: Sequence[Source] = (),
-        reranker: Reranker | None = None,
         tables: Mapping[str, TablesSettings] = NO_TABLES,
         readers: Mapping[str, ReaderSets] = NO_READERS,
     ) -> None:
-        self.reranker, self.index, self.embedder, self._tables = reranker, index, embedder, tables
+        self.index, self.embedder, self._tables = index, embedder, tables
         self._readers = readers  # of sources that are not indexed, where not all may search them
         self._needed = frozenset(readers.values()) | (index.readers if index else frozenset())
         self._databases = open_databases(tables, self._needed | {()})
@@ -112,13 +110,11 @@ class Library:
         in the index, or the index is absent, damaged, or made with another embedder.
         """
         settings = settings or default_settings()
-        models = settings.models
-        reranker = Reranker(models.rerank, shared_reader(models.reader)) if models.rerank else None
         index = open_index(folder, embedder, settings) if bases else None
         cards = [SourceCard(name, **base.hints) for name, base in bases.items()]
         readers = {name: base.reader_sets for name, base in settings.knowledge.items() if base.readers}
         tables = {name: base for name, base in bases.items() if isinstance(base, TablesSettings)}
-        return cls(cards, index, embedder, extra, reranker, tables, readers)
+        return cls(cards, index, embedder, extra, tables, readers)
 
     @property
     def keeps(self) -> bool:
@@ -150,7 +146,7 @@ class Library:
         extra = [one for one in extra if self._readers.get(one.name, ()) in admitted]
         readers = {one.name: self._readers[one.name] for one in extra if one.name in self._readers}
         tables = {name: base for name, base in self._tables.items() if name in held}
-        return Library(cards, index, self.embedder, extra, self.reranker, tables, readers)
+        return Library(cards, index, self.embedder, extra, tables, readers)
 
     @property
     def corpus_digest(self) -> str:
@@ -265,12 +261,10 @@ class Library:
         return find(query, name, depth, filters, graph)
 
     def _search_source(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
-        """Return the candidates of a source, with a reranker's part where there is one."""
         source = self.sources[name]
         if not isinstance(source, Documents):
             return tuple(source.candidates(query, depth, filters))
-        pool = source.candidates(query, depth, filters, graph=graph)
-        return tuple(self.reranker.rerank(query, pool) if self.reranker else pool)
+        return tuple(source.candidates(query, depth, filters, graph=graph))
 
     def pack_pool(self, pool: Sequence[Passage]) -> list[Any]:
         """Return of an indexed passage its id, scores and way, of another all."""

@@ -76,7 +76,7 @@ class Project:
         """
         bases = self.settings.knowledge.items()
         named = {f"knowledge.{name}": self.place(base) for name, base in bases if isinstance(base, _Place)}
-        for role in ("embed", "reader", "rerank"):
+        for role in ("embed", "reader"):
             model = getattr(self.settings.models, role)
             # What loads models takes a name for a folder that exists.
             if model and (Path(model).is_absolute() or model.startswith(".") or Path(model).exists()):

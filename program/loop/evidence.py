@@ -104,7 +104,7 @@ def rank_pool(pool: Sequence[Passage], tuning: Tuning) -> list[Passage]:
     The fused score in [0, 1] has `document_weight` of it from the best passage of its
     document: what a question asks for often stands under several headings of one page.
     """
-    weights = tuning.dense_weight, tuning.graph_weight, tuning.rerank_weight, tuning.document_weight
+    weights = tuning.dense_weight, tuning.graph_weight, tuning.document_weight
     return _recall(pool, (tuning.k, *weights), lambda: _rank_scores(pool, tuning))
 
 
@@ -177,8 +177,7 @@ def ask_pieces(
 
 
 def _rank_scores(pool: Sequence[Passage], tuning: Tuning) -> list[Passage]:
-    graph, rerank = tuning.graph_weight, tuning.rerank_weight
-    ranked = rank_positions(pool, tuning.dense_weight, len(pool), graph=graph, rerank=rerank)
+    ranked = rank_positions(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
     if tuning.document_weight:
         ranked = _share_by_document(pool, ranked, tuning.document_weight)
     return [passage.rescored(score) for passage, score in fold_copies(pool, ranked, tuning.k)]

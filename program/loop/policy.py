@@ -99,7 +99,6 @@ class Tuning:
     )
     rivalry: float = _knob(0.25, 0.0, 1.0, step=0.25, meaning="how far the pieces of a look-up rule each other out")
     quote_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a quotation past which no language model writes")
-    rerank_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of a reranker's score over fusion's")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
     answer_above: float = _knob(0.0, 0.0, 1.0, meaning="probability of answering under which a draft is withheld")
     graph_weight: float = _knob(GRAPH, 0.0, 1.0, step=0.1, meaning="weight of the graph over text scores in fusion")

@@ -381,10 +381,10 @@ def test_doctor_calls_the_model_of_every_role_and_tells_its_price_or_how_to_mend
     assert all("cannot be reached" in gone.what and "its server runs" in gone.mend for gone in told())
 
 
-def test_doctor_tries_the_models_that_embed_and_rerank(own_shop):
-    add_toml(own_shop, '[models]\nembed = "nobody/knows-this-model"\nrerank = "nobody/knows-that-one"')
+def test_doctor_tries_the_model_that_embeds(own_shop):
+    add_toml(own_shop, '[models]\nembed = "nobody/knows-this-model"')
     failed = [found.what for found in examine_setup(own_shop) if "cannot be loaded" in found.what and not found.good]
-    assert len(failed) == 2 and "nobody/knows-this-model" in failed[0] and "knows-that-one" in failed[1]
+    assert len(failed) == 1 and "nobody/knows-this-model" in failed[0]
 
 
 def test_each_stage_tells_how_far_it_is_and_never_goes_back(own_shop):

@@ -1,18 +1,12 @@
-"""Dense, keyword and graph parts as one ranking, and the optional reranker. Fast enough to try many weights."""
+"""Dense, keyword and graph parts as one ranking. Fast enough to try many weights."""
 
 from __future__ import annotations
 
-import math
-import threading
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from operator import add
-from typing import Any
 
-from ragc.errors import ModelError
-from ragc.models.embedded.reader import READER, Reader, shared_reader
-from ragc.passage import Passage, embedding_text
+from ragc.passage import Passage
 
 WEIGHT = 0.5  # the default share of the dense part; 1 is dense only, 0 is keyword only
 GRAPH = 0.6  # the default share of the graph part; 0 leaves it out
@@ -21,14 +15,10 @@ STRATEGIES: Mapping[str, tuple[float, float]] = {
     **{"hybrid": (WEIGHT, 0.0), "graph": (WEIGHT, 0.9)},
 }
 """By name: the share of the dense part in the text score, and the graph's share beside the text's."""
-RERANK = 0.5  # the default share of a reranker's part
-RERANKED = 16  # passages of a base that a reranker reads, the best by the default fusion
 TEXT_METHODS = ("dense", "keyword", "both")
 
 
-def fuse(
-    passages: Sequence[Passage], weight: float, k: int, graph: float = 0.0, rerank: float = RERANK
-) -> list[Passage]:
+def fuse(passages: Sequence[Passage], weight: float, k: int, graph: float = 0.0) -> list[Passage]:
     """Return the best `k` passages, best first, with `score` in [0, 1] and `method`.
 
     Copies of a text count as one passage. Ties are broken by id. `weight` in [0, 1] is the share of the dense part.
@@ -37,13 +27,12 @@ def fuse(
     passage lacks counts as the lowest (Bruch et al. 2022, arXiv 2210.11934).
 
     `graph` in [0, 1] is the share of the graph part, taken as it is, in a second convex sum with the above; the sum
-    is scaled to the highest score without it, so that other sources' passages compare as before. `rerank` in [0, 1] is
-    the share of a reranker's part, where any passage has one, in a last convex sum; a missing one counts as 0.
+    is scaled to the highest score without it, so that other sources' passages compare as before.
 
     A passage with neither dense nor keyword part keeps its source's own score, clipped to [0, 1]. `method` becomes
     `dense`, `keyword` or `both` by the parts above; `graph`, `sql` and `web` stay.
     """
-    ranked = rank_positions(passages, weight, len(passages), graph, rerank)
+    ranked = rank_positions(passages, weight, len(passages), graph)
     return [found.rescored(score, _method_of(found)) for found, score in fold_copies(passages, ranked, k)]
 
 
@@ -78,9 +67,7 @@ def name_copies(passages: Iterable[Passage]) -> dict[str, str]:
     return {passage.id: first.setdefault(copy_key(passage), passage.id) for passage in passages}
 
 
-def rank_positions(
-    passages: Sequence[Passage], weight: float, k: int, graph: float = 0.0, rerank: float = RERANK
-) -> list[tuple[int, float]]:
+def rank_positions(passages: Sequence[Passage], weight: float, k: int, graph: float = 0.0) -> list[tuple[int, float]]:
     """Return positions in `passages` in the order of `fuse`, with scores."""
     if k <= 0 or not passages:
         return []
@@ -89,9 +76,6 @@ def rank_positions(
     scores = list(map(add, _normalise(dense, weight), _normalise(keyword, 1.0 - weight)))
     if graph > 0:
         scores = _blend_graph(scores, parts, graph)
-    if rerank > 0 and any("rerank" in s for s in parts):
-        pairs = zip(scores, parts, strict=True)
-        scores = [(1.0 - rerank) * score + rerank * part.get("rerank", 0.0) for score, part in pairs]
     for at, passage in enumerate(passages):
         if dense[at] is None and keyword[at] is None:
             scores[at] = max(passage.score, 0.0)
@@ -131,44 +115,3 @@ def _method_of(passage: Passage) -> str:
     if "dense" not in passage.scores:
         return passage.method if keyword is None else "keyword"
     return "both" if keyword is not None and keyword > 0 else "dense"
-
-
-class Reranker:
-    """The local reader or a sentence-transformers cross-encoder, loaded at first use. Thread-safe."""
-
-    def __init__(self, name: str, reader: Reader | None = None) -> None:
-        self._reader = (reader or shared_reader()) if name == READER else None
-        self.name = f"{name} {self._reader.digest}" if self._reader else name
-        self._lock = threading.Lock()
-
-    def rerank(self, question: str, pool: Sequence[Passage]) -> list[Passage]:
-        """Return the pool, its RERANKED best with a `rerank` part. Raises `ModelError`."""
-        best = [passage for passage, _ in fold_copies(pool, rank_positions(pool, WEIGHT, len(pool), GRAPH), RERANKED)]
-        if not best:
-            return list(pool)
-        read = dict(zip((passage.id for passage in best), self._score(question, best), strict=True))
-        return [
-            p.rescored(p.score, None, {**p.scores, "rerank": float(read[p.id])}) if p.id in read else p for p in pool
-        ]
-
-    def _score(self, question: str, passages: Sequence[Passage]) -> list[float]:
-        if self._reader is not None:
-            found = self._reader.read(question, [(passage.title, passage.text) for passage in passages])
-            return [1 / (1 + math.exp(-reading.answers)) for reading in found]
-        pairs = [(question, embedding_text(passage)) for passage in passages]
-        with self._lock:
-            raw = self._model.predict(pairs, activation_fn=lambda logits: logits.sigmoid(), show_progress_bar=False)
-        # Of several labels the last is the one that says yes.
-        return raw.astype("float64").reshape(len(passages), -1)[:, -1].tolist()  # type: ignore[no-any-return]
-
-    @cached_property
-    def _model(self) -> Any:
-        from sentence_transformers import CrossEncoder
-
-        try:
-            return CrossEncoder(self.name, device="cpu")
-        except (OSError, ValueError) as error:
-            raise ModelError(
-                f"The cross-encoder {self.name!r} cannot be loaded: {error}.",
-                "Name a sentence-transformers cross-encoder or its folder in [models] rerank, or leave it empty.",
-            ) from error

