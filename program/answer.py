@@ -114,8 +114,6 @@ class Step:
     """The model that answered; empty for a search."""
     error: str = ""
     """The type of what a failed request raised; `output` says why."""
-    documents: tuple[tuple[str, float], ...] = ()
-    """The ids of the passages nearest in meaning that a search found, ten at most, and how near."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the step as a line of the log holds it."""

@@ -29,7 +29,6 @@ from ragc.text.history import Asked
 FOR_WRITING = 1 / 3  # the share of the seconds that is kept for writing the answer, or for the fallback
 WRITING = ("generator.", "grounder.")  # the predictors that may use it
 CALLED_OFF = 1.0  # seconds at most until a request that was called off is in the books
-DOCUMENTS = 10  # of a search that a step shows
 SHOWN = 200  # characters of a text that a step shows
 METERED = ("calls", "tokens_in", "tokens_out", "usd")  # what is booked of language models as they are asked
 _ONE_SEARCH: Mapping[str, int] = {"searches": 1}
@@ -220,20 +219,17 @@ class Driver:
         """Keep the request as a step, and return the reply: of one that failed, what it raised."""
         request, seconds = call.request, time.perf_counter() - call.started
         scores: dict[str, float] = {}
-        documents: tuple[tuple[str, float], ...] = ()
         error, model = "", spent.answering(call.model)
         if isinstance(reply, BaseException):
             output, error, model = f"failed: {explain_error(reply)[0]}", type(reply).__name__, call.model
         elif isinstance(request, Find):
             output = f"{len(reply)} candidates"
-            found = ((passage.id, float(passage.scores.get("dense", passage.score))) for passage in reply)
-            documents = tuple(sorted(found, key=lambda pair: -pair[1])[:DOCUMENTS])
         else:
             output, scores = _show_reply(reply or {})
         shown = repr(_show_input([*request.inputs.values()])) if isinstance(request, Ask) else request.query
         digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         spent_on, began = (seconds * 1000, *tokens), time.time() - seconds
-        self.steps.append(Step(name_step(request), digest, output, *spent_on, scores, began, model, error, documents))
+        self.steps.append(Step(name_step(request), digest, output, *spent_on, scores, began, model, error))
         return reply
 
     def _send_notes(self, requests: list[Request]) -> list[Request]:

@@ -168,8 +168,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     settings = follow_paces(opened.settings, read_paces(opened.private))
     models = open_models(settings.models, settings.provider)
     library = open_library(opened, models, progress)
-    texts = {passage.id: passage.text for passage in library.passages()} if settings.trace.texts else None
-    observers: list[Observer] = [SpanLog(None if texts is None else lambda id_: texts.get(id_, "")).emit_spans]
+    observers: list[Observer] = [SpanLog(settings.trace.texts).emit_span]
     if settings.trace.enabled:
         observers.append(TraceLog(opened.private).write_answer)
     links = tuple(host.lower() for host in settings.answer.links)

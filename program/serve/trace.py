@@ -1,15 +1,14 @@
-"""What is kept of finished questions: a log of traces with its review queue, and OpenTelemetry spans."""
+"""What is kept of finished questions: a log of traces with its review queue, and an OpenTelemetry span of each."""
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby, takewhile
+from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Event, Lock
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 import orjson
 from filelock import FileLock
 
-from ragc.answer import FOLLOWS, Answer, Outcome, Step
+from ragc.answer import FOLLOWS, Answer, Outcome
 from ragc.storage import append_row, decode_row, read_json_rows
 from ragc.text.history import Asked
 
@@ -146,16 +145,14 @@ class TraceLog:
 
 @dataclass(frozen=True, slots=True)
 class SpanLog:
-    """What emits OpenTelemetry spans of questions; texts are in them where `text_of` gives passages' texts by id."""
+    """What emits an OpenTelemetry span of each question, with the question and its answer where `texts` are wanted."""
 
-    text_of: Callable[[str], str] | None = None
+    texts: bool = False
 
-    def emit_spans(self, answer: Answer, asked: Asked = NOTHING, preset: str = "") -> None:
-        """Emit a span for a question, with one inside for each step.
+    def emit_span(self, answer: Answer, asked: Asked = NOTHING, preset: str = "") -> None:
+        """Emit a span by the GenAI and the OpenInference semantic conventions, under the caller's span.
 
-        Decisions made together are one. They follow the GenAI and the OpenInference semantic conventions and hang under
-        the caller's span; without an SDK in use there are none. They are made once the answer is there, with the times
-        measured.
+        Without an SDK in use there is none. It is made once the answer is there, with the times measured.
         """
         try:
             from opentelemetry import trace
@@ -164,8 +161,8 @@ class SpanLog:
             return
         if not isinstance(trace.get_tracer_provider(), TracerProvider):
             return
-        tracer = trace.get_tracer("ragc")
-        began = min((step.began for step in answer.trace.steps), default=time.time() - answer.usage.seconds)
+        path = answer.trace.path
+        notes = (note if self.texts or not note.startswith(FOLLOWS) else FOLLOWS.strip(": ") for note in path)
         attributes: dict[str, Any] = {
             "openinference.span.kind": "CHAIN",
             "gen_ai.operation.name": "invoke_workflow",
@@ -173,79 +170,18 @@ class SpanLog:
             "gen_ai.usage.input_tokens": answer.usage.tokens_in,
             "gen_ai.usage.output_tokens": answer.usage.tokens_out,
             "ragc.trace_id": answer.trace.id,
-            "ragc.path": " > ".join(self._describe_note(note) for note in answer.trace.path),
+            "ragc.path": " > ".join(notes),
             "ragc.outcome": answer.outcome.value,
             "ragc.stopped_by": answer.stopped_by.value,
             "ragc.confidence": answer.confidence,
             "ragc.usd": answer.usage.usd,
         }
-        if self.text_of is not None:
+        if self.texts:
             attributes |= {"input.value": asked.question, "output.value": answer.text}
-        whole = tracer.start_span("invoke_workflow ragc", attributes=attributes, start_time=int(began * NANOSECONDS))
-        inside = trace.set_span_in_context(whole)
-        for step in _join_decisions(answer.trace.steps):
-            name, described = self._describe_step(step)
-            if described["openinference.span.kind"] == "LLM" and _is_instrumented():
-                continue  # there is a span of it already
-            span = tracer.start_span(name, inside, attributes=described, start_time=int(step.began * NANOSECONDS))
-            if step.error:
-                span.set_attribute("error.type", step.error)
-                span.set_status(trace.StatusCode.ERROR, step.output)
-            span.end(int((step.began + step.milliseconds / 1000) * NANOSECONDS))
+        began = min((step.began for step in answer.trace.steps), default=time.time() - answer.usage.seconds)
+        start, end = (int(at * NANOSECONDS) for at in (began, began + answer.usage.seconds))
+        tracer = trace.get_tracer("ragc")
+        span = tracer.start_span("invoke_workflow ragc", attributes=attributes, start_time=start)
         if answer.outcome is Outcome.FAILED:
-            whole.set_status(trace.StatusCode.ERROR, "; ".join(answer.degraded))
-        whole.end(int((began + answer.usage.seconds) * NANOSECONDS))
-
-    def _describe_note(self, note: str) -> str:
-        """Return a note of the path, without the question that it may hold where texts are left out."""
-        return note if self.text_of is not None or not note.startswith(FOLLOWS) else FOLLOWS.strip(": ")
-
-    def _describe_step(self, step: Step) -> tuple[str, dict[str, Any]]:
-        common: dict[str, Any] = {"ragc.step": step.name, "ragc.inputs": step.inputs}
-        if self.text_of is not None or step.scores or not step.model:
-            common["ragc.output"] = step.output
-        if not step.model:
-            for n, (id_, score) in enumerate(step.documents):
-                document = f"retrieval.documents.{n}.document"
-                common |= {f"{document}.id": id_, f"{document}.score": score}
-                if self.text_of is not None and (text := self.text_of(id_)):
-                    common[f"{document}.content"] = text
-            return "retrieval", {"gen_ai.operation.name": "retrieval", "openinference.span.kind": "RETRIEVER", **common}
-        provider, _, model = step.model.rpartition("/")
-        common |= {"gen_ai.provider.name": provider or "unknown", "gen_ai.request.model": model}
-        if step.scores or not (step.tokens_in or step.tokens_out):
-            common |= {f"ragc.score.{name}": score for name, score in step.scores.items()}
-            common |= {"decision.token_count.input": step.tokens_in, "decision.token_count.output": step.tokens_out}
-            kinds = {"gen_ai.operation.name": "decide", "openinference.span.kind": "DECISION"}
-            return f"decide {step.name}", {**kinds, "decision.model_name": step.model, **common}
-        common |= dict.fromkeys(("gen_ai.usage.input_tokens", "llm.token_count.prompt"), step.tokens_in)
-        common |= dict.fromkeys(("gen_ai.usage.output_tokens", "llm.token_count.completion"), step.tokens_out)
-        kinds = {"gen_ai.operation.name": "chat", "openinference.span.kind": "LLM"}
-        return f"chat {model}", {**kinds, "llm.model_name": step.model, **common}
-
-
-def _join_decisions(steps: Sequence[Step]) -> Iterator[Step]:
-    """Yield the steps, neighbouring decisions of one kind as one: a question has one for each sentence it weighs."""
-    for (_, _, decides), group in groupby(steps, key=lambda step: (step.name, step.model, bool(step.scores))):
-        joined = [*group]
-        if not decides or len(joined) == 1:
-            yield from joined
-            continue
-        began = min(step.began for step in joined)
-        seconds = max(step.began + step.milliseconds / 1000 for step in joined) - began
-        scores = {name: max(step.scores.get(name, 0.0) for step in joined) for name in joined[0].scores}
-        yield replace(
-            joined[0],
-            output=f"{len(joined)} decisions; their highest scores",
-            milliseconds=1000 * seconds,
-            tokens_in=sum(step.tokens_in for step in joined),
-            tokens_out=sum(step.tokens_out for step in joined),
-            scores=scores,
-            began=began,
-        )
-
-
-def _is_instrumented() -> bool:
-    """Return True while OpenInference's instrumentation of DSPy makes a span of each call of a language model."""
-    instrumentation = sys.modules.get("openinference.instrumentation.dspy")
-    return instrumentation is not None and bool(instrumentation.DSPyInstrumentor().is_instrumented_by_opentelemetry)
+            span.set_status(trace.StatusCode.ERROR, "; ".join(answer.degraded))
+        span.end(end)

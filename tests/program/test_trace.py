@@ -3,11 +3,10 @@
 import subprocess
 import sys
 import tempfile
-from itertools import groupby
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ragc import open_program
@@ -26,7 +25,7 @@ for n in range(200):
     log.append({"who": sys.argv[2], "n": n, "fill": "x" * 100})
 """
 STEPS = (
-    Step("search", "d1", "3 candidates", 2.0, began=1000.0, documents=(("a/b.md#c", 0.8),)),
+    Step("search", "d1", "3 candidates", 2.0, began=1000.0),
     Step("judge.sufficiency", "d2", "0.900", 3.0, 0, 0, {"sufficient": 0.9}, 1000.1, "local/reader"),
     Step("generator.answer", "d3", "text=Oslo", 4.0, 10, 5, {}, 1000.2, "openai/writer"),
 )
@@ -89,53 +88,27 @@ def test_a_projects_questions_are_traced_unless_that_is_switched_off(own_shop, s
     assert len(list(TraceLog(own_shop / ".ragc").traces.entries())) == 1
 
 
-def test_a_question_is_a_span_with_its_steps_inside(spans):
+def test_a_question_is_a_span_under_the_callers_own_with_what_it_came_to_and_no_text(spans):
+    from opentelemetry import trace
+
     told = answer()
-    SpanLog().emit_spans(told)
-    *steps, whole = spans()
+    with trace.get_tracer("caller").start_as_current_span("request") as outer:
+        SpanLog().emit_span(told)
+    SpanLog().emit_span(Answer(answer(), outcome=Outcome.FAILED, degraded=("not searched: stock (gone)",)))
+    whole, _, failed = spans()
     assert whole.attributes["gen_ai.operation.name"] == "invoke_workflow"
     assert whole.attributes["gen_ai.agent.name"] == (told.version or "ragc")
     assert whole.attributes["ragc.trace_id"] == told.trace.id
     assert whole.attributes["gen_ai.usage.input_tokens"] == 10
-    assert {step.parent.span_id for step in steps} == {whole.context.span_id}
-    assert all(whole.start_time <= step.start_time <= step.end_time for step in steps)
-    found = {span.attributes.get("ragc.step"): span for span in steps}
-    chat = found["generator.answer"]
-    assert (chat.name, chat.attributes["gen_ai.operation.name"]) == ("chat writer", "chat")
-    assert (chat.attributes["gen_ai.provider.name"], chat.attributes["gen_ai.usage.output_tokens"]) == ("openai", 5)
-    assert found["search"].attributes["gen_ai.operation.name"] == "retrieval"
-    assert found["judge.sufficiency"].attributes["ragc.score.sufficient"] == 0.9
-    kinds = {name: span.attributes["openinference.span.kind"] for name, span in found.items()}
-    assert kinds == {"search": "RETRIEVER", "judge.sufficiency": "DECISION", "generator.answer": "LLM"}
-    assert found["search"].attributes["retrieval.documents.0.document.id"] == "a/b.md#c"
-    assert found["judge.sufficiency"].attributes["decision.model_name"] == "local/reader"
-    assert not any(
-        text in str(v) for text in ("Oslo", "the text") for span in spans() for v in span.attributes.values()
-    )
-
-
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 1)), min_size=1, max_size=20))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_neighbouring_decisions_of_one_kind_are_one_span_with_their_highest_score(spans, made):
-    steps = [
-        Step(f"judge.{name}", "0", "", 5.0, 1, 0, {"sufficient": score}, 100.0 + n, "local/reader")
-        for n, (name, score) in enumerate(made)
-    ]
-    before = len(spans())
-    SpanLog().emit_spans(answer(*steps))
-    *told, _ = spans()[before:]
-    runs = [[*group] for _, group in groupby(zip(made, steps, strict=True), key=lambda pair: pair[0][0])]
-    assert [one.attributes["ragc.step"] for one in told] == [run[0][1].name for run in runs]
-    for one, run in zip(told, runs, strict=True):
-        assert one.attributes["ragc.score.sufficient"] == max(score for (_, score), _ in run)
-        assert one.attributes["decision.token_count.input"] == len(run)
-        assert abs((one.end_time - one.start_time) / 1e9 - (len(run) - 1 + 0.005)) < 1e-3
+    assert whole.parent.span_id == outer.get_span_context().span_id
+    assert (whole.status.is_unset, failed.status.description) == (True, "not searched: stock (gone)")
+    assert not any(text in str(v) for text in ("Oslo", "the text") for v in whole.attributes.values())
 
 
 def test_how_a_follow_up_reads_is_in_a_span_only_where_texts_are(spans):
     told = answer(path=("follows on: my card is lost", "search(1)"))
-    for log in (SpanLog(), SpanLog(lambda id_: "")):
-        log.emit_spans(told)
+    for log in (SpanLog(), SpanLog(texts=True)):
+        log.emit_span(told)
     paths = [span.attributes["ragc.path"] for span in spans() if "ragc.path" in span.attributes]
     assert paths == ["follows on > search(1)", "follows on: my card is lost > search(1)"]
 
@@ -143,24 +116,8 @@ def test_how_a_follow_up_reads_is_in_a_span_only_where_texts_are(spans):
 def test_texts_are_in_the_spans_only_where_the_project_wants_them(own_shop, spans):
     (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + "\n[trace]\ntexts = true\n")
     told = open_program(own_shop)("How much water does the Merle hold?")
-    *steps, whole = spans()
+    (whole,) = spans()
     assert (whole.attributes["input.value"], whole.attributes["output.value"])[1] == told.text
-    shown = [value for span in steps for name, value in span.attributes.items() if name.endswith("document.content")]
-    assert any("1.7 litres" in text for text in shown)
-
-
-def test_a_step_that_failed_is_a_span_with_the_status_of_an_error_under_the_callers_own(spans):
-    from opentelemetry import trace
-
-    failed = Step("judge.relevance", "d", "failed: no such luck", 1.0, began=1.0, model="x/y", error="RuntimeError")
-    with trace.get_tracer("caller").start_as_current_span("request") as outer:
-        SpanLog().emit_spans(answer(failed))
-    step, whole, _ = spans()
-    assert step.status.status_code is trace.StatusCode.ERROR
-    assert (step.attributes["error.type"], step.status.description) == ("RuntimeError", "failed: no such luck")
-    SpanLog().emit_spans(Answer(answer(), outcome=Outcome.FAILED, degraded=("not searched: stock (gone)",)))
-    assert (whole.status.is_unset, spans()[-1].status.description) == (True, "not searched: stock (gone)")
-    assert whole.parent.span_id == outer.get_span_context().span_id
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["", "torn", "[]"])), max_size=12))

@@ -184,7 +184,7 @@ class Scripted:
         names = ModelSettings(decide="scripted/model", write="scripted/model")
         namer = local_writer(self.models)
         clients = Models(self.models, self.models.lm(), None, None, self.models, names, judging, name=namer)
-        spans = SpanLog().emit_spans
+        spans = SpanLog().emit_span
         observers = (TraceLog(log).write_answer, spans) if log else (spans,)
         runtime = Runtime(
             library or self.shelf,
