@@ -103,7 +103,7 @@ def test_choices_and_scores_are_distributions_over_their_options(asked):
 @pytest.mark.parametrize(
     ("details", "read"),
     [
-        ('[{"n": 2, "base": "", "priority": 1, "after": [1]}]', [Detail(n=2, after=[1])]),
+        ('[{"n": 2, "priority": 1, "after": [1]}]', [Detail(n=2, after=[1])]),
         ('[{"n": "2", "after": ["1"]}, {"n": "the second"}, "2", null]', [Detail(n=2, after=[1])]),
         ("null", []),
         ('"none"', []),
@@ -116,7 +116,7 @@ def test_a_plan_keeps_the_details_that_are_in_their_form_and_its_form_reads_back
     adapter = FencedAdapter()
     assert adapter.parse(Decompose, adapter.format_assistant_message_content(Decompose, plan)) == plan
     form = adapter.format_system_message(Decompose).partition("Form: ")[2].splitlines()[0]
-    assert json.loads(form)["details"] == [{"n": 1, "base": "", "priority": 1, "after": [1]}]
+    assert json.loads(form)["details"] == [{"n": 1, "priority": 1, "after": [1]}]
 
 
 @pytest.mark.parametrize("scrap", ["[", "![", "{", "{}", "[x](", "\n", "a: ", '{"a":', "[{", "http://", "<a", "- "])
