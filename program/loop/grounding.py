@@ -29,7 +29,7 @@ UNSURE = "(not certain)"  # what an answer begins with whose confidence is under
 
 
 def write_draft(state: State) -> Flow[Draft]:
-    """Return a draft with its claims checked; a quotation as probable as `quote_above` spares the model's call."""
+    """Return a checked draft; one quoted as surely as `quote_above` takes no call."""
     tuning = state.tuning
     if not state.program.quotes and tuning.quote_above < 1.0:
         quotation = yield from quote_passages(state, bool(tuning.ground))

@@ -180,7 +180,7 @@ class Driver:
     def note_reply(
         self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any] | None = None
     ) -> Reply:
-        """Return a reply, counted and kept as a step; `usage` is what DSPy counted of a text."""
+        """Return a reply, kept as a step; `usage` is what DSPy counted of a text."""
         tokens = spent.tokens_in, spent.tokens_out
         self.counts.update(counted := account(self.view, call.request, reply))
         if usage is not None and "decisions" not in counted and not (call.traits.metered or is_local(call.client)):

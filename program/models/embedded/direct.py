@@ -53,7 +53,7 @@ def _embed_examples() -> Any:
 
 
 def solve_sum(question: str) -> str:
-    """Return the result of the one sum of two numbers in a question, "1024 divided by 32", or an empty string."""
+    """Return the result of the sum of two numbers in a question, or an empty text."""
     first, *parts = _SUM.split(question.lower(), maxsplit=1)
     if not parts or any(one.isdigit() for one in first + parts[3]) or len((first + parts[3]).split()) > MOST_WORDS:
         return ""
