@@ -1,4 +1,4 @@
-"""`ragc ls`, `show`, `verify`, `promote`, `rollback`, `diff`, `log` and `gc`: the versions of a program."""
+"""`ragc ls`, `show`, `verify`, `promote`, `rollback`, `diff` and `gc`: the versions of a program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ragc.optimize.registry.aliases import AliasMove
     from ragc.optimize.registry.diff import Difference, Edit
     from ragc.optimize.registry.retention import Retention
-    from ragc.optimize.registry.versions import Listed
     from ragc.serve.reference import Manifest
 
 HEADLINE = ("utility", "correct", "wrong")
@@ -28,7 +27,6 @@ FIGURES = (
 MOST_MOVED = 10  # settings that are shown; --all has all
 SHOWN = 5  # demonstrations of a predictor that are shown; --json has all
 CONTEXT = 40
-LONGEST = 72  # characters of a field that --all shows; --json has all
 MARKS = {"same": "", "out": "-", "in": "+"}
 Ref = Annotated[str, Argument(help="name@v7, name@production, name@latest, name, or a folder.")]
 Reason = Annotated[str, Option(help="Why, for the history.")]
@@ -38,8 +36,12 @@ def run_ls(
     name: Annotated[str, Argument(help="One program; all when left out.")] = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
-    """List the versions, oldest first. What cannot be read is named as broken."""
+    """List the versions, oldest first, and of one program the moves of its aliases.
+
+    What cannot be read is named as broken.
+    """
     from ragc.optimize.registry import versions as registry
+    from ragc.optimize.registry.aliases import read_history
 
     found = registry.list_versions(name, artifacts)
     rows = []
@@ -47,30 +49,27 @@ def run_ls(
         scores = f"broken: {v.broken}" if v.broken else _format_scores(v.metrics)
         rows.append([f"{v.name}@{v.version}".rstrip("@"), ", ".join(v.aliases), v.created_at, v.parent, scores])
     columns = ("version", "aliases", "created", "parent", "scores")
-    tell = lambda: show.print_table("versions", columns, rows) if rows else _say_none(artifacts)  # noqa: E731
+
+    def tell() -> None:
+        if not rows:
+            _say_none(artifacts)
+            return
+        show.print_table("versions", columns, rows)
+        if moves := read_history(name, artifacts) if name else ():
+            ways = [(m["alias"], f"{m['from'] or 'nothing'} -> {m['to']}") for m in moves]
+            whys = [[move[key] for key in ("action", "ts", "actor", "reason")] for move in moves]
+            heads = ("alias", "move", "action", "when", "who", "why")
+            show.print_table("moves of aliases", heads, [[*a, *b] for a, b in zip(ways, whys, strict=True)])
+
     show.print_result(found, tell)
 
 
-def run_show(
-    ref: Ref,
-    all_: Annotated[bool, Option("--all", help="Every field of the manifest.")] = False,
-    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-) -> None:
+def run_show(ref: Ref, artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS) -> None:
     """Show what one version is, after checking every byte of it."""
-    from ragc.optimize.registry.diff import flatten
     from ragc.serve.manifest import open_version
 
     found = open_version(ref, artifacts)
-    fields = {**found.fields, "digest": found.digest}
-    rows = [(name, _shorten(value)) for name, value in sorted(flatten(fields).items())] if all_ else []
-    tell = lambda: show.print_table(found.label, ("field", "value"), rows) if all_ else _print_version(found)  # noqa: E731
-    show.print_result(fields, tell)
-
-
-def _shorten(value: Any) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    whole = f"{len(value)} in all" if isinstance(value, list) else f"{len(text)} characters"
-    return text if len(text) <= LONGEST else f"{text[:LONGEST].rpartition(' ')[0] or text[:LONGEST]} ... ({whole})"
+    show.print_result({**found.fields, "digest": found.digest}, lambda: _print_version(found))
 
 
 def _print_version(found: Manifest) -> None:
@@ -116,7 +115,7 @@ def _print_version(found: Manifest) -> None:
         show.print_table(title, ("name", found.parent or "", found.label), rows[:MOST_MOVED])
         if len(moved) > MOST_MOVED:
             typer.echo(f"... and {len(moved) - MOST_MOVED} more: ragc diff {found.parent} {found.label}")
-    typer.echo(f"Every field: ragc show {found} --all")
+    typer.echo(f"Every field: ragc show {found} --json")
 
 
 def _format_value(value: Any) -> str:
@@ -197,39 +196,10 @@ def run_diff(
     show.print_result(found, lambda: _print_difference(found))
 
 
-def run_log(
-    name: Annotated[str, Argument(help="The program.")],
-    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
-) -> None:
-    """Draw the lineage of versions, and list the moves of aliases."""
-    from ragc.optimize.registry.aliases import read_history
-    from ragc.optimize.registry.versions import list_versions, order_lineage
-
-    lineage = order_lineage([one for one in list_versions(name, artifacts) if one.version])
-    moves = read_history(name, artifacts)
-    shape = {"lineage": [{"depth": depth, **asdict(one)} for depth, one in lineage], "moves": moves}
-    show.print_result(shape, lambda: _print_log(name, lineage, moves))
-
-
-def _print_log(name: str, lineage: Sequence[tuple[int, Listed]], moves: Sequence[Mapping[str, Any]]) -> None:
-    typer.echo(name)
-    for depth, one in lineage:
-        parts = [one.version, one.created_at, _format_scores(one.metrics), *(f"<- {alias}" for alias in one.aliases)]
-        parts.append(f"(from {one.parent}, which is not here)" if one.parent and not depth else "")
-        parts.append(f"broken: {one.broken}" if one.broken else "")
-        typer.echo("  " * (depth + 1) + "  ".join(filter(None, parts)))
-    rows = []
-    for move in moves:
-        way = f"{move['from'] or 'nothing'} -> {move['to']}"
-        rows.append([move["alias"], way, *(move[key] for key in ("action", "ts", "actor", "reason"))])
-    show.print_table("moves of aliases", ("alias", "move", "action", "when", "who", "why"), rows)
-
-
 def run_gc(
     keep: Annotated[int, Option(min=1, help="Of each program, how many of the newest versions stay.")],
     name: Annotated[str, Argument(help="One program; all when left out.")] = "",
-    dry_run: Annotated[bool, Option("--dry-run", help="Only tell what would go; the default.")] = False,
-    force: Annotated[bool, Option("--force", help="Remove what goes.")] = False,
+    force: Annotated[bool, Option("--force", help="Remove what goes; without it, only tell.")] = False,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Remove old versions that nothing points at.
@@ -239,8 +209,6 @@ def run_gc(
     """
     from ragc.optimize.registry.retention import collect_garbage
 
-    if dry_run and force:
-        raise RagcError("Both --dry-run and --force were given.", "Give one of them.")
     fates = collect_garbage(keep, name, force=force, root=artifacts)
     show.print_result(fates, lambda: _print_fates(fates, force) if fates else _say_none(artifacts))
     if broken := [f for f in fates if f.broken]:
@@ -322,4 +290,4 @@ def _format_demonstration(demo: Mapping[str, Any]) -> str:
     return f"{demo.get('question', '')} ({labels})" if labels else str(demo.get("question", ""))
 
 
-VERBS = (run_ls, run_show, run_verify, run_promote, run_rollback, run_diff, run_log, run_gc)
+VERBS = (run_ls, run_show, run_verify, run_promote, run_rollback, run_diff, run_gc)

@@ -157,31 +157,6 @@ def read_ancestors(ref: str, root: Path | str | None = None) -> list[Manifest]:
     return list(found.values())
 
 
-def order_lineage(found: Sequence[Listed]) -> list[tuple[int, Listed]]:
-    """Order versions by families, with the depth of each in its own.
-
-    A version comes after the one it was compiled from. Only an older number counts as a parent, so
-    that no hand-made manifest closes a circle.
-    """
-    above: dict[str, str] = {}
-    for one in found:
-        older = [other for other in found if _find_number(other) < _find_number(one)]
-        named = [o.version for o in older if one.parent in (f"{o.name}@{o.version}", f"{o.name}@v{_find_number(o)}")]
-        above[one.version] = named[0] if len(named) == 1 else ""
-
-    def grow(parent: str, depth: int) -> Iterator[tuple[int, Listed]]:
-        for one in found:
-            if above[one.version] == parent:
-                yield depth, one
-                yield from grow(one.version, depth + 1)
-
-    return list(grow("", 0))
-
-
-def _find_number(listed: Listed) -> int:
-    return reference.version_number(listed.version)
-
-
 def open_published(ref: str, root: Path | str | None = None) -> Manifest:
     """Open a version below the artifacts folder, each byte checked.
 

@@ -170,7 +170,6 @@ def test_every_verb_prints_one_json_document_or_something_for_people(ragc, two):
     shown = {
         "ls": "utility",
         "show helpdesk": "sha256:",
-        "show helpdesk --all": "content_digest",
         "verify helpdesk": "sound",
     }
     for line, part in {gated: "(better: utility +0.500", **shown}.items():

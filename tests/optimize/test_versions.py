@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragc.errors import IntegrityError, RagcError, VersionError
+from ragc.errors import IntegrityError, VersionError
 from ragc.optimize.evaluation.grades import METRICS
 from ragc.optimize.registry import versions as registry
 from ragc.optimize.registry.aliases import promote_version
@@ -43,13 +43,6 @@ def two(tmp_path):
 @pytest.fixture
 def ragc(tmp_path):
     return lambda *args: invoke(*args, "--artifacts", tmp_path)
-
-
-def test_a_version_is_shown_in_short_lines(tmp_path, ragc):
-    publish(tmp_path, data={"test": {"questions": [f"{n:016x}" for n in range(300)]}})
-    shown = ragc("show", "helpdesk@v1", "--all").output
-    assert max(map(len, shown.splitlines())) < 140 and "data.test.questions" in shown
-    assert "(300 in all)" in " ".join(shown.split()), "questions are counted, not characters"
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])
@@ -117,22 +110,11 @@ def test_the_words_that_stay_and_go_are_the_old_text_and_those_that_stay_and_com
     assert "".join(text for op, text in edits if op != "out") == after
 
 
-def test_the_lineage_is_a_tree_with_its_aliases(two, ragc):
-    for parent in (1, 2, 99):
-        publish(two, parent=f"helpdesk@v{parent}")
-    promote_version("helpdesk@v4", "production", reason="it is better", root=two)
-    drawn = ragc("log", "helpdesk").stdout
-    places = [drawn.index(f"{version}-") for version in ("v1", "v2", "v4", "v3", "v5")]
-    assert places == sorted(places) and "<- production" in drawn and "it is better" in " ".join(drawn.split())
-    assert "(from helpdesk@v99, which is not here)" in drawn
-    shape = json.loads(ragc("log", "helpdesk", "--json").stdout)
-    lineage = [(one["depth"], one["version"][:2], *one["aliases"]) for one in shape["lineage"]]
-    assert lineage == [(0, "v1"), (1, "v2"), (2, "v4", "production"), (1, "v3"), (0, "v5")]
-    assert shape["moves"][0]["reason"] == "it is better"
-    next((two / "helpdesk" / "versions").glob("v1-*/manifest.json")).write_bytes(b"")
-    found = json.loads(ragc("log", "helpdesk", "--json").stdout)["lineage"]
-    assert "unreadable" in found[0]["broken"] and (found[1]["depth"], found[1]["version"][:2]) == (1, "v2")
-    assert "broken: " in ragc("log", "helpdesk").stdout
+def test_of_one_program_the_moves_of_aliases_are_listed_with_who_and_why(two, ragc):
+    promote_version("helpdesk@v2", "production", reason="it is better", root=two)
+    told = " ".join(ragc("ls", "helpdesk").stdout.split())
+    assert "moves of aliases" in told and "it is better" in told
+    assert "moves of aliases" not in ragc("ls").stdout
 
 
 def test_what_is_collected_is_old_and_nothing_points_at_it(tmp_path):
@@ -163,9 +145,7 @@ def test_nothing_is_removed_until_it_is_forced(tmp_path, ragc):
     for _ in range(4):
         publish(tmp_path)
     (tmp_path / "helpdesk" / "versions" / ".tmp-1").mkdir()
-    for args in ((), ("--dry-run",)):
-        assert "3 of 4 versions would go" in ragc("gc", "--keep", "1", *args).stdout
-    assert isinstance(ragc("gc", "--keep", "1", "--dry-run", "--force").exception, RagcError)
+    assert "3 of 4 versions would go" in ragc("gc", "--keep", "1").stdout
     assert len(reference.find_versions(tmp_path, "helpdesk")) == 4
     fates = json.loads(ragc("gc", "--keep", "1", "--force", "--json").stdout)
     assert [f["removed"] for f in fates] == [True, True, True, False]
