@@ -137,7 +137,7 @@ class LabelledQuestion(Question):
 
     @property
     def asked(self) -> Asked:
-        return Asked(self.question, self.history, frozenset(self.readers))
+        return Asked(self.question, self.history, frozenset(self.readers), self.as_of)
 
     @property
     def conversation(self) -> str:

@@ -56,22 +56,28 @@ def filter_by_source(pool: Sequence[Passage], sources: Sequence[str]) -> Sequenc
     return _recall(pool, tuple(sources), lambda: Pool(p for p in pool if p.source in sources))
 
 
-def drop_superseded(pool: Sequence[Passage], years: tuple[int, ...]) -> Sequence[Passage]:
-    """Return the passages without those that another document replaced.
+def drop_superseded(pool: Sequence[Passage], years: tuple[int, ...], day: date) -> Sequence[Passage]:
+    """Return the passages without those that another document replaced by that day.
 
     One stays that was in force in a year that the question names: its own, or a later one before its successor's, where
     the pool holds that successor.
     """
-    return _recall(pool, ("current", years), lambda: Pool(_list_current(pool, years)))
+    return _recall(pool, ("current", years, day), lambda: Pool(_list_current(pool, years, day)))
 
 
-def _list_current(pool: Sequence[Passage], years: Sequence[int]) -> Iterator[Passage]:
-    since = {document_of(passage): passage.as_of for passage in pool}
+def _list_current(pool: Sequence[Passage], years: Sequence[int], day: date) -> Iterator[Passage]:
+    since = {document_of(passage): passage.as_of or date.min for passage in pool}
     for passage in pool:
-        first = (passage.as_of or date.min).year
-        after = (since.get(passage.superseded_by) or passage.as_of or date.max).year
-        if not passage.superseded_by or any(year == first or first < year < after for year in years):
+        first, after = passage.as_of or date.min, since.get(passage.superseded_by, passage.as_of or date.max)
+        in_year = any(year == first.year or first.year < year < after.year for year in years)
+        in_force = not years and since.get(passage.superseded_by, date.min) > day
+        if not passage.superseded_by or in_year or in_force:
             yield passage
+
+
+def begins_after(passage: Passage, day: date) -> bool:
+    """Tell whether a passage is not in force yet on that day."""
+    return passage.as_of is not None and passage.as_of > day
 
 
 def blend_pools(pools: Sequence[Sequence[Passage]], weight: float) -> Sequence[Passage]:
@@ -116,7 +122,7 @@ def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
 def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]]) -> None:
     """Rank and merge what new searches found."""
     for key, pool in pools.items():
-        current = drop_superseded(pool, state.years) if state.program.runtime.withholds else pool
+        current = drop_superseded(pool, state.years, state.day) if state.program.runtime.withholds else pool
         state.ranked[key] = rank_pool(current, state.tuning)
     state.new += pools
     state.found = interleave(state.ranked.values())

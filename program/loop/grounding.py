@@ -9,17 +9,18 @@ from typing import Any
 
 from ragc.answer import Answer, Citation, Outcome, StoppedBy
 from ragc.loop.decisions import read_chances
+from ragc.loop.evidence import begins_after
 from ragc.loop.quoting import ENDED, Draft, quote_nearest, quote_passages
 from ragc.loop.state import DRAFT, Ask, Flow, State, StepFailed, format_share, list_ids
 from ragc.models.language.fence import find_addresses, list_hosts, remove_links
 from ragc.passage import TITLE_STEP, Passage, document_of
 from ragc.signatures import NOTHING, CitedClaim, Statement
 from ragc.text.facts import holds, holds_phrase, is_echo
+from ragc.text.history import FOUND_NOTHING
 from ragc.text.pieces import Claim, MarkNumbering, drop_unknown_marks, quote_shortly, split_claims, split_sentences
 
 UNVOUCHED = 0.5  # a draft that nobody looked at is taken to be as probably wrong as right
 PARAGRAPH = "\n\n"
-FOUND_NOTHING = "I could not find {} in the knowledge I have."
 OTHERWISE = "another source says otherwise"
 NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE} \[\d+\])*\)")
 """What stands behind the mark of a source that replaced or overruled another."""
@@ -158,7 +159,7 @@ def make_answer(
 
 
 def abstain(state: State, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer]:
-    """Return a refusal that names the missing part and the nearest page, and quotes what is nearest."""
+    """Return a refusal that names the missing part, and quotes what is nearest."""
     state.path.append("abstain")
     part = quote_shortly(missing)
     text = FOUND_NOTHING.format("this" if part in ("", quote_shortly(state.question)) else part)
@@ -283,7 +284,9 @@ def _note_source(state: State, claim: Claim, passages: list[Passage]) -> str:
     sources = [passages[n - 1] for n in claim.cites]
     conflicts = [one for one in state.conflicts if any(one.followed.id == source.id for source in sources)]
     passages += [one.overruled for one in conflicts if one.overruled not in passages]
-    spoke = [one.followed for one in conflicts] or [one for one in sources if _replaces_fact(state, claim, one)]
+    spoke = [one.followed for one in conflicts] or [
+        one for one in sources if begins_after(one, state.day) or _replaces_fact(state, claim, one)
+    ]
     notes = [f"from {day.day} {day:%B %Y}" for source in spoke if (day := source.as_of)][:1]
     notes += [f"{OTHERWISE} [{passages.index(one.overruled) + 1}]" for one in conflicts]
     return f" ({'; '.join(notes)})" if notes else ""

@@ -11,11 +11,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import groupby
 from typing import Any
 
 from ragc.loop.decide import weigh_rivals
-from ragc.loop.evidence import ALIKE, ask_pieces, measure_dispute, order_conflict, rank_source, speak_of_one_time
+from ragc.loop.evidence import (
+    ALIKE,
+    ask_pieces,
+    begins_after,
+    measure_dispute,
+    order_conflict,
+    rank_source,
+    speak_of_one_time,
+)
 from ragc.loop.state import STATES, Flow, Request, State, format_share
 from ragc.loop.subjects import Subject, discount_strange, find_steps, names_other
 from ragc.passage import TITLE_STEP, Passage
@@ -77,10 +86,11 @@ class _Quote:
         """Tell whether a piece of another passage says the like in other numbers."""
         return self.n != other.n and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
 
-    def disputes(self, other: _Quote, question: str) -> bool:
-        """Tell whether a source of another rank answers alike in other numbers."""
+    def disputes(self, other: _Quote, question: str, day: date) -> bool:
+        """Tell whether a source of another rank, in force too, says the like in other numbers."""
         a, b = self.passage, other.passage
         both = self.stated and other.stated and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
+        both = both and not (begins_after(a, day) or begins_after(b, day))
         alike = both and self.says_alike(other)
         pairs = ((self.subject, other.subject), (other.subject, self.subject))
         return alike and not any(names_other(question, *pair) for pair in pairs)
@@ -117,13 +127,14 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
     """Return those of a look-up's pieces that say what is not said yet, the most probable first.
 
     Of two sources that state the like of one subject in other numbers the one that ranks higher speaks, and the other
-    is overruled. Where the look-up names the subject of the first, nothing of another follows.
+    is overruled. Where the look-up names the subject of the first, nothing of another follows. What begins later than
+    the day that is asked about comes behind what it changes, and not at all where the question names a year.
     """
     chosen: list[_Quote] = []
     for quote in allowed:
         if chosen and names_other(query, quote.subject, chosen[0].subject):
             continue
-        at = next((at for at, one in enumerate(chosen) if quote.disputes(one, query)), None)
+        at = next((at for at, one in enumerate(chosen) if quote.disputes(one, query, state.day)), None)
         if at is not None:
             conflict = order_conflict(quote.passage, chosen[at].passage)
             state.conflicts += [conflict] if conflict not in state.conflicts else []
@@ -133,7 +144,10 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
         new = quote.piece.text not in texts and not holds("\n".join(texts), quote.piece.text, state.tuning.stated_above)
         if new and len(chosen) < state.tuning.sentences:
             chosen.append(quote)
-    return chosen
+    later = [one for one in chosen if begins_after(one.passage, state.day)]
+    changes = [one for one in later if any(one.says_alike(other) for other in chosen if other not in later)]
+    changes.sort(key=lambda one: one.passage.as_of or state.day)
+    return [*(one for one in chosen if one not in changes), *(() if state.years else changes)]
 
 
 def _quote_all(quotes: Iterable[_Quote], question: str) -> Iterator[Claim]:
@@ -174,7 +188,7 @@ def _is_named(quote: _Quote, question: str) -> bool:
 
 
 def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
-    """Return the best pieces of the kept passages as claims, those of one passage together."""
+    """Return the best pieces as claims, those of one passage together."""
     found = yield from _weigh_pieces(state)
     best = dict.fromkeys((quote.n, show_piece(quote.passage, quote.piece)) for quote in found)
     claims = [Claim.quote(text, n) for n, text in [*best][:MOST_NEAREST]]

@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
@@ -90,35 +91,52 @@ class AgenticRAG(dspy.Module):
         self._bind_deciders()
 
     @hide_readers
-    def __call__(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
+    def __call__(
+        self, question: str, history: History = None, readers: Readers = (), today: date | None = None
+    ) -> Answer:
         """Return the answer to a question, which may follow on from a conversation before it.
 
-        It is of what somebody in the groups `readers` may read, else of what all may. A failed step never fails it.
-        Raises `QuestionError` when there is nothing to ask, or for a history that is no conversation.
+        It is of what somebody in the groups `readers` may read, else of what all may, and of what is in force on the
+        day `today`, else on that of the clock. A failed step never fails it. Raises `QuestionError` when there is
+        nothing to ask, or for a history that is no conversation.
         """
-        answer: Answer = super().__call__(question=question, **_leave_out_empty(history=history, readers=readers))
+        answer: Answer = super().__call__(
+            question=question, **_leave_out_empty(history=history, readers=readers, today=today)
+        )
         return answer
 
-    async def acall(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
+    async def acall(
+        self, question: str, history: History = None, readers: Readers = (), today: date | None = None
+    ) -> Answer:
         """Return the answer, awaited."""
-        answer: Answer = await super().acall(question=question, **_leave_out_empty(history=history, readers=readers))
+        answer: Answer = await super().acall(
+            question=question, **_leave_out_empty(history=history, readers=readers, today=today)
+        )
         return answer
 
     aask = acall
 
-    def forward(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
+    def forward(
+        self, question: str, history: History = None, readers: Readers = (), today: date | None = None
+    ) -> Answer:
         """Return the answer, requests performed in turn."""
-        return drivers.run(read_asked(question, history), self.readable_by(readers)._with_configured_writer().view())
+        return drivers.run(
+            read_asked(question, history, today), self.readable_by(readers)._with_configured_writer().view()
+        )
 
-    async def aforward(self, question: str, history: History = None, readers: Readers = ()) -> Answer:
+    async def aforward(
+        self, question: str, history: History = None, readers: Readers = (), today: date | None = None
+    ) -> Answer:
         """Return the answer, independent requests performed in parallel."""
         kept = self.runtime.library.keeps  # a part that is made anew would hold up the event loop
         program = await asyncio.to_thread(self.readable_by, readers) if kept else self.readable_by(readers)
-        return await drivers.arun(read_asked(question, history), program._with_configured_writer().view())
+        return await drivers.arun(read_asked(question, history, today), program._with_configured_writer().view())
 
-    def stream(self, question: str, history: History = None, readers: Readers = ()) -> AsyncIterator[Any]:
+    def stream(
+        self, question: str, history: History = None, readers: Readers = (), today: date | None = None
+    ) -> AsyncIterator[Any]:
         """Yield `Progress`, `Token` and `Withdrawn` events, then the `Answer`."""
-        return drivers.stream(partial(self.acall, question, history, readers))
+        return drivers.stream(partial(self.acall, question, history, readers, today))
 
     def readable_by(self, readers: Readers = ()) -> AgenticRAG:
         """Return the program for these groups, which reads nothing else, whoever asks it.
@@ -260,9 +278,9 @@ def _reopen(
     return program
 
 
-def read_asked(question: object, history: History = None) -> Asked:
-    """Return the question and its history, checked. Raises `QuestionError`."""
-    return Asked(check_question(question), read_history(history))
+def read_asked(question: object, history: History = None, today: date | None = None) -> Asked:
+    """Return what is asked, checked. Raises `QuestionError`."""
+    return Asked(check_question(question), read_history(history), today=today)
 
 
 def check_question(question: object) -> str:

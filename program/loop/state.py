@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from ragc.models.requests import RequestCache
 from ragc.passage import NO_FILTERS, Filters, Passage
 from ragc.settings import BudgetSettings
 from ragc.signatures import BASE_PREFIX, Detail
-from ragc.text.history import Asked, Turns, answers_back
+from ragc.text.history import Asked, Turns, answers_back, is_answer
 
 DEPTH = 30
 DRAFT = "generator.answer"  # the predictor that writes the answer
@@ -230,6 +231,7 @@ class State:
     tripped: Callable[[], StoppedBy | None]
     path: list[str]
     history: Turns = ()
+    today: date = date.max
     asked: str = ""  # the question in the asker's own words, where they are searched by too
     chose: bool = False  # whether it chooses an option that was asked back about
     last_answer: str = ""  # what the question follows on from, as it was shown
@@ -275,8 +277,14 @@ class State:
         self.chose = answers_back(self.history, self.question)
         if self.program.quotes and not self.chose:
             self.asked = self.question
-            self.last_answer = self.history[-1].content if self.history[-1].role == "assistant" else ""
+            self.last_answer = self.history[-1].content if is_answer(self.history[-1]) else ""
         self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))
+
+    @property
+    def day(self) -> date:
+        """The day that the question is about: the last of the latest year that it names, else that of asking."""
+        year = max(self.years, default=self.today.year)
+        return self.today if year == self.today.year else date(year, 12, 31)
 
     @property
     def filters(self) -> bool:

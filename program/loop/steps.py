@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import date
 
 from ragc.answer import FOLLOWS, Answer, Outcome, StoppedBy
 from ragc.loop import evidence, grounding
@@ -37,7 +38,7 @@ def steps(
     `path` is filled with the readable trace as it grows; `tripped` names the cap that is reached, if any.
     """
     path = [] if path is None else path
-    state = State(asked.question, program, max_rounds, tripped, path, asked.history)
+    state = State(asked.question, program, max_rounds, tripped, path, asked.history, asked.today or date.today())
     text = ""
     for attempt in (_answer_in_rounds, _fall_back):
         try:
@@ -64,7 +65,9 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
     # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
     if plan.vague and not (plan.route == "direct" and plan.confidence > plan.vagueness):
         state.path.append(f"clarify ({format_share(plan.vagueness)})")
-        state.kept = state.found = evidence.preview_pool(evidence.drop_superseded(state.pool or (), state.years))
+        state.kept = state.found = evidence.preview_pool(
+            evidence.drop_superseded(state.pool or (), state.years, state.day)
+        )
         return (yield from _ask_back(state))
     direct = bool(tuning.route) and plan.route == "direct"
     # The embedded writer greets and computes; a language model may invent, so the knowledge is asked before it.

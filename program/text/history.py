@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
@@ -16,6 +17,8 @@ MOST_TURNS = 8  # of a conversation, the last ones
 MOST_CHARACTERS = 2_000  # of a turn
 SAID = ("user", "assistant")  # the roles of turns
 LEFT_OUT = ("system", "developer", "tool", "function")  # the other roles of messages
+FOUND_NOTHING = "I could not find {} in the knowledge I have."
+_REFUSES = re.compile(re.escape(FOUND_NOTHING).replace(r"\{\}", ".+?"))
 _ASKING = re.compile(r"[^.!?]*\?")
 MEND = 'Give messages such as {"role": "user", "content": "..."}, or a dspy.History.'
 
@@ -36,11 +39,12 @@ History: TypeAlias = Sequence[Mapping[str, Any] | BaseModel | str] | BaseModel |
 
 
 class Asked(NamedTuple):
-    """A question, the conversation before it, and the groups of whoever asks."""
+    """A question, the conversation before it, the groups of whoever asks, and the day of asking; None is today."""
 
     question: str
     history: Turns = ()
     readers: frozenset[str] = frozenset()
+    today: date | None = None
 
 
 def read_history(history: History) -> Turns:
@@ -86,9 +90,14 @@ def join_questions(history: Sequence[Turn], question: str) -> str:
     return f"{told.rstrip('?!. ')}: {asked}"
 
 
+def is_answer(turn: Turn) -> bool:
+    """Tell whether a turn is the assistant's, and no refusal."""
+    return turn.role == "assistant" and not _REFUSES.match(turn.content)
+
+
 def _find_statement(turn: Turn) -> str:
-    """Return the first sentence of an answer, without its marks; "" of a turn that asks."""
-    if turn.role != "assistant" or _ASKING.search(turn.content):
+    """Return the first sentence of an answer, without its marks; "" of a turn that asks, or that finds nothing."""
+    if _ASKING.search(turn.content) or not is_answer(turn):
         return ""
     return next(iter(split_sentences(MARK.sub("", turn.content))), "")
 

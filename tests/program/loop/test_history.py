@@ -17,7 +17,7 @@ from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.replay import Replay
 from ragc.optimize.labelled.dataset import LabelledQuestion
 from ragc.serve.follow import Proxy
-from ragc.text.history import MOST_TURNS, Asked, Turn, join_questions, read_history
+from ragc.text.history import FOUND_NOTHING, MOST_TURNS, Asked, Turn, join_questions, read_history
 
 ASKED, BACK = "How much water does the kettle hold?", "Do you mean the Merle or the Wren?"
 MESSAGES = [{"role": "user", "content": ASKED}, {"role": "assistant", "content": BACK}]
@@ -50,6 +50,16 @@ def test_what_is_no_conversation_is_refused_however_it_is_asked(rag, history):
     for ask in (rag, lambda *given: asyncio.run(rag.aask(*given))):
         with pytest.raises(QuestionError, match="history"):
             ask(ASKED, history)
+
+
+REFUSALS = ["this", "“what a kettle costs”", "“in what colours it comes?”"]
+
+
+@pytest.mark.parametrize("part", REFUSALS)
+def test_a_question_after_a_refusal_follows_on_from_the_question_that_was_refused(part):
+    refusal = f"{FOUND_NOTHING.format(part)} The nearest page is “Kettles” [1]."
+    history = [TURNS[0], Turn(role="assistant", content=refusal)]
+    assert join_questions(history, "and the Wren?") == "How much water does the kettle hold: and the Wren?"
 
 
 def test_what_was_just_answered_is_not_said_again_to_a_question_that_follows_on(rag):

@@ -268,6 +268,7 @@ def test_what_is_kept_is_within_its_bounds_and_in_the_order_it_was_found(least, 
     assert set(helping) <= set(kept) or len(helping) > most
 
 
+TODAY = date(2026, 11, 28)
 FEE = [
     passage("product/old.md#0", "The fee is GBP 5.", as_of=date(2023, 5, 1), superseded_by="product/new.md"),
     passage("product/new.md#0", "The fee is GBP 9 since spring.", 0.7, as_of=date(2026, 5, 1)),
@@ -292,8 +293,8 @@ def test_what_was_superseded_is_no_evidence_unless_the_question_names_a_year_in_
 
 def test_without_its_successor_it_is_in_force_in_its_own_year_alone_and_without_a_date_in_any():
     alone, undated = FEE[0], replace(FEE[0], as_of=None)
-    kept = {year: [len(drop_superseded([one], (year,))) for one in (alone, undated)] for year in (2023, 2024)}
-    assert kept == {2023: [1, 1], 2024: [0, 1]} and drop_superseded([alone, undated], ()) == []
+    kept = {year: [len(drop_superseded([one], (year,), TODAY)) for one in (alone, undated)] for year in (2023, 2024)}
+    assert kept == {2023: [1, 1], 2024: [0, 1]} and drop_superseded([alone, undated], (), TODAY) == []
 
 
 @pytest.mark.parametrize(("fee", "dated"), [("The fee is GBP 9 since spring.", True), ("The fee since spring.", False)])

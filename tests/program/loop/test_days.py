@@ -1,0 +1,63 @@
+"""What is in force on the day that a question is about: the day of asking, or the year that it names."""
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragc import open_program
+from ragc.loop.evidence import drop_superseded
+from ragc.passage import Passage
+
+TOML = 'name = "p"\n[knowledge.docs]\nkind = "documents"\npath = "docs"\nabout = "what things cost and when they are"\n'
+FARE = "# Fares\n\nA single ticket of the ferry costs {} euros.\n"
+REPLACED = {
+    "a.md": f"---\nas_of: 2025-01-01\n---\n{FARE.format('3.20')}",
+    "b.md": f"---\nas_of: 2027-01-01\nsupersedes: docs/a.md\n---\n{FARE.format('3.80')}",
+}
+NAMED = {
+    "fares-2024.md": FARE.format("2.90"),
+    "2026/fares.md": FARE.format("3.40"),
+    "fares-2027.md": FARE.format("3.80"),
+}
+TODAY, LATER = date(2026, 11, 28), date(2027, 3, 1)
+COST = "What does a single ticket of the ferry cost?"
+ASKED = [
+    (REPLACED, COST, TODAY, "3.20", "3.80 euros [2] (from 1 January 2027)"),
+    (REPLACED, COST, LATER, "3.80", None),
+    (REPLACED, "What did a single ticket of the ferry cost in 2025?", TODAY, "3.20", None),
+    (REPLACED, "What will a single ticket of the ferry cost in 2027?", TODAY, "3.80", None),
+    (NAMED, COST, TODAY, "3.40", "3.80 euros [3] (from 1 January 2027)"),
+    (NAMED, COST, date(2025, 5, 1), "2.90", "(from 1 January 2026"),
+    (NAMED, "What did a single ticket of the ferry cost in 2024?", TODAY, "2.90", None),
+]
+
+
+@pytest.mark.parametrize(("files", "question", "today", "first", "then"), ASKED)
+def test_what_is_in_force_comes_first_and_what_begins_later_behind_it_with_its_day(
+    tmp_path, files, question, today, first, then
+):
+    for name, text in files.items():
+        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "docs" / name).write_text(text)
+    (tmp_path / "ragc.toml").write_text(TOML)
+    text = open_program(tmp_path)(question, today=today).text
+    told = [value for value in sorted(("2.90", "3.20", "3.40", "3.80"), key=text.find) if value in text]
+    assert told[0] == first, text
+    assert (then in text) if then else (len(told) == 1), text
+
+
+days = st.dates(date(2020, 1, 1), date(2030, 12, 31))
+
+
+@given(st.lists(days, min_size=1, max_size=5, unique=True).map(sorted), days)
+def test_of_a_chain_of_documents_that_replace_each_other_the_one_in_force_and_what_begins_later_stay(since, today):
+    paths = [f"docs/{n}.md" for n in range(len(since))]
+    pool = [
+        Passage(f"{path}#x", "docs", "t", "x", as_of=day, superseded_by=after)
+        for path, day, after in zip(paths, since, [*paths[1:], ""], strict=True)
+    ]
+    stays = [passage.as_of for passage in drop_superseded(pool, (), today)]
+    begun = [day for day in since if day <= today]
+    assert stays == [*begun[-1:], *(day for day in since if day > today)]
