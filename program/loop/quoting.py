@@ -26,7 +26,7 @@ from ragc.loop.evidence import (
     speak_of_one_time,
 )
 from ragc.loop.state import STATES, Flow, Request, State, format_share
-from ragc.loop.subjects import Subject, discount_strange, find_steps, names_other
+from ragc.loop.subjects import Subject, discount_strange, find_steps, find_unknown, names_other
 from ragc.passage import TITLE_STEP, Passage
 from ragc.text.facts import holds
 from ragc.text.pieces import ASKS, Claim, Piece, split_cells, split_pieces
@@ -107,9 +107,12 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
 
     The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
     said yet, `checked` only those past the threshold. The draft is as probable as a look-up's best piece on
-    average, and responsive if any piece is past the threshold.
+    average, and responsive if any piece is past the threshold. Nothing is quoted for a code that stands nowhere.
     """
     found = yield from _weigh_pieces(state)
+    if unknown := find_unknown(state.question, (quote.subject for quote in found)):
+        state.missing = unknown
+        return Draft(quoted=0.0)
     taken: list[_Quote] = []
     best: list[float] = []
     for look_up, query in enumerate(_list_queries(state)):
@@ -190,10 +193,9 @@ def _is_named(quote: _Quote, question: str) -> bool:
 def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
     """Return the best pieces as claims, those of one passage together."""
     found = yield from _weigh_pieces(state)
-    best = dict.fromkeys((quote.n, show_piece(quote.passage, quote.piece)) for quote in found)
-    claims = [Claim.quote(text, n) for n, text in [*best][:MOST_NEAREST]]
-    first = [claim.cites for claim in claims]
-    return tuple(sorted(claims, key=lambda claim: first.index(claim.cites)))
+    best = [*{show_piece(quote.passage, quote.piece): quote for quote in reversed(found)}.values()][::-1][:MOST_NEAREST]
+    first = [quote.n for quote in best]
+    return tuple(dict.fromkeys(_quote_all(sorted(best, key=lambda quote: first.index(quote.n)), state.question)))
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:

@@ -28,7 +28,7 @@ def test_a_refusal_quotes_the_best_pieces_those_of_one_passage_together(replies)
     )
     answer = program("Where do I sleep when I am locked out?")
     assert answer.outcome is Outcome.ABSTAIN
-    first = "Ring the warden at 555 0130 [1]. The door shuts at ten [1]. Bring a form [1]."
+    first = "The door shuts at ten [1]. Ring the warden at 555 0130 [1]. Bring a form [1]."
     assert answer.nearest == f"{first} The office is open from 9 to 5 [2]."
     assert [citation.id for citation in answer.citations] == [NIGHT.id, HOURS.id]
     assert answer.shown == f"{answer.text}\n\n{NEAREST} {answer.nearest}"

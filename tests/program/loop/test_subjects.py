@@ -75,6 +75,26 @@ def test_what_is_left_open_is_told_of_each_behind_the_step_that_differs(tmp_path
         assert part in answer.text
 
 
+UNKNOWN = [("What does the K40 weigh?", "K40"), ("How do I reset the lathe k99?", "k99")]
+
+
+@pytest.mark.parametrize(("question", "code"), UNKNOWN)
+def test_a_code_that_stands_nowhere_is_named_and_what_is_there_is_told_with_its_name(tmp_path, question, code):
+    answer = open_files(tmp_path, MANUALS)(question)
+    assert answer.outcome == "abstain" and f"could not find “{code}”" in answer.text
+    assert any(f"Lathe {known}: " in answer.nearest for known in ("K10", "K20", "K30"))
+
+
+@given(st.lists(st.sampled_from(["Month", "Year", "Week", "Seats"]), min_size=2, max_size=4, unique=True), st.data())
+def test_of_a_row_the_cell_whose_column_is_named_has_fewest_strange_words(headers, data):
+    named = data.draw(st.sampled_from(headers))
+    cells = tuple(Subject("Plans\nPlan: Junior", f"Plan: Junior; {name}: {n}", name) for n, name in enumerate(headers))
+    counts = count_strange(f"What is the {named.lower()} of the junior plan?", cells)
+    assert (
+        min(counts) == counts[headers.index(named)] < min(c for n, c in enumerate(counts) if n != headers.index(named))
+    )
+
+
 words = st.lists(st.sampled_from("red blue pump valve K10 K20 hours cost".split()), max_size=4).map(" ".join)
 subjects = st.lists(st.builds(Subject, words, words), min_size=1, max_size=5)
 
