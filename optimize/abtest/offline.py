@@ -106,10 +106,10 @@ def compare_offline(
     unknown metric or guardrail, and a `project` where nothing is asked.
     """
     if len(refs) < 2:
-        raise DataError("One version alone is no test.", "Name two or more: ragc ab offline A B")
+        raise DataError("One version alone is no test.", "Name two or more: ragc compare A B")
     sealed = [open_version(ref, root) for ref in refs]
     names = _name_versions(sealed)
-    note = partial(note_comparison, sealed, metric, by="ab offline", root=artifacts_root(root))
+    note = partial(note_comparison, sealed, metric, by="compare", root=artifacts_root(root))
     if asking is None and (data is not None or point != SEALED_POINT or repeats > 1):
         asking = _open_versions(refs, data, point, repeats, root, project, progress)
     elif asking is None and project is not None:

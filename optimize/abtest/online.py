@@ -108,7 +108,7 @@ class OnlineReport:
         return f"ragc promote {max(ends, key=ends.__getitem__)} --to production --reason {self.design.id}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the shape of `ragc ab report --json`."""
+        """Return the shape of `ragc experiment report --json`."""
         figures = asdict(self)
         design, state = figures.pop("design"), figures.pop("state")
         named = {"experiment": design["id"], **{key: design[key] for key in ("primary", "max_units")}}

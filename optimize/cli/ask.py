@@ -1,4 +1,4 @@
-"""`ragc ask`, `eval`, `search` and `eval-search`: answers and retrieval, and how good they are."""
+"""`ragc ask`, `eval` and `search`: answers and retrieval, and how good they are."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Target = Annotated[
 FAILED = 5  # exit code of a question that no source or model could be asked about
 Point = Annotated[str, Option(help="Operating point: quality, balanced or economy.")]
 Groups = Annotated[str, Option("--readers", help="The asker's groups, parted by commas; else what all may read.")]
-Strategy = Annotated[str, Option(help="auto, vector, keyword, hybrid or graph.")]
+STRATEGY = "auto, vector, keyword, hybrid or graph."
 
 
 def open_target(target: str, artifacts: Path, project: Path | None, point: str) -> AgenticRAG:
@@ -157,7 +157,9 @@ async def _stream_answer(rag: AgenticRAG, question: str, history: list[Turn] | N
 
 def run_eval(
     target: Target,
-    split: Annotated[str, Option(help="train, dev or test.")] = "test",
+    split: Annotated[
+        str | None, Option(help="train, dev or test, parted by commas; test, and of --search train,dev.")
+    ] = None,
     questions: Annotated[Path | None, Option(help="Another file of labelled questions, all of it used.")] = None,
     point: Point = "",
     moved: show.Moved = None,
@@ -167,10 +169,26 @@ def run_eval(
     replay: Annotated[Path | None, Option(help="Take them from this file, and ask no language model.")] = None,
     max_calls: Annotated[int | None, Option(min=0, help="Beside --record: stop after so many calls.")] = None,
     repeats: Annotated[int, Option(min=1, help="Ask so often, and list what does not end the same each time.")] = 1,
+    search: Annotated[
+        bool, Option("--search", help="Measure a project's retrieval alone: recall, all gold found, nDCG.")
+    ] = False,
+    beir: Annotated[
+        Path | None, Option(help="Beside --search: a folder with corpus.jsonl, queries.jsonl, qrels/test.tsv.")
+    ] = None,
+    strategy: Annotated[str, Option(help=f"Beside --search: {STRATEGY}")] = "",
+    k: Annotated[str, Option("-k", help="Beside --search: ranks, parted by commas.")] = "",
     all_: show.All = False,
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Measure a program, and plain RAG beside it, question by question in turns."""
+    if search:
+        given = {"questions": questions, "point": point, "project": moved, "program": program, "record": record}
+        show.refuse_beside("--search", search, **given, replay=replay, repeats=repeats > 1)
+        _eval_search(Path(target), beir, split, strategy or "auto", k or "2,5,8,10")
+        return
+    if beir or strategy or k:
+        raise SettingsError("--beir, --strategy and -k are of the search.", "Add --search, or leave them out.")
+    split = split or "test"
     show.refuse_beside("--repeats", repeats > 1, program=program, record=record, replay=replay)
     show.refuse_beside("--program", program, point=point, project=moved, record=record, replay=replay)
     show.refuse_beside("--replay", replay, record=record)
@@ -281,7 +299,7 @@ def run_search(
     project: show.ProjectFolder,
     question: Annotated[str, Argument(help="What to look for.")],
     k: Annotated[int, Option("-k", min=1, max=100, help="How many passages.")] = 8,
-    strategy: Strategy = "auto",
+    strategy: Annotated[str, Option(help=STRATEGY)] = "auto",
     readers: Groups = "",
 ) -> None:
     """Find the best passages for a question. The graph tells its way."""
@@ -319,16 +337,7 @@ def find_strategy(name: str) -> tuple[float, float]:
     return STRATEGIES[name]
 
 
-def run_eval_search(
-    project: show.ProjectFolder,
-    beir: Annotated[
-        Path | None,
-        Option(help="A folder with corpus.jsonl, queries.jsonl, qrels/test.tsv; else the project's questions."),
-    ] = None,
-    split: Annotated[str | None, Option(help="Of the project's questions; train,dev unless given.")] = None,
-    strategy: Strategy = "auto",
-    k: Annotated[str, Option("-k", help="Ranks, parted by commas; further ones add R@k and all@k.")] = "2,5,8,10",
-) -> None:
+def _eval_search(project: Path, beir: Path | None, split: str | None, strategy: str, k: str) -> None:
     """Measure recall, all gold found, and nDCG on a labelled set."""
     from ragc.knowledge.project import Project
     from ragc.optimize.evaluation import retrieval
@@ -348,7 +357,7 @@ def run_eval_search(
             name, questions = f"{opened.name} ({splits})", _read_splits(opened, splits)
             library = open_library(opened, progress=advance)
             if "test" in splits:
-                _note_look(opened, "eval-search", [strategy, library.corpus_digest], _read_splits(opened, "test"))
+                _note_look(opened, "eval --search", [strategy, library.corpus_digest], _read_splits(opened, "test"))
             labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))
     with show.show_progress("searching") as advance:
         deepest = max(*depths, *retrieval.DEPTHS)
@@ -385,4 +394,4 @@ def _read_splits(project: Project, wanted: str, before: Mapping[str, str] | None
     return found
 
 
-VERBS = (run_ask, run_eval, run_search, run_eval_search)
+VERBS = (run_ask, run_search, run_eval)

@@ -1,4 +1,4 @@
-"""`ragc data check`, `stats`, `split`, `import` and `draft`: labelled questions validated, counted, divided, made."""
+"""`ragc data check`, `split`, `import` and `draft`: labelled questions validated, counted, divided, made."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ PRINTED = 50  # errors, and warnings, that are printed at most; `--json` has all
 
 
 def run_check(folder: ProjectFolder) -> None:
-    """Check that questions, knowledge and splits agree.
+    """Check that questions, knowledge and splits agree, and count them by label.
 
     Exit code 1 when they do not, 2 when a line cannot be read.
     """
     from ragc.knowledge.project import Project
-    from ragc.optimize.labelled.check import check_questions
+    from ragc.optimize.labelled.check import check_questions, count_labels
     from ragc.optimize.labelled.dataset import read_lines
     from ragc.optimize.labelled.reviewed import join_reviewed
     from ragc.optimize.labelled.rules import read_corpus
     from ragc.optimize.labelled.split import split_questions
+    from ragc.optimize.registry.versions import count_test_uses
 
     project = Project.open(folder)
     questions, unread = read_lines(project.labelled)
@@ -41,10 +42,16 @@ def run_check(folder: ProjectFolder) -> None:
         reviewed = join_reviewed(project, split_questions(questions))
         questions, parts, unread = reviewed.questions, reviewed.parts, [*unread, *reviewed.unread]
         report = check_questions(questions, corpus.passages, corpus.tables, bases, unread, corpus.flaws, parts)
-    counts = {"reviewed": reviewed.joined, "reviewed_left_out": reviewed.left_out}
-    shape, labelled = {"passed": report.passed, **asdict(report), **counts}, project.labelled.name
-    failed = int(not report.passed and not unread)
-    print_result(shape, lambda: _print_check(report, labelled, len(unread), reviewed), failed)
+    labels, labelled = count_labels(questions), project.labelled.name
+    looks = count_test_uses(project.artifacts, project.name, [one.conversation for one in parts["test"]])
+    counts = {"reviewed": reviewed.joined, "reviewed_left_out": reviewed.left_out, "labels": labels}
+    shape = {"passed": report.passed, **asdict(report), **counts, "test_looks": looks}
+
+    def tell() -> None:
+        _print_counts(labels, looks)
+        _print_check(report, labelled, len(unread), reviewed)
+
+    print_result(shape, tell, int(not report.passed and not unread))
     if unread:
         files = " and ".join(sorted({one.file or labelled for one in unread}))
         what = f"{count_noun(len(unread), 'line')} of {files} cannot be read."
@@ -87,22 +94,6 @@ def _print_shortcuts(report: CheckReport) -> None:
     rows = [[label, *(row.get(name, "-") for name in columns)] for label, row in sorted(best.items())]
     if rows:
         print_table("strongest shortcut, AUC (0.50: none)", ["label", *columns], rows)
-
-
-def run_stats(folder: ProjectFolder) -> None:
-    """Count the questions by label, and the looks at the test split."""
-    from ragc.knowledge.project import Project
-    from ragc.optimize.labelled.check import count_labels
-    from ragc.optimize.labelled.dataset import read_labelled
-    from ragc.optimize.labelled.split import split_questions
-    from ragc.optimize.registry.versions import count_test_uses
-
-    project = Project.open(folder)
-    questions = read_labelled(project.labelled, project.folder)
-    counts = count_labels(questions)
-    tested = split_questions(questions)["test"]
-    looks = count_test_uses(project.artifacts, project.name, [one.conversation for one in tested])
-    print_result({**counts, "test_looks": looks}, lambda: _print_counts(counts, looks))
 
 
 def _print_counts(counts: LabelCounts, looks: int) -> None:
@@ -198,4 +189,4 @@ def run_draft(
     print_result(shown, lambda: print_table(title, ["passage", "title"], rows))
 
 
-VERBS = (run_check, run_stats, run_split, run_import, run_draft)
+VERBS = (run_check, run_split, run_import, run_draft)

@@ -1,11 +1,11 @@
-"""`ragc`: the command line. Each group of verbs is a file of its own; none has logic of its own."""
+"""`ragc`: the command line. Verbs stand in panels by what they are for; each group of them is a file of its own."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import wraps
 from importlib.metadata import version
 from inspect import Parameter, signature
@@ -13,10 +13,11 @@ from itertools import islice
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from ragc.errors import RagcError
-from ragc.optimize.cli import ab, ask, compile, data, project, reader, serve, trace, versions
+from ragc.optimize.cli import ask, compare, compile, data, experiment, project, reader, serve, trace, versions
+from ragc.optimize.cli.examples import EXAMPLES
 from ragc.optimize.cli.interruption import INTERRUPTED
 from ragc.optimize.cli.show import AS_JSON, print_error
 
@@ -59,10 +60,25 @@ def _is_text(argument: str, options: Container[str]) -> bool:
     return any(map(str.isspace, argument)) or not argument.lstrip("-")[:1].isalpha()
 
 
-def add_verbs(app: typer.Typer, *runs: Callable[..., None]) -> None:
-    """Add each function by its name: `run_eval_search` is `eval-search`."""
+class Panels(TyperGroup):
+    """The verbs by what they are for."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section a panel."""
+        known = {name: self.commands[name] for name in self.list_commands(ctx)}
+        width = formatter.width - 6 - max(map(len, known))
+        for panel, names in PANELS.items():
+            with formatter.section(panel):
+                formatter.write_dl([(name, known[name].get_short_help_str(width)) for name in names])
+
+
+def add_verbs(app: typer.Typer, *runs: Callable[..., None], group: str = "") -> None:
+    """Add each function by its name: `run_ask` is `ask`; its help ends with its examples."""
     for run in runs:
-        app.command(run.__name__.removeprefix("run_").replace("_", "-"), cls=Verb)(_take_json(run))
+        name = run.__name__.removeprefix("run_").replace("_", "-")
+        shown = EXAMPLES.get(f"{group} {name}".strip(), ())
+        epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in shown)]) if shown else None
+        app.command(name, cls=Verb, epilog=epilog)(_take_json(run))
 
 
 def _take_json(run: Callable[..., None]) -> Callable[..., None]:
@@ -80,25 +96,48 @@ def _take_json(run: Callable[..., None]) -> Callable[..., None]:
     return verb
 
 
+PANELS: Mapping[str, tuple[str, ...]] = {
+    "Make": ("init", "doctor", "index"),
+    "Ask": ("ask", "search", "eval", "serve", "trace"),
+    "Compile": ("data", "compile", "seal"),
+    "Versions": ("ls", "show", "verify", "diff", "promote", "rollback", "gc"),
+    "Put to the test": ("compare", "experiment"),
+}
 app = typer.Typer(
     name="ragc",
     help="Compile agentic question answering over your own knowledge. Add --debug to any verb for tracebacks.",
+    cls=Panels,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verbs in (project.VERBS, ask.VERBS, serve.VERBS, compile.VERBS, versions.VERBS, ab.TEST):
-    add_verbs(app, *verbs)
+for verbs in (project, ask, serve, trace, compile, versions, compare):
+    add_verbs(app, *verbs.VERBS)
 for group, grouped, about in (
-    ("data", data.VERBS, "Validate, count and divide the labelled questions."),
-    ("ab", ab.VERBS, "Put versions to the test against each other."),
-    ("trace", trace.VERBS, "What happened: one question's steps, and the figures of all."),
     ("reader", reader.VERBS, "Train the local model that finds answers in passages."),
+    ("data", data.VERBS, "Validate, count, divide, import and draft the labelled questions."),
+    ("experiment", experiment.VERBS, "Put versions to the test against each other on live traffic."),
 ):
     below = typer.Typer(help=about, no_args_is_help=True)
-    add_verbs(below, *grouped)
-    app.add_typer(below, name=group)
+    add_verbs(below, *grouped, group=group)
+    app.add_typer(below, name=group, hidden=group == "reader")  # few train one: docs/models.md does
+
+
+FORMER: Mapping[str, str] = {
+    **{"ab offline": "compare", "test": "compare", "ab start": "experiment start", "ab stop": "experiment stop"},
+    **{"ab report": "experiment report", "ab status": "experiment report", "eval-search": "eval --search"},
+    **{"data stats": "data check", "trace stats": "trace", "log": "ls"},
+}
+"""Verbs by the names that scripts may have of them, which stand in no help."""
+
+
+def read_former_name(arguments: Sequence[str]) -> list[str]:
+    """Return a command line in which a former name of a verb is its present one."""
+    for words in (2, 1):
+        if verb := FORMER.get(" ".join(arguments[:words])):
+            return [*verb.split(), *arguments[words:]]
+    return list(arguments)
 
 
 def _print_version(asked: bool) -> None:
@@ -121,11 +160,16 @@ def _take_options(
 
 
 def main() -> NoReturn:
-    """Run the command line; an error is two sentences and an exit code."""
+    """Run `ragc`."""
+    run_app(app, "ragc")
+
+
+def run_app(app: typer.Typer, name: str | None = None) -> NoReturn:
+    """Run a command line; an error is two sentences and an exit code."""
     debug = DEBUG in sys.argv
-    arguments = [argument for argument in sys.argv[1:] if argument != DEBUG]
+    arguments = read_former_name([argument for argument in sys.argv[1:] if argument != DEBUG])
     try:
-        app(args=arguments, prog_name="ragc")
+        app(args=arguments, prog_name=name)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)

@@ -221,6 +221,12 @@ def describe_looks(looks: int, of: str) -> str:
     return f"{of} looked at {count_noun(looks, 'time')}."
 
 
+def print_warnings(warnings: Sequence[str]) -> None:
+    """Print each on stderr."""
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
 def refuse_beside(option: str, value: object, **others: object) -> None:
     """Raise `SettingsError` for options that a given one would have ignored."""
     from ragc.errors import SettingsError

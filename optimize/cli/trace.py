@@ -1,4 +1,4 @@
-"""`ragc trace show` and `trace stats`: one question's way, and the monitoring figures."""
+"""`ragc trace`: the monitoring figures of all questions, what is to be reviewed, and one question's steps."""
 
 from __future__ import annotations
 
@@ -8,17 +8,31 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from ragc.optimize.cli.show import count_noun, print_result, print_table
-
-Where = Annotated[str, Argument(help="The project folder, or a file of traces.")]
+from ragc.optimize.cli.show import count_noun, print_result, print_table, refuse_beside
 
 
-def run_show(trace_id: Annotated[str, Argument(help="The trace's id, or its beginning.")], where: Where = ".") -> None:
-    """Show the path of one question, with its steps. Each has scores and tokens."""
-    from ragc.optimize.report.monitoring import find_trace, open_log
+def run_trace(
+    where: Annotated[str, Argument(help="The project folder, or a file of traces.")],
+    trace_id: Annotated[str, Argument(metavar="[ID]", help="A trace's id, or its beginning: its steps alone.")] = "",
+    review: Annotated[bool, Option("--review", help="List the answers that a person should look at.")] = False,
+) -> None:
+    """Show the monitoring figures of all traces, or the steps of one."""
+    from ragc.optimize.report.monitoring import find_trace, list_queue, open_log, summarise_traces
 
-    entry = find_trace(open_log(where), trace_id)
-    print_result(entry, lambda: _print_trace(entry))
+    log = open_log(where)
+    if trace_id:
+        refuse_beside("ID", trace_id, review=review)
+        entry = find_trace(log, trace_id)
+        print_result(entry, lambda: _print_trace(entry))
+        return
+    found: Any = list_queue(log) if review else summarise_traces(log)
+    if review:
+        title, columns = "to review", ["trace", "confidence", "question", "answer"]
+        rows = [[e["trace_id"], f"{e['confidence']:.2f}", e["question"], e["text"]] for e in found]
+    else:
+        title, columns = count_noun(found["n"], "question"), ["figure", "value"]
+        rows = [[name, _format_figure(value)] for name, value in found.items()]
+    print_result(found, lambda: print_table(title, columns, rows))
 
 
 def _print_trace(entry: Mapping[str, Any]) -> None:
@@ -33,24 +47,6 @@ def _print_trace(entry: Mapping[str, Any]) -> None:
     print_table(f"trace {entry['trace_id']}", ["step", "output", "scores", "tokens", "ms"], rows)
 
 
-def run_stats(
-    where: Where = ".",
-    review: Annotated[bool, Option("--review", help="List the answers that a person should look at.")] = False,
-) -> None:
-    """Show the monitoring figures of all traces. --review has what to look at."""
-    from ragc.optimize.report.monitoring import list_queue, open_log, summarise_traces
-
-    log = open_log(where)
-    found: Any = list_queue(log) if review else summarise_traces(log)
-    if review:
-        title, columns = "to review", ["trace", "confidence", "question", "answer"]
-        rows = [[e["trace_id"], f"{e['confidence']:.2f}", e["question"], e["text"]] for e in found]
-    else:
-        title, columns = count_noun(found["n"], "question"), ["figure", "value"]
-        rows = [[name, _format_figure(value)] for name, value in found.items()]
-    print_result(found, lambda: print_table(title, columns, rows))
-
-
 def _format_figure(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_format_figure(part)}" for name, part in value.items()) or "-"
@@ -59,4 +55,4 @@ def _format_figure(value: Any) -> str:
     return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-VERBS = (run_show, run_stats)
+VERBS = (run_trace,)

@@ -68,7 +68,7 @@ class TagDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(stats.PairedResult):
-    """B against A: the test of one metric, with what else was compared. Its JSON is that of `ragc ab offline`."""
+    """B against A: the test of one metric, with what else was compared. Its JSON is that of `ragc compare`."""
 
     metric: str
     others: Mapping[str, stats.PairedResult]
@@ -111,7 +111,7 @@ def compare_rows(
     before, after = _average_repeats(a, names[0]), _average_repeats(b, names[1])
     if (x := before.keys()) != (y := after.keys()):
         where = f"{len(x & y)} in both, {len(x - y)} only in {names[0]}, {len(y - x)} only in {names[1]}"
-        mend = f"Have both asked anew on one labelled file: ragc ab offline {' '.join(names)} --data FILE."
+        mend = f"Have both asked anew on one labelled file: ragc compare {' '.join(names)} --data FILE."
         raise DataError(f"{' and '.join(names)} were scored on different questions: {where}.", mend)
     scored = [(before[id_], after[id_]) for id_ in sorted(before)]
     known = sorted({name for (_, numbers), _ in scored for name in numbers if timed or name != SECONDS})

@@ -101,7 +101,7 @@ def rank_questions(
 
 
 def measure_rankings(ranked: Sequence[Ranked], strategy: str, depths: Sequence[int] = DEPTHS) -> dict[str, Any]:
-    """Return the shape of `ragc eval-search --json`, further depths added."""
+    """Return the shape of `ragc eval --search --json`, further depths added."""
     recalls = {k: [recall_at_k(r, k) for r in ranked] for k in {*DEPTHS, *depths}}
     recall = {k: _round_mean(values) for k, values in recalls.items()}
     complete = {k: _round_mean([float(value == 1) for value in values]) for k, values in recalls.items()}

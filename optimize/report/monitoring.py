@@ -42,7 +42,7 @@ def find_trace(log: TraceLog, trace_id: str) -> Entry:
     found = [entry for entry in log.traces.entries() if str(entry.get("trace_id", "")).startswith(trace_id)]
     if len(found) != 1:
         many = f"{len(found)} traces begin" if found else "No trace begins"
-        raise DataError(f"{many} with {trace_id!r}.", "List them with: ragc trace stats, or give the whole id.")
+        raise DataError(f"{many} with {trace_id!r}.", "List them with: ragc trace, or give the whole id.")
     return found[0]
 
 

@@ -86,7 +86,7 @@ class Experiment:
         project: str | Path | None = None,
         programs: Mapping[str, Any] | None = None,
     ) -> Experiment:
-        """Open the experiment that `ragc ab start` began, and load its versions.
+        """Open the experiment that `ragc experiment start` began, and load its versions.
 
         `make` makes a program of your own code, as for `load`; by arm where they differ. The response caches of a
         project's models are off, for the version asked second must not look fast and cheap.

@@ -210,7 +210,7 @@ def read_design(name: str, artifacts: str | Path | None = None) -> tuple[Path, D
     try:
         content = (folder / DESIGN).read_bytes()
     except OSError as error:
-        mend = "Start it with: ragc ab start NAME A=REF B=REF --primary OUTCOME"
+        mend = "Start it with: ragc experiment start NAME A=REF B=REF --primary OUTCOME"
         raise ExperimentError(f"There is no experiment {folder.name} in {folder.parent}.", mend) from error
     try:
         fields = orjson.loads(content)

@@ -50,7 +50,7 @@ SHAPES = {
             "plain utility": "value ci n",
         },
     ),
-    "ab offline shop@v1 shop@v2": (
+    "compare shop@v1 shop@v2": (
         "verdict metric difference ci p n topics mde others flipped guardrails by_tag a b text by_tag_warning warnings",
         {
             "others correct": "verdict difference ci p n",
@@ -256,7 +256,7 @@ def test_ask_says_on_stderr_who_stood_in_for_a_model_that_could_not_be_reached(r
 def test_a_version_whose_project_moved_is_asked_evaluated_and_compared_over_the_folder_named(ragc, moved):
     folder, kept = moved
     ask, evaluate, compare = (
-        [*verb.split(), "--artifacts", kept] for verb in ("ask shop@v2", "eval shop@v2", "ab offline shop@v1 shop@v2")
+        [*verb.split(), "--artifacts", kept] for verb in ("ask shop@v2", "eval shop@v2", "compare shop@v1 shop@v2")
     )
     for verb in ([*ask, WREN], [*compare, "--repeats", "2"]):
         code, _, err = ragc(*verb)
@@ -273,7 +273,7 @@ def test_a_line_that_cannot_be_read_is_told_with_the_verb_that_lists_them_all(ra
     monkeypatch.chdir(own_shop.parent)
     with (own_shop / "labelled.jsonl").open("a") as file:
         file.write("{not json}\n{nor this}\n")
-    for verb in (["compile"], ["data", "stats"], ["data", "split"], ["eval"]):
+    for verb in (["compile"], ["data", "split"], ["eval"]):
         code, _, err = ragc(*verb, "shop")
         assert code == 2
         assert "line 7" in err and "ragc data check shop lists all such lines." in err
@@ -297,14 +297,14 @@ MISTAKES = {
     "missing questions": (["eval", "{shop}", "--questions", "{tmp}/none.jsonl"], "none.jsonl"),
     "search for nothing": (["search", "{shop}", " "], "empty"),
     "point of no version": (["ask", "{shop}", "Q?", "--point", "fastest"], "point"),
-    "traces of nothing": (["trace", "stats", "{tmp}/nosuch"], "nosuch"),
-    "traces of nobody": (["trace", "stats", "{tmp}"], "no traces"),
+    "traces of nothing": (["trace", "{tmp}/nosuch"], "nosuch"),
+    "traces of nobody": (["trace", "{tmp}"], "no traces"),
     "metric without a program": (["eval", "{shop}", "--metric", "json:loads"], "--metric with --program"),
     "calls without a record": (["eval", "{shop}", "--max-calls", "9"], "--max-calls goes with --record"),
     "recorded and replayed": (["eval", "{shop}", "--record", "a", "--replay", "b"], "--replay does not go together"),
     "unknown strategy": (["search", "{shop}", "kettle", "--strategy", "psychic"], "psychic"),
-    "no ranks": (["eval-search", "{shop}", "-k", "0"], "ranks"),
-    "arms without names": (["ab", "start", "x", "shop@v1", "--primary", "p", "--max-units", "9"], "name arms"),
+    "no ranks": (["eval", "{shop}", "--search", "-k", "0"], "ranks"),
+    "arms without names": (["experiment", "start", "x", "shop@v1", "--primary", "p", "--max-units", "9"], "name arms"),
 }
 
 

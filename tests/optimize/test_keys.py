@@ -71,12 +71,12 @@ def test_no_key_is_in_anything_that_any_command_leaves_behind(own_shop, monkeypa
             assert ragc("ask", own_shop, QUESTION, "--stream") in (0, 5)
             assert ragc("ask", own_shop, "--json", lines=f"{QUESTION}\nWhat is a refund?\n") in (0, 5)
             assert ragc("eval", own_shop, "--json") == 0
-            assert ragc("ab", "offline", "shop@v1", "shop@latest", *root) in (0, 1, 3)
+            assert ragc("compare", "shop@v1", "shop@latest", *root) in (0, 1, 3)
             assert provider.authorizations == {f"Bearer {SECRET}"} and provider.faults["unauthorized"]
         (last, *_) = (own_shop / ".ragc").rglob("traces*.jsonl")
         trace_id = last.read_text().rpartition('"trace_id":"')[2].partition('"')[0]
-        assert ragc("trace", "show", trace_id, own_shop) == 0
-        assert ragc("trace", "stats", own_shop) == ragc("trace", "stats", own_shop, "--review", "--json") == 0
+        assert ragc("trace", own_shop, trace_id) == 0
+        assert ragc("trace", own_shop) == ragc("trace", own_shop, "--review", "--json") == 0
         assert ragc("show", "shop@latest", *root) == 0
     shown = told() + "".join(f"{s.name} {s.attributes} {s.events} {s.status.description}" for s in spans())
     assert "answered 401" in shown and SECRET not in shown and QUOTED not in shown

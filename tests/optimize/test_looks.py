@@ -48,9 +48,9 @@ def looks_at(root):
 
 
 VERBS = [
-    "ab offline helpdesk@v1 helpdesk@v2",
-    "ab offline helpdesk@v2 helpdesk@production",
-    "test helpdesk@v2",
+    "compare helpdesk@v1 helpdesk@v2",
+    "compare helpdesk@v2 helpdesk@production",
+    "compare helpdesk@v2",
     "diff helpdesk@v1 helpdesk@v2",
     "promote helpdesk@v2 --to canary --require no-worse",
 ]
@@ -64,7 +64,7 @@ def test_scores_of_a_pair_not_seen_before_are_one_look_by_whatever_verb_and_the_
         assert done.exception is None or isinstance(done.exception, SystemExit)
         assert looks_at(four) == 1
     (row,) = map(json.loads, (four / "helpdesk" / LOOKS).read_text().splitlines())
-    assert row["by"] in verb or row["by"] == "ab offline"
+    assert row["by"] in verb or row["by"] == "compare"
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_scores_of_a_pair_not_seen_before_are_one_look_by_whatever_verb_and_the_
         ("ls helpdesk", 0),
         ("log helpdesk", 0),
         ("diff helpdesk@v2 helpdesk@v2", 0),
-        ("ab offline helpdesk@v1 helpdesk@v3", 0),  # what the compile of v3 showed
+        ("compare helpdesk@v1 helpdesk@v3", 0),  # what the compile of v3 showed
         ("promote helpdesk@v3 --to staging --require better", 0),
-        ("ab offline helpdesk@v1 helpdesk@v3 --metric correct", 1),
-        ("ab offline helpdesk@v2 helpdesk@v3", 1),
-        ("ab offline helpdesk@v1 helpdesk@v2 helpdesk@v3", 1),
-        ("ab offline helpdesk@v1 helpdesk@v4", 0),  # an error shows nothing
-        ("ab offline helpdesk@v1 helpdesk@v2 --metric nothing", 0),
-        ("ab offline helpdesk@v1 helpdesk@v2 --guard nothing:1", 0),
+        ("compare helpdesk@v1 helpdesk@v3 --metric correct", 1),
+        ("compare helpdesk@v2 helpdesk@v3", 1),
+        ("compare helpdesk@v1 helpdesk@v2 helpdesk@v3", 1),
+        ("compare helpdesk@v1 helpdesk@v4", 0),  # an error shows nothing
+        ("compare helpdesk@v1 helpdesk@v2 --metric nothing", 0),
+        ("compare helpdesk@v1 helpdesk@v2 --guard nothing:1", 0),
     ],
 )
 def test_what_is_a_look_and_what_is_none(four, line, looks):
@@ -95,7 +95,7 @@ def test_another_pair_or_metric_is_another_look_and_a_pair_of_several_is_known_b
     assert [told("v1", "v2", "v3"), told("v1", "v2"), told("v2", "v1")] == [1, 1, 1]
     assert [told("v2", "v3"), told("v1", "v2", metric="correct"), told("v2", "v1", "v3", metric="correct")] == [2, 3, 4]
     assert [told("v3", "v1", metric="correct"), told("v1", "v3"), told("v2", "v3")] == [5, 5, 5]
-    shown = invoke("ab", "offline", "helpdesk@v1", "helpdesk@v2", "--artifacts", four).stdout
+    shown = invoke("compare", "helpdesk@v1", "helpdesk@v2", "--artifacts", four).stdout
     assert "These questions, or some of them, were looked at 5 times." in shown
 
 
@@ -110,25 +110,25 @@ def test_a_look_at_answers_asked_anew_is_noted_before_the_first_is_given(own_sho
                                                                               repeats=2, root=own_shop / "artifacts")),
         ("ragc.optimize.evaluation.evaluate.evaluate_in_turns", lambda: invoke("eval", own_shop)),
     ):  # fmt: skip
-        before = invoke_json("data", "stats", own_shop)["test_looks"]
+        before = invoke_json("data", "check", own_shop)["test_looks"]
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
             patch.setattr(place, killed)
             look()
-        assert invoke_json("data", "stats", own_shop)["test_looks"] == before + 1
+        assert invoke_json("data", "check", own_shop)["test_looks"] == before + 1
 
 
 def test_the_ledger_begins_at_nothing_is_printed_and_counts_a_measured_search_too(own_shop):
     def told():
-        return invoke_json("data", "stats", own_shop)["test_looks"]
+        return invoke_json("data", "check", own_shop)["test_looks"]
 
     assert told() == 0
-    assert invoke("eval-search", own_shop, "--split", "test").exit_code == 0
+    assert invoke("eval", own_shop, "--search", "--split", "test").exit_code == 0
     assert told() == 1
-    assert invoke("eval-search", own_shop, "--split", "test").exit_code == 0
+    assert invoke("eval", own_shop, "--search", "--split", "test").exit_code == 0
     assert told() == 1
     assert looks_of(own_shop) == 2
     assert told() == 2
-    shown = invoke("data", "stats", own_shop).stdout
+    shown = invoke("data", "check", own_shop).stdout
     assert "The test split was looked at 2 times." in shown
 
 

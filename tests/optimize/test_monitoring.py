@@ -77,8 +77,8 @@ def test_a_torn_line_of_the_log_is_named_and_ends_nothing(traces):
         file.write("{broken")
     found = summarise_traces(open_log(traces))
     assert (found["n"], found["unread"]) == (6, (f"{traces / 'traces.jsonl'} line 7",))
-    for asked in ("stats", "stats --review", "show 0000000000000001"):
-        assert invoke("trace", *asked.split(), traces).exit_code == 0
+    for asked in ("", "--review", "0000000000000001"):
+        assert invoke("trace", traces, *asked.split()).exit_code == 0
 
 
 def test_the_command_line_prints_the_figures_the_queue_and_one_question_step_by_step(traces):
@@ -87,7 +87,7 @@ def test_the_command_line_prints_the_figures_the_queue_and_one_question_step_by_
         assert done.exit_code == 0
         return done.stdout
 
-    stats, show = ["stats", str(traces)], ["show", "0000000000000001", str(traces)]
+    stats, show = [str(traces)], [str(traces), "0000000000000001"]
     assert json.loads(run(*stats, "--json"))["n"] == 6
     asked_again = {**ENTRIES[2], "confidence": 0.1}
     with (traces / "traces.jsonl").open("a") as file:
@@ -108,7 +108,7 @@ def test_what_the_program_writes_is_what_the_figures_read(own_shop):
     program("How long is the guarantee on a Merle?")
     project = Project.open(own_shop)
     (queued,) = FeedbackLog(project).list_queue()
-    (listed,) = json.loads(invoke("trace", "stats", own_shop, "--review", "--json").stdout)
+    (listed,) = json.loads(invoke("trace", own_shop, "--review", "--json").stdout)
     assert (
         summarise_traces(log)["to_review"] == 1
         and listed.items() >= {"question": queued["question"], "trace_id": queued["trace_id"]}.items()

@@ -40,7 +40,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def offline(tmp_path):
-    return lambda *args: invoke("ab", "offline", *args, "--artifacts", tmp_path)
+    return lambda *args: invoke("compare", *args, "--artifacts", tmp_path)
 
 
 def refs(*numbers):
@@ -137,13 +137,13 @@ def test_versions_scored_on_different_questions_are_named_with_the_command_that_
     publish_rows(root, rows(GOOD)[5:])
     told = str(offline(*refs(1, 5)).exception)
     assert "helpdesk@v1 and helpdesk@v5 were scored on different questions: 75 in both, 5 only in helpdesk@v1" in told
-    assert "ragc ab offline helpdesk@v1 helpdesk@v5 --data FILE" in told
+    assert "ragc compare helpdesk@v1 helpdesk@v5 --data FILE" in told
 
 
 @pytest.mark.parametrize(
     "options", ["--point economy", "--project .", "--point quality --project ."], ids=lambda one: one.split()[0]
 )
-@pytest.mark.parametrize("verb", ["ab offline helpdesk@v1 helpdesk@v2", "eval helpdesk@v1", "verify helpdesk@v1"])
+@pytest.mark.parametrize("verb", ["compare helpdesk@v1 helpdesk@v2", "eval helpdesk@v1", "verify helpdesk@v1"])
 def test_what_is_of_a_project_is_refused_beside_a_program_of_ones_own_and_never_ignored(root, verb, options):
     if verb.startswith("verify") and "--point" in options:
         return
@@ -230,7 +230,7 @@ def test_an_operating_point_is_asked_anew_on_the_questions_that_were_scored(comp
 
 def test_a_step_of_ci_tests_a_version_against_the_alias_in_use(root):
     promote_version("helpdesk@v1", "production", root=root)
-    run = lambda *args: invoke("test", *args, "--artifacts", root)  # noqa: E731
+    run = lambda *args: invoke("compare", *args, "--artifacts", root)  # noqa: E731
     for ref, against, code in (("v2", "production", 0), ("v1", "helpdesk@v2", 1), ("v3", "v2", 3)):
         assert run(f"helpdesk@{ref}", "--against", against).exit_code == code
     assert run("helpdesk@v4", "--guard", "model_calls:1").exit_code == 1

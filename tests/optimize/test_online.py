@@ -87,7 +87,7 @@ def test_an_arm_without_users_has_no_difference(tmp_path, ragc, served, read):
         serve(tmp_path, 1, first=arms.index(arm))
     (found,) = report_experiment(NAME, tmp_path).arms[1:]
     assert (found.difference, found.ci, found.verdict) == (None, None, "undecided")
-    code, out, _ = ragc("ab", "report", NAME)
+    code, out, _ = ragc("experiment", "report", NAME)
     (row,) = [line for line in out.splitlines() if line.startswith("B ")]
     assert row.split()[-2:] == ["-", "-"]
     assert code == 3 and f"read: {read}\n" in out
@@ -132,21 +132,21 @@ def started(root, name="other", arms=None, **design):
 def test_the_command_line_starts_reports_and_stops(ragc, tmp_path):
     publish(tmp_path)
     began = ragc(
-        *("ab", "start", "2026-11-refunds", "A=support@v1", "B=support@v2", "--weights", "60,40", "--primary"),
+        *("experiment", "start", "2026-11-refunds", "A=support@v1", "B=support@v2", "--weights", "60,40", "--primary"),
         *("resolved", "--guard", "latency_s<=3", "--max-units", "20000", "--include", "0.5", "--json"),
     )
     assert began[0] == 0
     design = json.loads(began[1])
     assert [arm["weight"] for arm in design["arms"]] == [60, 40]
     assert (design["id"], design["include"], design["max_units"]) == (NAME, 0.5, 20000)
-    code, out, _ = ragc("ab", "report", NAME, "--json")
+    code, out, _ = ragc("experiment", "report", NAME, "--json")
     assert (code, json.loads(out)["verdict"]) == (3, "undecided")
     serve(tmp_path, 1500, {"A": 0.5, "B": 0.75})
-    code, out, _ = ragc("ab", "report", NAME)
+    code, out, _ = ragc("experiment", "report", NAME)
     assert (code, "better" in out, "proposed, not done: ragc promote" in out) == (0, True, True)
-    assert ragc("ab", "status")[0] == 0
-    assert "stopped: enough" in ragc("ab", "stop", NAME, "--reason", "enough")[1]
-    code, out, _ = ragc("ab", "status", NAME, "--json")
+    assert ragc("experiment", "report")[0] == 0
+    assert "stopped: enough" in ragc("experiment", "stop", NAME, "--reason", "enough")[1]
+    code, out, _ = ragc("experiment", "report", "--json")
     (found,) = json.loads(out)
     assert (code, found["status"], found["units"], found["max_units"]) == (0, "stopped", 1500, 20000)
 
@@ -155,15 +155,15 @@ def test_the_command_line_exits_with_1_when_halted_or_worse_and_2_for_a_mistake(
     begin(tmp_path, guards=["latency_s<=3"])
     serve(tmp_path, 800, latency={"B": 9.0})
     started(tmp_path)
-    code, out, _ = ragc("ab", "status", "--json")
+    code, out, _ = ragc("experiment", "report", "--json")
     assert code == 1, "a look halts"
     assert {one["experiment"]: one["status"] for one in json.loads(out)} == {NAME: "halted", "exp-other": "running"}
-    assert (ragc("ab", "report", NAME)[0], ragc("ab", "status", NAME)[0], ragc("ab", "status", "other")[0]) == (1, 1, 0)
+    assert (ragc("experiment", "report", NAME)[0], ragc("experiment", "report", "other")[0]) == (1, 3)
     for mistake in (
-        ("ab", "report", "nothing-here"),
-        ("ab", "report", NAME, "--logs", "nowhere"),
-        ("ab", "start", "x", "support@v1", "--primary", "resolved", "--max-units", "9"),
-        (*"ab start x A=support@v1 B=support@v2 --primary resolved --weights a,b --max-units 9".split(),),
+        ("experiment", "report", "nothing-here"),
+        ("experiment", "report", NAME, "--logs", "nowhere"),
+        ("experiment", "start", "x", "support@v1", "--primary", "resolved", "--max-units", "9"),
+        (*"experiment start x A=support@v1 B=support@v2 --primary resolved --weights a,b --max-units 9".split(),),
     ):
         code, _, err = ragc(*mistake)
         assert (code, err.startswith("error: "), "Traceback" in err) == (2, True, False)

@@ -124,9 +124,9 @@ def test_a_strangers_classifier_learns_from_its_labels_with_no_key_and_answers_i
 def test_the_registry_and_the_ab_test_take_any_program(desk, capsys):
     (shown,) = ask(capsys, "diff", "triage@v1", "triage@v2")[1]["demonstrations"].values()
     assert shown["came"]
-    assert ask(capsys, "ab", "offline", "triage@v1", "triage@v2")[1]["difference"] > 0
+    assert ask(capsys, "compare", "triage@v1", "triage@v2")[1]["difference"] > 0
     again = ("--program", "triage:make", *task("triage", "tickets"))
-    assert ask(capsys, "ab", "offline", "triage@v1", "triage@v2", *again)[1]["n"] == 60
+    assert ask(capsys, "compare", "triage@v1", "triage@v2", *again)[1]["n"] == 60
     assert ask(capsys, "verify", "triage@v2", "--program", "triage:make")[1][0]["ok"]
     assert run("promote", "triage@v1", "--to", "production") == run("promote", "triage@v2", "--to", "production") == 0
     assert load("triage@production", read_module("triage").make)(ticket="The courier lost it").team == "delivery"
@@ -150,7 +150,7 @@ def test_an_alias_of_a_program_of_ones_own_is_followed_with_the_inputs_it_has(de
 def test_versions_of_a_program_of_ones_own_are_put_to_a_live_test(desk, capsys, monkeypatch):
     monkeypatch.setenv("RAGC_UNIT_KEY", "a secret of the tests, long enough")
     arms = ("A=triage@v1", "B=triage@v2", "--primary", "right", "--max-units", "500")
-    assert run("ab", "start", "exp-triage", *arms) == 0
+    assert run("experiment", "start", "exp-triage", *arms) == 0
     with pytest.raises(SettingsError, match="Give the function"):
         Experiment.open("exp-triage")
     make = read_module("triage").make
@@ -163,7 +163,7 @@ def test_versions_of_a_program_of_ones_own_are_put_to_a_live_test(desk, capsys, 
             exp.record(arm.request_id, {"right": said.team == row["team"]})
     with pytest.raises(ExperimentError, match="has logged no request"):
         exp.record("no-such-request", {"right": True})
-    found = ask(capsys, "ab", "report", "exp-triage")[1]
+    found = ask(capsys, "experiment", "report", "exp-triage")[1]
     assert found["units"] == len(rows) == sum(arm["measured"] for arm in found["arms"])
     assert found["accounting"]["unmatched"] == 0 and set(found["measures"]) >= {"latency_s", "error", "right"}
     assert found["arms"][1]["mean"] > found["arms"][0]["mean"] + 0.1

@@ -35,14 +35,14 @@ def beir(tmp_path):
 def test_a_fresh_project_measures_a_set_and_keeps_its_index(tmp_path, beir):
     invoke("init", tmp_path / "p")
     for strategy in ("auto", "keyword"):
-        found = invoke_json("eval-search", tmp_path / "p", "--beir", beir, "--strategy", strategy)
+        found = invoke_json("eval", tmp_path / "p", "--search", "--beir", beir, "--strategy", strategy)
         assert list(found) == ["strategy", "n", "R@2", "R@5", "all@8", "nDCG@10", "p50_ms", "p95_ms"]
         assert (found["strategy"], found["n"], found["R@2"], found["nDCG@10"]) == (strategy, 1, 1.0, 1.0)
         assert 0 < found["p50_ms"] <= found["p95_ms"]
     assert len(list((tmp_path / "p" / ".ragc" / "beir").glob("*/gen-*"))) == 1
     for wrong in (("--strategy", "psychic"), ("-k", "0,5"), ("-k", "five")):
         with pytest.raises((RagcError, SystemExit)) as stop:
-            invoke_json("eval-search", tmp_path / "p", "--beir", beir, *wrong)
+            invoke_json("eval", tmp_path / "p", "--search", "--beir", beir, *wrong)
         assert getattr(stop.value, "exit_code", getattr(stop.value, "code", None)) == 2
 
 
@@ -54,12 +54,12 @@ def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_
     ]
     (own_shop / "labelled.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     for options, n in (((), 2), (("--split", "test"), 1), (("--split", "train,dev,test"), 3)):
-        assert invoke_json("eval-search", own_shop, *options)["n"] == n
+        assert invoke_json("eval", own_shop, "--search", *options)["n"] == n
     with pytest.raises(RagcError, match="no split 'tset'"):
-        invoke_json("eval-search", own_shop, "--split", "tset")
+        invoke_json("eval", own_shop, "--search", "--split", "tset")
     (own_shop / "labelled.jsonl").write_text(json.dumps({**lines[0], "evidence": [], "outcome": "abstain"}))
     with pytest.raises(DataError, match="ragc index PROJECT --list"):
-        invoke_json("eval-search", own_shop)
+        invoke_json("eval", own_shop, "--search")
 
 
 def test_only_judged_questions_are_read_and_what_is_no_set_is_an_error(beir):

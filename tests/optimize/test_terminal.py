@@ -33,7 +33,7 @@ def soon(monkeypatch):
     show.AS_JSON.set(False)
 
 
-@pytest.mark.parametrize("verb", ["index", "ask", "eval", "search", "eval-search", "doctor", "compile"])
+@pytest.mark.parametrize("verb", ["index", "ask", "eval", "search", "doctor", "compile"])
 def test_work_is_told_on_stderr_without_a_terminal_and_never_beside_json(own_shop, soon, capfd, verb):
     words = verb.split()
     asked = [WREN] if verb in ("ask", "search") else ["--trials", "1"] if verb == "compile" else []
@@ -95,7 +95,7 @@ def test_no_word_of_a_table_is_broken_and_no_line_wider_than_the_terminal_unless
 def test_the_trace_that_ask_names_can_be_shown_and_is_whole_among_those_to_review(own_shop):
     asked = invoke("ask", own_shop, "How heavy is the Xyzzy?")
     (trace,) = re.findall(r"trace ([0-9a-f]{16})", asked.stderr)
-    assert invoke("trace", "show", trace[:8], own_shop).stdout.startswith("How heavy is the Xyzzy?")
+    assert invoke("trace", own_shop, trace[:8]).stdout.startswith("How heavy is the Xyzzy?")
 
 
 TEXTS = "-5 degrees?|-5°?|--5|-k is what?|--json or YAML?|- what?|-?|--|-1 or --stream, -k 3?|-\tx".split("|")
@@ -119,7 +119,7 @@ def told_by(*arguments):
 
 
 def asked_in(folder, trace):
-    return json.loads(told_by("trace", "show", trace, folder, "--json"))["question"]
+    return json.loads(told_by("trace", folder, trace, "--json"))["question"]
 
 
 @pytest.mark.parametrize("option", ["--strem", "-x", "-bicycle", "--point-of=sale"])

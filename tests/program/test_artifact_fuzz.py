@@ -22,9 +22,9 @@ ODD = 'null true -1 0 2 1e308 1e999 NaN "" "v2" "\\ud800" [] [[]] {} {"value":"x
 SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null')
 CONTAINER = re.compile(rb"\{[^{}]*\}|\[[^\[\]]*\]|[{}\[\],:]")
 READERS = {
-    "manifest.json": ("ask", "ls", "show shop@v2", "log shop", "diff shop@v1 shop@v2"),
+    "manifest.json": ("ask", "ls", "show shop@v2", "ls shop", "diff shop@v1 shop@v2"),
     "program.json": ("ask", "diff shop@v1 shop@v2"),
-    "scores.jsonl": ("ab offline shop@v1 shop@v2",),
+    "scores.jsonl": ("compare shop@v1 shop@v2",),
     "heads.safetensors": ("ask",),
 }
 

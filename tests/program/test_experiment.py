@@ -245,7 +245,7 @@ def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):
 
 
 def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(ExperimentError, match="ragc ab start"):
+    with pytest.raises(ExperimentError, match="ragc experiment start"):
         opened(tmp_path)
     begin(tmp_path)
     with pytest.raises(ExperimentError, match="no arm C"):

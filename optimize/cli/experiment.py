@@ -1,0 +1,150 @@
+"""`ragc experiment`: versions put to the test against each other on live traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from ragc.errors import ExperimentError
+from ragc.optimize.cli import show
+
+if TYPE_CHECKING:
+    from ragc.optimize.abtest.online import OnlineReport
+
+ExperimentName = Annotated[str, Argument(metavar="NAME", help="Such as exp-2026-11-refunds; exp- may be left out.")]
+
+
+def run_start(
+    name: ExperimentName,
+    arms: Annotated[list[str], Argument(help="A=support@v7 B=support@v8: the control first.")],
+    max_units: Annotated[int, Option(help="Give up after this many users.")],
+    primary: Annotated[str, Option(help="The outcome, recorded by the service, that the verdict is on.")],
+    weights: Annotated[str, Option(help="Shares of the arms, such as 90,10; equal when left out.")] = "",
+    guard: Annotated[
+        list[str] | None, Option(help='What every answer should keep to, such as "latency_s<=3" or "error<=0".')
+    ] = None,
+    include: Annotated[float, Option(help="The share of users that take part.")] = 1.0,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+) -> None:
+    """Begin an experiment. Services take part with `ragc.Experiment.open(NAME)`."""
+    from ragc.optimize.abtest.online import start_experiment
+
+    design = start_experiment(
+        name,
+        _parse_arms(arms),
+        weights=_parse_weights(weights),
+        primary=primary,
+        guards=guard or (),
+        max_units=max_units,
+        include=include,
+        artifacts=artifacts,
+    )
+    began = f"{design.id} began: " + ", ".join(f"{a.name} {a.version} ({a.weight:g})" for a in design.arms)
+    after = f'In the service: Experiment.open("{design.id}"). Then: ragc experiment report {design.id}'
+    show.print_result(design, lambda: typer.echo(f"{began}\n{after}"))
+
+
+def run_report(
+    name: Annotated[str, Argument(metavar="[NAME]", help="One experiment; all are listed when left out.")] = "",
+    logs: Annotated[list[Path] | None, Option(help="Another host's folder of exposure files.")] = None,
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+) -> None:
+    """Report on an experiment, or list all. What must end is ended; look as often as you like.
+
+    Exit code 0: a challenger is better. 1: worse, or halted. 3: nothing can be said (yet). Of a list, 1 if one halted.
+    """
+    from ragc.optimize.abtest.online import EXIT_CODES, look_at_experiments, report_experiment
+
+    if not name:
+        _print_list(look_at_experiments(artifacts))
+        return
+    found = report_experiment(name, artifacts, logs or ())
+    show.print_result(found.as_dict(), lambda: _print_report(found), EXIT_CODES[found.verdict])
+
+
+def run_stop(
+    name: ExperimentName,
+    reason: Annotated[str, Option(help="Why, for the record.")] = "",
+    artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
+) -> None:
+    """Send everyone to the control, for good."""
+    from ragc.optimize.abtest.online import stop_experiment
+
+    state = stop_experiment(name, reason, artifacts)
+    show.print_result(state, lambda: typer.echo(f"{state.status}: {state.reason}"))
+
+
+def _print_list(found: Sequence[OnlineReport]) -> None:
+    rows, shapes = [], []
+    for one, design, state in ((one, one.design, one.state) for one in found):
+        arms = [{"name": arm.name, "version": arm.version, "weight": arm.weight} for arm in design.arms]
+        counts = {"units": one.units, "max_units": design.max_units}
+        opened = {"experiment": design.id, "created_at": design.created_at, "arms": arms}
+        shapes.append({**opened, **counts, **asdict(state)})
+        named = " / ".join(f"{arm.name} {arm.version}" for arm in design.arms)
+        units = f"{one.units} of {design.max_units}"
+        rows.append([design.id, state.status, units, named, design.created_at, state.reason])
+    columns = ("experiment", "status", "units", "arms", "since", "reason")
+    halted = any(one.state.status == "halted" for one in found)
+    show.print_result(shapes, lambda: show.print_table("experiments", columns, rows), int(halted))
+
+
+def _print_report(found: OnlineReport) -> None:
+    from ragc.optimize.evaluation.stats import format_interval, format_number
+
+    typer.echo(f"{found.design.id}: {found.verdict.replace('_', ' ')}" + (f" ({found.reason})" if found.reason else ""))
+    arms = []
+    for arm in found.arms:
+        difference = format_number(arm.difference) if arm.verdict else "control"
+        mean, interval = format_number(arm.mean, ".4g"), format_interval(arm.ci or ())
+        name = f"{arm.arm} {arm.version}"
+        arms.append([name, arm.units, f"{arm.expected:.0f}", arm.measured, mean, difference, interval])
+    columns = ("arm", "units", "by weight", "with outcome", found.design.primary, "difference", "95 % at every look")
+    show.print_table("arms", columns, arms)
+    guards = []
+    for check in found.guards:
+        rates = (f"{failed} of {failed + fine}" for failed, fine in (check.control, check.challenger))
+        guards.append([f"{check.guard} ({check.arm})", *rates, f"{check.log10_e:.1f}", f"{check.needed:.1f}"])
+    show.print_table("units that break a guard", ("guard", "control", "challenger", "log10 e", "halts at"), guards)
+    names = [arm.arm for arm in found.arms]
+    means = [
+        [name, *(f"{by_arm[arm]:.4g}" if arm in by_arm else None for arm in names)]
+        for name, by_arm in found.measures.items()
+    ]
+    show.print_table("means over requests", ("measure", *names), means)
+    if found.votes:
+        votes = [[v.arm, v.against, v.preferred, v.other, v.neither, f"{v.log10_e:.1f}"] for v in found.votes]
+        heads = ("arm", "against", "preferred", "other preferred", "neither", "log10 e")
+        show.print_table("votes of who saw both, blind", heads, votes)
+    counts = asdict(found.accounting)
+    rest = [f"{counts[what]} {what}" for what in ("unusable", "crossed", "unmatched") if counts[what]]
+    read = [show.count_noun(found.files, "file"), show.count_noun(found.accounting.rows, "row"), *rest]
+    typer.echo(f"read: {', '.join(read)}")
+    show.print_warnings(found.warnings)
+    if found.proposal:
+        typer.echo(f"proposed, not done: {found.proposal}")
+
+
+def _parse_arms(given: Sequence[str]) -> dict[str, str]:
+    """Read `A=support@v7`."""
+    pairs = [arm.partition("=") for arm in given]
+    found = {name: ref for name, _, ref in pairs}
+    if len(found) < len(pairs) or not all(name and ref for name, _, ref in pairs):
+        raise ExperimentError(f"{' '.join(given)[:80]!r} does not name arms.", "Write A=support@v7 B=support@v8.")
+    return found
+
+
+def _parse_weights(given: str) -> list[float]:
+    """Read `90,10`."""
+    try:
+        return [float(part) for part in given.split(",") if part.strip()]
+    except ValueError as error:
+        raise ExperimentError(f"{given[:80]!r} is not a list of weights.", "Write --weights 90,10.") from error
+
+
+VERBS = (run_start, run_report, run_stop)
