@@ -242,8 +242,6 @@ class KeywordSettings(TomlTable):
     """Whether words are cut to their English stems."""
     stop_words: Literal["english", "none"] = "english"
     """The function words that are left out."""
-    server_above: Annotated[int, Field(ge=0)] = 200_000
-    """The number of passages past which the Qdrant server searches words, too."""
 
     @property
     def keep_stop_words(self) -> bool:

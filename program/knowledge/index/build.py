@@ -24,7 +24,7 @@ from ragc.errors import KnowledgeError, SettingsError
 from ragc.knowledge.index import store
 from ragc.knowledge.index.fanout import Fan, embed_over_ray
 from ragc.knowledge.index.graph import Graph
-from ragc.knowledge.index.keywords import Keywords, weigh_texts
+from ragc.knowledge.index.keywords import Keywords
 from ragc.knowledge.index.store import MEND, Index, place_index
 from ragc.knowledge.ingest.folder import (
     PARSER_VERSION,
@@ -274,24 +274,17 @@ def _ask_collection(name: str, server: str) -> QdrantVectors:
 def _fill_server(folder: Path, name: str, embedder: Embedder, settings: Settings) -> bool:
     """See that the server holds an index; True when it did already."""
     index = store.read_index(place_index(folder, name), embedder.digest)
-    words = len(index.passages) > settings.keyword.server_above
     collection = _ask_collection(name, settings.qdrant.url)
     with closing(collection.client):
-        if collection.holds_rows(len(index.passages), words):
+        if collection.holds_rows(len(index.passages)):
             return True
-        sparse = weigh_texts(index.keywords, map(keyword_text, index.passages)) if words else None
-        collection.write_rows(index.matrix, index.passages, sparse)
+        collection.write_rows(index.matrix, index.passages)
     return False
 
 
 def _search_on_server(index: Index, name: str, settings: Settings) -> None:
-    """Have vectors (past the bound, words too) asked of the server."""
-    from ragc.knowledge.index.qdrant import QdrantKeywords
-
+    """Have vectors asked of the server."""
     collection = _ask_collection(name, settings.qdrant.url)
-    words = len(index.passages) > settings.keyword.server_above
-    if not collection.holds_rows(len(index.passages), words):
+    if not collection.holds_rows(len(index.passages)):
         raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
     index.vectors = collection
-    if words:
-        index.lexical = QdrantKeywords(collection, index.keywords)

@@ -28,9 +28,8 @@ class Keywords:
     @classmethod
     def from_texts(cls, texts: Iterable[str], keep_stop_words: bool = False, stem: bool = True) -> Keywords:
         """Index these texts, numbered as in the sequence."""
-        weights, idf = _weigh_terms(split_words(text, keep_stop_words, stem) for text in texts)
-        weights.data *= np.array(list(idf.values()))[weights.indices]
-        return cls(weights.tocsc(), idf, keep_stop_words, stem)
+        impacts, terms = _weigh_terms([split_words(text, keep_stop_words, stem) for text in texts])
+        return cls(impacts.tocsc(), terms, keep_stop_words, stem)
 
     def split_text(self, text: str) -> list[str]:
         """Return a text's terms, a query's as the texts' were."""
@@ -78,18 +77,12 @@ class ArrayKeywords:
         return scores
 
 
-def weigh_texts(keywords: Keywords, texts: Iterable[str]) -> Any:
-    """Return each term's weight before the IDF: CSR, shape (texts, terms)."""
-    return _weigh_terms(map(keywords.split_text, texts))[0]
-
-
-def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, float]]:
-    """Return each term's weight before its IDF (CSR, texts by terms), and its IDF."""
+def _weigh_terms(documents: Sequence[Sequence[str]]) -> tuple[Any, Sequence[str]]:
+    """Return each term's score in each text (CSR, texts by terms), and the terms."""
     from rank_bm25 import BM25Okapi
 
-    documents = list(documents)
     if not any(documents):  # BM25Okapi divides by the number of words
-        return csr_array((len(documents), 0)), {}
+        return csr_array((len(documents), 0)), ()
     bm25 = BM25Okapi(documents)
     number = {term: at for at, term in enumerate(bm25.idf)}
     starts = np.cumsum([0, *map(len, bm25.doc_freqs)])
@@ -97,4 +90,5 @@ def _weigh_terms(documents: Iterable[Sequence[str]]) -> tuple[Any, dict[str, flo
     f = np.fromiter((times for row in bm25.doc_freqs for times in row.values()), np.int64, starts[-1])
     longer = 1 - bm25.b + bm25.b * np.array(bm25.doc_len) / bm25.avgdl
     weights = f * (bm25.k1 + 1) / (f + np.repeat(bm25.k1 * longer, np.diff(starts)))
-    return csr_array((weights, terms, starts), shape=(len(documents), len(number))), bm25.idf
+    weights *= np.array(list(bm25.idf.values()))[terms]
+    return csr_array((weights, terms, starts), shape=(len(documents), len(number))), [*number]

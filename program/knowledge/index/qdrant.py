@@ -1,6 +1,6 @@
-"""Dense and keyword search by a Qdrant collection, in place of the arrays in memory.
+"""Dense search by a Qdrant collection, in place of the array in memory.
 
-Qdrant's local folder admits one process at a time, so readers of a folder use the index's own arrays; with a server's
+Qdrant's local folder admits one process at a time, so readers of a folder use the index's own array; with a server's
 address set, they ask the server.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,12 +17,10 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException
 
 from ragc.errors import KnowledgeError
-from ragc.knowledge.index.keywords import Keywords
 from ragc.knowledge.index.vectors import DECIMALS, Floats
 from ragc.passage import NO_FILTERS, Filters, Passage, ReaderSets
 
 BATCH = 256
-WORDS = "words"  # the collection's sparse vectors: a weight for each term of a text
 
 
 class QdrantVectors:
@@ -44,53 +41,43 @@ class QdrantVectors:
 
     def search(self, vector: Floats, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> list[int]:
         """Return the `k` nearest rows of a base (None: of all), nearest first."""
-        found = self.score_points(vector.tolist(), k, select_points(base, filters, self._admitted))
+        found = self._score_points(vector, k, select_points(base, filters, self._admitted))
         return [bisect_left(self._points, point) for point in found] if self._points else [*found]
 
     def similarities(self, vector: Floats, rows: Sequence[int]) -> list[float]:
         """Return the cosine of each of these rows, in their order."""
         points = [self._points[row] for row in rows] if self._points else rows
-        found = self.score_points(vector.tolist(), len(points), select_rows(points))
+        found = self._score_points(vector, len(points), select_rows(points))
         return [found[point] for point in points]
 
-    def score_points(
-        self, query: list[float] | models.SparseVector, k: int, chosen: models.Filter, using: str | None = None
-    ) -> dict[int, float]:
+    def _score_points(self, vector: Floats, k: int, chosen: models.Filter) -> dict[int, float]:
         """Return the `k` best rows with their scores, best first, of equals the lower."""
         if k <= 0:
             return {}
         with reporting_errors(self.where):
             points = self.client.query_points(
-                self.collection, query=query, using=using, limit=k, query_filter=chosen, with_payload=False
+                self.collection, query=vector.tolist(), limit=k, query_filter=chosen, with_payload=False
             ).points
         found = [(int(p.id), round(p.score, DECIMALS)) for p in points]
         return dict(sorted(found, key=lambda hit: (-hit[1], hit[0])))
 
-    def write_rows(self, matrix: Floats, passages: Sequence[Passage], words: Any | None = None) -> None:
-        """Make the collection anew, with what filters ask for and `words` (CSR)."""
-
-        def make_point(row: int) -> models.PointStruct:
-            vector: Any = matrix[row].tolist()
-            if words is not None:
-                part = slice(words.indptr[row], words.indptr[row + 1])
-                weights = models.SparseVector(indices=words.indices[part].tolist(), values=words.data[part].tolist())
-                vector = {"": vector, WORDS: weights}
-            return models.PointStruct(id=row, vector=vector, payload=_make_payload(passages[row]))
-
+    def write_rows(self, matrix: Floats, passages: Sequence[Passage]) -> None:
+        """Make the collection anew, with what filters ask for."""
+        points = (
+            models.PointStruct(id=row, vector=matrix[row].tolist(), payload=_make_payload(passages[row]))
+            for row in range(len(matrix))
+        )
         with reporting_errors(self.where):
             if self.client.collection_exists(self.collection):
                 self.client.delete_collection(self.collection)
             size = models.VectorParams(size=matrix.shape[1], distance=models.Distance.COSINE)
-            sparse = {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)} if words is not None else None
-            self.client.create_collection(self.collection, vectors_config=size, sparse_vectors_config=sparse)
-            self.client.upload_points(self.collection, map(make_point, range(len(matrix))), BATCH, wait=True)
+            self.client.create_collection(self.collection, vectors_config=size)
+            self.client.upload_points(self.collection, points, BATCH, wait=True)
 
-    def holds_rows(self, count: int, words: bool = False) -> bool:
-        """Tell whether the collection has this many points, and their `words` if wanted."""
+    def holds_rows(self, count: int) -> bool:
+        """Tell whether the collection has this many points."""
         with reporting_errors(self.where):
             if not self.client.collection_exists(self.collection):
-                return False
-            if words and WORDS not in (self.client.get_collection(self.collection).config.params.sparse_vectors or {}):
                 return False
             return int(self.client.count(self.collection, exact=True).count) == count
 
@@ -98,32 +85,6 @@ class QdrantVectors:
         """Remove the collection, if it is there."""
         with reporting_errors(self.where):
             self.client.delete_collection(self.collection)
-
-
-class QdrantKeywords:
-    """Keyword search by a collection that stores BM25's weights of terms in texts.
-
-    The server multiplies by its IDF, ln(1 + (N - n + 0.5) / (n + 0.5)), which differs a little from the one in memory.
-    """
-
-    def __init__(self, store: QdrantVectors, keywords: Keywords) -> None:
-        self.store = store
-        self.keywords = keywords
-
-    def search(self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> list[int]:
-        """Return the `k` best rows of a base (None: of all) that share a term."""
-        return [*self._score(query, k, select_points(base, filters))]
-
-    def scores(self, query: str, rows: Sequence[int]) -> list[float]:
-        """Return the score of each of these rows, 0 for no word in common."""
-        found = self._score(query, len(rows), select_rows(rows))
-        return [found.get(row, 0.0) for row in rows]
-
-    def _score(self, query: str, k: int, chosen: models.Filter) -> dict[int, float]:
-        terms = self.keywords.terms
-        counts = Counter(terms[term] for term in self.keywords.split_text(query) if term in terms)
-        asked = models.SparseVector(indices=list(counts), values=[float(times) for times in counts.values()])
-        return self.store.score_points(asked, k, chosen, WORDS) if counts else {}
 
 
 def connect_server(url: str) -> QdrantClient:

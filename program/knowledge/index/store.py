@@ -32,7 +32,7 @@ from ragc.passage import Passage, ReaderSets, ReadReport, decode_passage, decode
 from ragc.storage import digest_file, write_whole
 
 if TYPE_CHECKING:
-    from ragc.knowledge.index.qdrant import QdrantKeywords, QdrantVectors
+    from ragc.knowledge.index.qdrant import QdrantVectors
 
 FORMAT = 7
 CURRENT = "current.json"
@@ -48,7 +48,7 @@ _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=date.isof
 class Index:
     """An index in memory: row i of every part belongs to `passages[i]`, those of a base together. Read-only.
 
-    It is searched in memory, unless `vectors` or `lexical` ask elsewhere. `file` is where it was read from, and
+    It is searched in memory, unless `vectors` ask elsewhere. `file` is where it was read from, and
     `successors` what `FolderContents` has.
     """
 
@@ -62,7 +62,7 @@ class Index:
         self.matrix, self.keywords, self.graph, self.embedder_digest = matrix, keywords, graph, embedder_digest
         self.selection = Selection(self.passages)
         self.vectors: ArrayVectors | QdrantVectors = ArrayVectors(matrix, self.selection)
-        self.lexical: ArrayKeywords | QdrantKeywords = ArrayKeywords(keywords, self.selection)
+        self.lexical = ArrayKeywords(keywords, self.selection)
 
     @cached_property
     def rows(self) -> dict[str, int]:

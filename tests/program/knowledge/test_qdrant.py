@@ -13,7 +13,7 @@ from word_embedder import WordEmbedder
 
 from ragc.errors import KnowledgeError
 from ragc.knowledge.index.build import build_index
-from ragc.knowledge.index.qdrant import QdrantKeywords, QdrantVectors, connect_server
+from ragc.knowledge.index.qdrant import QdrantVectors, connect_server
 from ragc.knowledge.index.vectors import ArrayVectors, Selection
 from ragc.knowledge.library import Library
 from ragc.passage import NO_FILTERS, Filters, Passage
@@ -106,14 +106,15 @@ class Server:
     def __init__(self, url, store, bases, folder):
         self.url, self.store, self.bases, self.folder = url, store, bases, folder
 
-    def settings(self, above):
-        return Settings(name="shop", knowledge={}, keyword={"server_above": above}, qdrant={"url": self.url})
+    @property
+    def settings(self):
+        return Settings(name="shop", knowledge={}, qdrant={"url": self.url})
 
-    def build(self, above=100):
-        return build_index(self.bases, self.folder, WordEmbedder(), settings=self.settings(above))
+    def build(self):
+        return build_index(self.bases, self.folder, WordEmbedder(), settings=self.settings)
 
-    def open(self, above=100):
-        return Library.open(self.bases, self.folder, WordEmbedder(), settings=self.settings(above))
+    def open(self):
+        return Library.open(self.bases, self.folder, WordEmbedder(), settings=self.settings)
 
     def near(self):
         return Library.open(self.bases, self.folder, WordEmbedder())
@@ -150,25 +151,9 @@ def test_a_search_on_the_server_finds_what_a_search_in_the_folder_finds(server):
         assert [p.score for p in there] == pytest.approx([p.score for p in here], abs=1e-3)
 
 
-@pytest.mark.parametrize("filters", [Filters(), Filters(min_authority=3)])
-def test_past_the_bound_words_are_searched_on_the_server_by_bm25_under_its_idf(server, filters):
-    server.build(above=0)
-    far, near = server.open(above=0), server.near()
-    assert far.index is not None and isinstance(far.index.lexical, QdrantKeywords)
-    here, there = (lib.search(QUESTION, k=5, weight=0.0, graph=0.0, filters=filters) for lib in (near, far))
-    # Of so few passages many words are in half, which BM25 takes for no match and Qdrant's IDF does not.
-    assert {p.id for p in there if p.score > 0} >= {p.id for p in here if p.score > 0} > set()
-    assert there[0].id == here[0].id and all(filters.admits(p) for p in there)
-    assert far.search("zyzzyva", k=5, weight=0.0, graph=0.0)[0].scores["keyword"] == 0
-
-
 def test_indexing_fills_the_server_once_and_drops_what_no_reader_needs(server, knowledge):
     assert not server.build().unchanged
     assert server.build().unchanged
-    with pytest.raises(KnowledgeError, match=r"does not hold this index.*ragc index"):
-        server.open(above=0)  # it was filled without words
-    assert not server.build(above=0).unchanged
-    server.open(above=0)
     for n in range(3):
         (knowledge / f"product/new{n}.md").write_text(f"# New {n}\n\nText {n}.\n")
         server.build()
