@@ -239,7 +239,7 @@ class VoteCount:
 
 
 def count_votes(design: Design, votes: Sequence[Row]) -> list[VoteCount]:
-    """Count the votes on each pair of arms that has any, pairs with the control first."""
+    """Count the votes on each pair of arms, pairs with the control first."""
     found = []
     for against, arm in combinations((one.name for one in (design.control, *design.challengers)), 2):
         counts = Counter(row["preferred"] for row in votes if {*row["arms"]} == {arm, against})

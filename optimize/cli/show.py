@@ -169,7 +169,7 @@ def print_metrics(
     timed: bool = True,
     only: Sequence[str] = (),
 ) -> None:
-    """Print the metrics of several sides beside each other, `only` some where any are named.
+    """Print the metrics of several sides beside each other, `only` those named.
 
     The rows are those of the leading side; unless `timed`, seconds are left out: they are of answers of the record.
     """

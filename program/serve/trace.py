@@ -150,7 +150,7 @@ class SpanLog:
     texts: bool = False
 
     def emit_span(self, answer: Answer, asked: Asked = NOTHING, preset: str = "") -> None:
-        """Emit a span by the GenAI and the OpenInference semantic conventions, under the caller's span.
+        """Emit a span by the conventions of GenAI and OpenInference, under the caller's.
 
         Without an SDK in use there is none. It is made once the answer is there, with the times measured.
         """

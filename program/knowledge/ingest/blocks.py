@@ -93,7 +93,7 @@ def read_blocks(tree: Tag) -> list[Block]:
 
 
 def join_blocks(blocks: Sequence[Block]) -> str:
-    """Return blocks as a text: those of one list or table on lines, others parted by an empty line."""
+    """Return blocks as a text, an empty line between two unless of one list or table."""
     parted = ["\n" if one.joined else "\n\n" for one in blocks[1:]]
     return "".join(f"{gap}{one.text}" for gap, one in zip(("", *parted), blocks, strict=False))
 
