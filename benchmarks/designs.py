@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from figures import ROOT, Figure, figure, run_benchmark
@@ -74,6 +74,7 @@ def open_designs(project: Project) -> list[Design]:
     except RagcError as error:
         print(f"{COMPILED} is left out: {error}", file=sys.stderr)
         return made
+    compiled.runtime = replace(compiled.runtime, reviewed=None)  # its own questions' answers among them
     made += [turn_preset(compiled, name, f"{name} (compiled deciders)") for name in PRESETS if name != "plain"]
     return [*made, Design(COMPILED, compiled)]
 

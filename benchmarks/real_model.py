@@ -18,7 +18,7 @@ import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dspy
@@ -158,8 +158,10 @@ def measure_set(
 
 
 def load_version(reference: str) -> AgenticRAG:
-    """Return a version of the example."""
-    return load(reference, artifacts=Project.open(EXAMPLE).artifacts, project=EXAMPLE)
+    """Return a version of the example, without the reviewed answers that it carries."""
+    program = load(reference, artifacts=Project.open(EXAMPLE).artifacts, project=EXAMPLE)
+    program.runtime = replace(program.runtime, reviewed=None)
+    return program
 
 
 def take_over(given: AgenticRAG, rag: AgenticRAG) -> AgenticRAG:

@@ -18,6 +18,7 @@ _MARK = re.compile(r"\s*\[\d{1,3}\]")
 
 NEAREST = "This comes nearest, and I am not sure that it answers:"
 FOLLOWS = "follows on: "  # begins the note of the path on how a question that follows on reads by itself
+REVIEWED = "reviewed "  # begins the note of the path on how probably a reviewed question asks for the same
 
 
 class Outcome(StrEnum):
@@ -150,6 +151,16 @@ def new_trace_id() -> str:
     return uuid4().hex[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The reviewed answer that an answer repeats."""
+
+    id: str
+    """The id of its label."""
+    at: str
+    """When it was reviewed, UTC, ISO 8601; empty for a label written by hand."""
+
+
 class Answer(dspy.Prediction):
     """The answer to one question: a `dspy.Prediction`, so that whatever takes one takes it."""
 
@@ -183,6 +194,8 @@ class Answer(dspy.Prediction):
     """What a question back names, each an answer to it; empty where its writer listed none."""
     degraded: tuple[str, ...]
     """What did not work, a line each: sources not searched, steps that failed, models that another stood in for."""
+    reviewed: Reviewed | None
+    """The answer that people reviewed, which it repeats; None where it was worked out."""
     trace: Trace
     """How the answer came about."""
     usage: Usage
@@ -221,6 +234,7 @@ class Answer(dspy.Prediction):
                 {k: v for k, v in asdict(c).items() if v or k not in ("reason", "copies")} for c in self.citations
             ],
             "degraded": list(self.degraded),
+            "reviewed": asdict(self.reviewed) if self.reviewed else None,
             "path": list(self.trace.path),
             "trace_id": self.trace.id,
             "version": self.version,
@@ -232,5 +246,5 @@ _DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys(("text", "nearest", "route", "strategy", "version"), ""),
     **dict.fromkeys(("citations", "sources", "retrieved", "found", "rounds", "options", "degraded"), ()),
     **{"outcome": Outcome.ABSTAIN, "confidence": 0.0, "stopped_by": StoppedBy.DONE, "supported": 1.0},
-    **{"trace": Trace(), "usage": Usage()},
+    **{"reviewed": None, "trace": Trace(), "usage": Usage()},
 }

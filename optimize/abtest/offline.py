@@ -28,6 +28,7 @@ from ragc.optimize.evaluation.evaluate import Evaluation, Grader, Side, evaluate
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.stats import correct_holm
 from ragc.optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
+from ragc.optimize.labelled.reviewed import hold_out
 from ragc.optimize.labelled.split import warn_of_overlap
 from ragc.optimize.registry.versions import note_comparison
 from ragc.serve.manifest import open_version, refuse_unreadable
@@ -150,7 +151,8 @@ def _open_versions(
 
     opened = find_project(refs[0], root, project)
     questions = read_labelled(data) if data else _read_scored_questions(refs[0], opened, root)
-    programs = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
+    loaded = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
+    programs = [hold_out(one, questions) for one in loaded]
     graders = [Grader(one, opened.settings.utility) for one in programs]
     sides = [(grade, lambda asked, of=one: of(*asked)) for grade, one in zip(graders, programs, strict=True)]
     terms = f"{point} over {programs[0].runtime.library.corpus_digest}"

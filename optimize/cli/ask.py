@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ragc.knowledge.project import Project
     from ragc.loop.policy import Risk
     from ragc.loop.rag import AgenticRAG
-    from ragc.optimize.evaluation.evaluate import Evaluation
+    from ragc.optimize.evaluation.evaluate import Evaluation, Side
     from ragc.optimize.labelled.dataset import LabelledQuestion
 
 Target = Annotated[
@@ -128,7 +128,10 @@ def _answer_question(
             typer.echo(f"      {citation.reason}")
     calls, seconds = show.count_noun(answer.usage.calls, "model call"), f"{answer.usage.seconds:.2f} s"
     spoke = [answer.version or "uncompiled", f"trace {answer.trace.id}"]
-    status = [answer.outcome, f"confidence {answer.confidence:.2f}", calls, seconds, *spoke]
+    sure = f"confidence {answer.confidence:.2f}"
+    if answer.reviewed is not None:
+        sure = f"reviewed {answer.reviewed.at[:10]} ({answer.reviewed.id})"
+    status = [answer.outcome, sure, calls, seconds, *spoke]
     typer.echo(f"  {' | '.join(status)}", err=True)
     if lacks := "; ".join(answer.degraded):
         typer.echo(f"  {lacks} (ragc doctor PROJECT says what is amiss)", err=True)
@@ -168,6 +171,7 @@ def run_eval(
     record: Annotated[Path | None, Option(help="Keep the replies of language models in this file.")] = None,
     replay: Annotated[Path | None, Option(help="Take them from this file, and ask no language model.")] = None,
     max_calls: Annotated[int | None, Option(min=0, help="Beside --record: stop after so many calls.")] = None,
+    losses: Annotated[bool, Option(help="Only tell at which stage questions are lost; of test, sums.")] = False,
     repeats: Annotated[int, Option(min=1, help="Ask so often, and list what does not end the same each time.")] = 1,
     search: Annotated[
         bool, Option("--search", help="Measure a project's retrieval alone: recall, all gold found, nDCG.")
@@ -183,37 +187,30 @@ def run_eval(
     """Measure a program, and plain RAG beside it, question by question in turns."""
     if search:
         given = {"questions": questions, "point": point, "project": moved, "program": program, "record": record}
-        show.refuse_beside("--search", search, **given, replay=replay, repeats=repeats > 1)
+        show.refuse_beside("--search", search, **given, replay=replay, repeats=repeats > 1, losses=losses)
         _eval_search(Path(target), beir, split, strategy or "auto", k or "2,5,8,10")
         return
     if beir or strategy or k:
         raise SettingsError("--beir, --strategy and -k are of the search.", "Add --search, or leave them out.")
     split = split or "test"
     show.refuse_beside("--repeats", repeats > 1, program=program, record=record, replay=replay)
-    show.refuse_beside("--program", program, point=point, project=moved, record=record, replay=replay)
+    show.refuse_beside("--program", program, point=point, project=moved, record=record, replay=replay, losses=losses)
     show.refuse_beside("--replay", replay, record=record)
     if (max_calls is not None and not record) or (metric and not program):
         raise SettingsError("--max-calls goes with --record, and --metric with --program.", "Give both, or neither.")
     if program:
-        from ragc.optimize.compiler.tasks.examples import import_task
-        from ragc.optimize.compiler.tasks.module import evaluate_version, open_version
-
-        task = import_task(program, questions, metric, "--questions FILE")
-        with show.show_progress("asking") as advance:
-            opened = open_version(target, *task, artifacts)
-            found, looks = evaluate_version(opened, target, split, advance)
-        _print_evaluation(f"{target} on {split}", target, split, [found], looks, all_)
+        _eval_program(target, program, questions, metric, split, all_, artifacts)
         return
     from ragc.optimize.abtest.offline import find_unstable, first_repeat, score_anew
     from ragc.optimize.compiler.runs.eval_recording import evaluate_by_record
-    from ragc.optimize.evaluation.evaluate import Grader, evaluate_in_turns
+    from ragc.optimize.evaluation.evaluate import evaluate_in_turns
     from ragc.optimize.labelled.dataset import read_labelled
     from ragc.optimize.labelled.split import find_previous_splits
     from ragc.optimize.registry.versions import read_ancestors
     from ragc.serve.opening import find_project
 
-    rag = open_target(target, artifacts, moved, point)
-    project, version = find_project(target, artifacts, moved), rag.runtime.version
+    rag, project = open_target(target, artifacts, moved, point), find_project(target, artifacts, moved)
+    version = rag.runtime.version
     sealed = read_ancestors(target, artifacts) or read_ancestors(version, project.artifacts) if version else []
     if questions is not None:
         labelled, split = read_labelled(questions), questions.name
@@ -222,8 +219,7 @@ def run_eval(
     spoke = [*(one.digest for one in sealed[:1]), point, rag.runtime.library.corpus_digest]
     looks = _note_look(project, "eval", spoke, labelled)
     with show.show_progress("asking") as advance:
-        programs, unstable = [rag, rag.plain()], None
-        arms = [(Grader(one, project.settings.utility), lambda asked, of=one: of(*asked)) for one in programs]
+        (programs, arms), unstable = _make_arms(rag, labelled, project), None
         if repeats > 1:
             rows = score_anew(arms, labelled, repeats, advance)
             sides, unstable = [first_repeat(side) for side in rows], find_unstable(rows[0])
@@ -231,8 +227,38 @@ def run_eval(
             sides = evaluate_by_record(programs, labelled, project, record, replay, max_calls, advance)
         else:
             sides = evaluate_in_turns(arms, labelled, advance)
-    title = f"{version or f'{project.name} (uncompiled)'} on {split}"
-    _print_evaluation(title, version, split, sides, looks, all_, rag.risk, unstable)
+    if losses:
+        tested = "test" in {*split.split(","), *(one.split for one in labelled)}
+        show.print_losses(sides[0].grades, split, everything=all_, told=not tested)
+    else:
+        title = f"{version or f'{project.name} (uncompiled)'} on {split}"
+        _print_evaluation(title, version, split, sides, looks, all_, rag.risk, unstable)
+
+
+def _eval_program(
+    target: str, program: str, questions: Path | None, metric: str, split: str, all_: bool, artifacts: Path
+) -> None:
+    """Measure a version of a program of somebody's own code."""
+    from ragc.optimize.compiler.tasks.examples import import_task
+    from ragc.optimize.compiler.tasks.module import evaluate_version, open_version
+
+    task = import_task(program, questions, metric, "--questions FILE")
+    with show.show_progress("asking") as advance:
+        opened = open_version(target, *task, artifacts)
+        found, looks = evaluate_version(opened, target, split, advance)
+    _print_evaluation(f"{target} on {split}", target, split, [found], looks, all_)
+
+
+def _make_arms(
+    rag: AgenticRAG, labelled: Sequence[LabelledQuestion], project: Project
+) -> tuple[list[AgenticRAG], Sequence[Side]]:
+    """Return the program, which gives no question its own reviewed answer, and plain RAG; each with what grades it."""
+    from ragc.optimize.evaluation.evaluate import Grader
+    from ragc.optimize.labelled.reviewed import hold_out
+
+    programs = [hold_out(rag, labelled), rag.plain()]
+    arms = [(Grader(one, project.settings.utility), lambda asked, of=one: of(*asked)) for one in programs]
+    return programs, arms
 
 
 def _note_look(project: Project, by: str, spoke: Sequence[str], labelled: Sequence[LabelledQuestion]) -> int:
@@ -255,12 +281,14 @@ def _print_evaluation(
     unstable: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
+    from ragc.answer import REVIEWED
     from ragc.optimize.evaluation.grades import FIRST
     from ragc.optimize.evaluation.risk import check_risk, compare_curves, describe_curves, judge_grades
     from ragc.optimize.evaluation.stats import format_estimate, paired_test
 
     n, broken = len(sides[0].grades), [grade.answer for grade in sides[0].grades if grade.outcome == "failed"]
-    shape: dict[str, Any] = {"version": version, "split": split, "n": n, "looks": looks}
+    given = sum(any(note.startswith(REVIEWED) for note in grade.path) for grade in sides[0].grades)
+    shape: dict[str, Any] = {"version": version, "split": split, "n": n, "looks": looks, "reviewed": given}
     names = (("this program", "metrics", "by_tag"), ("plain RAG", "plain", "plain_by_tag"))
     table = {name: side.metrics() for side, (name, *_) in zip(sides, names, strict=False)}
     for side, (name, metrics, by_tag) in zip(sides, names, strict=False):
@@ -279,6 +307,8 @@ def _print_evaluation(
         typer.echo(f"{title}: {line}")
         units = "percent or mean [95 % interval by topic]"
         show.print_metrics(units, table, lead=0, only=() if all_ else FIRST)
+        if given or all_:
+            typer.echo(f"Reviewed answers, of other topics, were given to {given} of them.")
         if risk is not None:
             typer.echo(f"Stated risk: {risk.describe()}. {check_risk(risk, sides[0].measure('selective_risk'))}")
         if curves is not None and all_:

@@ -192,6 +192,7 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "stages": list(done.stages),
         "asked": {name: list(counts) for name, counts in done.asked.items()},
         "label_warnings": list(done.doubts),
+        "losses": [{"id": grade.id, "question": grade.question, "stage": stage} for stage, grade in done.losses],
         "risk": dict(done.risks),
         "risk_coverage": done.risk_coverage,
     }
@@ -219,6 +220,8 @@ def _print_compiled(done: Compiled, project: Project | None, everything: bool) -
     tried = f"{done.optimizer}: {show.count_noun(done.trials, 'setting')} scored in {done.seconds:.0f} s"
     lines.append(f"{', '.join(filter(None, [tried, paid]))}. {show.describe_looks(done.looks, 'This test split was')}")
     typer.echo("\n".join([*lines, *(_tell_ways(done, project) if project else [])]))
+    if done.learned:
+        show.print_losses(done.learned, "train and dev", everything)
     if done.stopped_by or any(some < every for some, every in done.asked.values()):
         why = f"The cap on {done.stopped_by} was reached" if done.stopped_by else "Within its caps"
         parts = ", ".join(f"{some} of {every} questions of {name}" for name, (some, every) in done.asked.items())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ragc.optimize.labelled.check import CheckReport, LabelCounts
     from ragc.optimize.labelled.dataset import DataFinding
     from ragc.optimize.labelled.imports import ImportReport
-    from ragc.optimize.labelled.reviewed import Reviewed
+    from ragc.optimize.labelled.reviewed import JoinedReviews
 
 PRINTED = 50  # errors, and warnings, that are printed at most; `--json` has all
 
@@ -58,7 +58,7 @@ def run_check(folder: ProjectFolder) -> None:
         raise DataError(what, "Mend what is told, and check again.")
 
 
-def _print_check(report: CheckReport, labelled: str, unread: int, reviewed: Reviewed) -> None:
+def _print_check(report: CheckReport, labelled: str, unread: int, reviewed: JoinedReviews) -> None:
     _print_shortcuts(report)
     for kind, findings in (("error", report.errors), ("warning", report.warnings)):
         for finding in findings[:PRINTED]:  # no table: an id that is broken in two cannot be copied

@@ -12,6 +12,10 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
         'ragc ask helpdesk "How long does a refund take?"',
         'ragc ask helpdesk@production "How long does a refund take?" --trace --readers staff',
     ),
+    "answers": (
+        "ragc answers helpdesk",
+        "ragc answers helpdesk --pin 'Do you deliver?' --says 'Yes, to any door.' --cites docs/delivery.md#where",
+    ),
     "search": ("ragc search helpdesk refund", 'ragc search helpdesk "who approves a refund" --strategy graph -k 5'),
     "eval": ("ragc eval helpdesk@v2", "ragc eval helpdesk --search --split train,dev -k 2,5,8"),
     "serve": ("ragc serve helpdesk@production", "ragc serve exp-2026-11-refunds --host 0.0.0.0 --port 80"),

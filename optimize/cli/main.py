@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from ragc.errors import RagcError
-from ragc.optimize.cli import ask, compare, compile, data, experiment, project, reader, serve, trace, versions
+from ragc.optimize.cli import answers, ask, compare, compile, data, experiment, project, reader, serve, trace, versions
 from ragc.optimize.cli.examples import EXAMPLES
 from ragc.optimize.cli.interruption import INTERRUPTED
 from ragc.optimize.cli.show import AS_JSON, print_error
@@ -98,7 +98,7 @@ def _take_json(run: Callable[..., None]) -> Callable[..., None]:
 
 PANELS: Mapping[str, tuple[str, ...]] = {
     "Make": ("init", "doctor", "index"),
-    "Ask": ("ask", "search", "eval", "serve", "trace"),
+    "Ask": ("ask", "answers", "search", "eval", "serve", "trace"),
     "Compile": ("data", "compile", "seal"),
     "Versions": ("ls", "show", "verify", "diff", "promote", "rollback", "gc"),
     "Put to the test": ("compare", "experiment"),
@@ -112,7 +112,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verbs in (project, ask, serve, trace, compile, versions, compare):
+for verbs in (project, ask, answers, serve, trace, compile, versions, compare):
     add_verbs(app, *verbs.VERBS)
 for group, grouped, about in (
     ("reader", reader.VERBS, "Train the local model that finds answers in passages."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from ragc.knowledge.index.build import Advance
     from ragc.optimize.compiler.session import CompileProgress, Watch
     from ragc.optimize.evaluation.comparison import Comparison
+    from ragc.optimize.evaluation.grades import Grade
 
 EVERY = 5.0  # seconds between two lines of progress where there is no terminal
 GAP = 2  # spaces between two columns of a table
+SHOWN = 3  # questions that were lost
 UNWRAPPED = 16  # a cell is wrapped to no fewer columns, unless before an interval
 STOPPING_CALLS = (
     "Stopping: calls on their way are waited for, so that nothing paid is lost. Press Ctrl-C again to leave at once."
@@ -106,6 +109,27 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     for row in [list(columns), ["-" * width for width in widths], *cells] if cells else []:
         for parts in zip_longest(*map(_wrap_text, row, widths), fillvalue=""):
             typer.echo((" " * GAP).join(map(_place_text, parts, widths, sides)).rstrip())
+
+
+def print_losses(grades: Sequence[Grade], split: str, everything: bool = False, told: bool = True) -> None:
+    """Print which questions are lost at which stage, three unless `everything`.
+
+    The sums alone are printed where the questions are not to be `told`.
+    """
+    from ragc.optimize.evaluation.losses import REMEDIES, describe_losses, list_losses
+
+    losses = list_losses(grades)
+    rows = [[grade.id, grade.question, stage, REMEDIES[stage]] for stage, grade in losses if told]
+    shape = [dict(zip(("id", "question", "stage", "remedy"), row, strict=True)) for row in rows]
+    counts = dict(Counter(stage for stage, _ in losses))
+    if AS_JSON.get():
+        print_json({"split": split, "n": len(grades), "stages": counts, "losses": shape})
+        return
+    typer.echo(describe_losses(losses, len(grades), split))
+    shown = rows if everything else rows[:SHOWN]
+    if shown:
+        more = "" if everything or len(shown) == len(rows) else f"; all {len(rows)}: --all"
+        print_table(f"still wrong{more}", ["id", "question", "lost", "remedy"], shown)
 
 
 @contextmanager

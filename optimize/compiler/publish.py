@@ -211,6 +211,7 @@ def seal(session: Session, found: Found, tested: Tested, optimizer: str, identit
         chosen=points.points[BALANCED],
         risks=found.risks,
         stage_seconds=session.progress.seconds,
+        learned=task.grade_learned(session, found.final),
     )
     page = b""
     if found.candidates and found.train and found.dev:

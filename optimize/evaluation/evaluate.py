@@ -16,6 +16,7 @@ from ragc.loop.rag import AgenticRAG
 from ragc.optimize.evaluation.grades import DIGITS, METRICS, PROPORTIONS, RANGES, Grade, grade_answer, score_support
 from ragc.optimize.evaluation.stats import ANY, Interval, format_estimate, mean_interval
 from ragc.optimize.labelled.dataset import LabelledQuestion, Question
+from ragc.optimize.labelled.reviewed import hold_out
 from ragc.optimize.labelled.split import order_stratified
 from ragc.settings import UtilitySettings
 
@@ -84,6 +85,7 @@ def evaluate(
     progress: Advance = lambda done, of: None,
 ) -> Evaluation:
     """Ask every question and grade the answers."""
+    program = hold_out(program, questions)
     side = Grader(program, weights or UtilitySettings()), lambda asked: program(*asked)
     return evaluate_in_turns([side], questions, progress)[0]
 

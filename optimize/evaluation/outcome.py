@@ -8,6 +8,8 @@ from typing import Any
 
 from ragc.loop.policy import Risk, Setting
 from ragc.optimize.evaluation.evaluate import Evaluation
+from ragc.optimize.evaluation.grades import Grade
+from ragc.optimize.evaluation.losses import list_losses
 from ragc.optimize.evaluation.risk import check_risk, compare_curves, judge_grades
 from ragc.optimize.evaluation.stats import PairedResult, format_estimate
 
@@ -58,6 +60,12 @@ class Compiled:
     meanings: Mapping[str, str] = field(default_factory=dict)  # by parameter what it is, in words
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage of the compile how long it took, in this process."""
+    learned: Sequence[Grade] = ()  # the answers of the new version to train and dev
+
+    @property
+    def losses(self) -> list[tuple[str, Grade]]:
+        """The questions of train and dev that it does not answer right, each behind the stage that lost it."""
+        return list_losses(self.learned)
 
     @property
     def verdict(self) -> str:

@@ -17,6 +17,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ragc.errors import DataError, QuestionError
+from ragc.loop.reviewed import Review
 from ragc.text.history import Asked, Turn, Turns, read_history
 
 Outcome = Literal["answered", "clarify", "abstain"]
@@ -81,17 +82,6 @@ class Question(BaseModel):
     def cluster(self) -> str:
         """The unit that statistics take as independent: the topic, else the id."""
         return self.topic or self.id
-
-
-class Review(BaseModel):
-    """Where the labels of a reviewed question come from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    at: str  # when it was reviewed, UTC, ISO 8601
-    seconds: float  # the time that the reviewer took
-    trace: str  # the trace of the answer
-    version: str  # the version that gave it
 
 
 class LabelledQuestion(Question):

@@ -52,7 +52,7 @@ def link_questions(questions: tuple[LabelledQuestion, ...]) -> Links:
     """
     near = tuple(_find_near(questions))
     topics = _find_shared((question, f"the topic {question.topic!r}") for question in questions if question.topic)
-    binding = (*topics, *(link for link in near if link.equal or not _differ_in_labels(link)))
+    binding = (*topics, *(link for link in near if link.equal or not differ_in_labels(link.first, link.other)))
     passages = tuple(_find_shared((q, f"the evidence {i!r}") for q in questions for i in q.evidence if "#" in i))
     groups, without = _group(questions, (*binding, *passages)), _group(questions, binding)
     if len(groups) < len(SPLITS) <= len(without):
@@ -60,7 +60,7 @@ def link_questions(questions: tuple[LabelledQuestion, ...]) -> Links:
     return Links(near, (*binding, *passages), (), groups)
 
 
-def _differ_in_labels(link: Link) -> bool:
+def differ_in_labels(first: LabelledQuestion, other: LabelledQuestion) -> bool:
     """Tell whether a label that both have differs: the outcome, or facts or evidence with nothing in common."""
     labels = (
         (
@@ -68,7 +68,7 @@ def _differ_in_labels(link: Link) -> bool:
             {normalise_text(spelling) for fact in question.alternatives for spelling in fact},
             {*question.evidence},
         )
-        for question in (link.first, link.other)
+        for question in (first, other)
     )
     return any(one and other and one.isdisjoint(other) for one, other in zip(*labels, strict=True))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ragc.loop.policy import is_candidate
 from ragc.optimize.evaluation.evaluate import Evaluation, tabulate_metrics
 from ragc.optimize.evaluation.grades import FIRST, PROPORTIONS
+from ragc.optimize.evaluation.losses import REMEDIES
 from ragc.optimize.evaluation.outcome import Compiled
 from ragc.optimize.evaluation.risk import describe_curves
 from ragc.optimize.evaluation.stats import format_estimate, format_interval, format_number, format_p
@@ -66,6 +67,8 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
     return {
         **{one.name: getattr(report, one.name) for one in fields(report)},
         "verdict": report.verdict.replace("_", " "),
+        "losses": report.losses,
+        "remedies": REMEDIES,
         "outcome": report.explain(),
         "held_out": report.held_out,
         "p": format_p(report.gain.p),

@@ -23,13 +23,13 @@ from dspy.utils.callback import with_callbacks
 from dspy.utils.exceptions import LMError
 from dspy.utils.lazy_import import require
 
-from ragc.answer import Answer
+from ragc.answer import REVIEWED, Answer
 from ragc.errors import ModelError
 from ragc.knowledge.library import begin_in_thread
 from ragc.loop.decisions import ask_client, await_client
 from ragc.loop.grounding import known_addresses
 from ragc.loop.question_meter import CALLED_OFF, Driver, Event, PreparedRequest, Send, Token, Withdrawn, is_draft
-from ragc.loop.state import Ask, Find, Reply, Request, View, search_arguments
+from ragc.loop.state import Ask, Find, Reply, Request, View, format_share, search_arguments
 from ragc.models.language.adapter import PlainListener, use_adapter
 from ragc.models.language.fence import LinkFilter
 from ragc.models.language.spending import ModelSpending
@@ -147,6 +147,9 @@ def _is_worker_thread() -> bool:
 
 async def _run(driver: Driver) -> Answer:
     """Return the answer, its requests performed in turn or in parallel."""
+    if (known := driver.view.known) is not None:
+        driver.path.append(f"{REVIEWED}{format_share(known.confidence)}")
+        return driver.finish_answer(known)
     try:
         requests = driver.send_replies()
         while True:

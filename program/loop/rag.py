@@ -120,17 +120,18 @@ class AgenticRAG(dspy.Module):
         self, question: str, history: History = None, readers: Readers = (), today: date | None = None
     ) -> Answer:
         """Return the answer, requests performed in turn."""
-        return drivers.run(
-            read_asked(question, history, today), self.readable_by(readers)._with_configured_writer().view()
-        )
+        asked = read_asked(question, history, today)
+        return drivers.run(asked, self._view_for(asked, readers))
 
     async def aforward(
         self, question: str, history: History = None, readers: Readers = (), today: date | None = None
     ) -> Answer:
         """Return the answer, independent requests performed in parallel."""
-        kept = self.runtime.library.keeps  # a part that is made anew would hold up the event loop
-        program = await asyncio.to_thread(self.readable_by, readers) if kept else self.readable_by(readers)
-        return await drivers.arun(read_asked(question, history, today), program._with_configured_writer().view())
+        asked = read_asked(question, history, today)
+        # A part that is made anew, or a question that is compared, would hold up the event loop.
+        waits = self.runtime.library.keeps or self.runtime.reviewed
+        view = await asyncio.to_thread(self._view_for, asked, readers) if waits else self._view_for(asked, readers)
+        return await drivers.arun(asked, view)
 
     def stream(
         self, question: str, history: History = None, readers: Readers = (), today: date | None = None
@@ -203,6 +204,13 @@ class AgenticRAG(dspy.Module):
         """Save what was learned and where the project is, not what it runs on."""
         return _reopen, (self.runtime.reopen, self.dump_state(json_mode=False), self.own_lms, self.readers)
 
+    def _view_for(self, asked: Asked, readers: Readers) -> View:
+        """Return what the loop reads for a question, with the reviewed answer to it if there is one."""
+        program = self.readable_by(readers)
+        view, reviewed = program._with_configured_writer().view(), program.runtime.reviewed
+        known = reviewed.find(asked._replace(readers=view.readers), program.runtime.library) if reviewed else None
+        return view if known is None else replace(view, known=known)
+
     def _with_configured_writer(self) -> AgenticRAG:
         """Return the program with DSPy's language model as writer, where neither project nor caller names one."""
         lm, models = dspy.settings.lm, self.runtime.models
@@ -260,7 +268,9 @@ class AgenticRAG(dspy.Module):
 
     def plain(self) -> AgenticRAG:
         """Return plain RAG over the same library and models: the control arm."""
-        control = AgenticRAG(self.runtime.library.describe(), replace(self.runtime, preset="plain", withholds=False))
+        control = AgenticRAG(
+            self.runtime.library.describe(), replace(self.runtime, preset="plain", withholds=False, reviewed=None)
+        )
         control.policy.turn(**PLAIN)
         return control
 

@@ -16,6 +16,7 @@ from ragc.answer import Answer, Round, StoppedBy
 from ragc.knowledge.library import Library
 from ragc.loop.decide import LoopProgress, Verdict
 from ragc.loop.policy import Strategy, Tuning
+from ragc.loop.reviewed import ReviewedAnswers
 from ragc.models.catalog import Models, is_local
 from ragc.models.language.adapter import FencedAdapter
 from ragc.models.language.layout import AS_IT_IS, PromptLayout
@@ -165,6 +166,7 @@ class Runtime:
     """What opens such a program anew, in another process too; None where nothing can."""
     withholds: bool = True
     """Whether a text that no passage states is withheld; the control arm says whatever was written."""
+    reviewed: ReviewedAnswers | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Runtime:
         return self
@@ -189,6 +191,7 @@ class View:
     vouches: bool  # whether an embedded decider says if a draft answers, which costs no call
     at_once: bool  # whether a chat model judges, which takes many decisions in one call
     readers: frozenset[str] = frozenset()  # the groups of whoever asks
+    known: Answer | None = None  # the reviewed answer to the question, which then asks for nothing
 
     def threshold(self, predictor: str, field: str) -> float:
         """Return the probability from which a Noul output counts as true."""

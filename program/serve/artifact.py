@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import dspy
@@ -17,8 +18,10 @@ from safetensors.numpy import load_file, save
 
 from ragc.errors import IntegrityError, ModelError, VersionError
 from ragc.knowledge.project import Project
+from ragc.loop import reviewed
 from ragc.loop.policy import LEVEL, Knob, Risk, apply_setting, find_dimensions
 from ragc.loop.rag import AgenticRAG
+from ragc.loop.state import Runtime
 from ragc.models.catalog import missing_keys
 from ragc.models.embedded.decider import LocalDecider
 from ragc.models.language.layout import Layout
@@ -82,6 +85,14 @@ def restore_program(
     if promised := manifest.section("risk").get(named):
         program.risk = Risk(**promised)
         program.policy.turn(refuse_below=program.risk.threshold)
+
+
+def restore_reviewed(runtime: Runtime, manifest: Manifest) -> Runtime:
+    """Return what a program runs on, with its version's reviewed answers."""
+    sealed, told = manifest.path / reviewed.FILE, manifest.section("reviewed")
+    if runtime.reviewed is None or not sealed.is_file():
+        return runtime
+    return replace(runtime, reviewed=runtime.reviewed.sealed_with(sealed.read_bytes(), float(told["same"])))
 
 
 def describe_structure(program: dspy.Module) -> list[dict[str, Any]]:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ragc.answer import Answer
-from ragc.errors import VersionError
+from ragc.errors import KnowledgeError, VersionError
+from ragc.knowledge.index.store import CURRENT, read_current
 from ragc.serve.reference import LATEST, Reference, find_versions, is_alias, parse_reference
 
 RETRY_SECONDS = 30.0  # a version that failed to load is tried again no sooner: its files may still be on their way
@@ -55,29 +56,26 @@ class Proxy(ABC):
             yield self.note_answer(event, time.perf_counter() - began) if isinstance(event, Answer) else event
 
 
-class Followed(Proxy):
-    """A program that answers with the version an alias, or `latest`, names now.
+class Reopened(Proxy):
+    """A program that is loaded anew when the index of its documents changed.
 
-    A look at the alias comes before every question. When it moved, the question that noticed waits for the new version
-    to load; those that come meanwhile, and those already under way, end on the old one. A version that fails to load is
-    named in one log warning, and the old one goes on. Safe from threads and asyncio tasks.
+    A look at the index comes before every question. When it changed, the question that noticed waits for the program to
+    load; those that come meanwhile, and those already under way, end on the old one. One that fails to load is named in
+    one log warning, and the old one goes on. Safe from threads and asyncio tasks.
     """
 
-    def __init__(self, reference: str | Path, root: Path, load_version: Callable[[], Any]) -> None:
-        """Load the version named now. Raises `VersionError` for one that never moves."""
-        self._reference = parse_reference(reference)
-        if self._reference.selector != LATEST and not is_alias(self._reference.selector):
-            what = f"{reference} always names the same version."
-            raise VersionError(what, "Follow an alias: name@production, or name@latest.")
-        self._root, self._load_version = root, load_version
+    def __init__(self, name: str | Path, load_program: Callable[[], Any]) -> None:
+        """Load the program."""
+        self._name, self._load_program = name, load_program
         self._lock = threading.Lock()
         self._retry_at = math.inf
-        self._seen = _fingerprint_alias(self._reference, root)  # before loading: a move meanwhile is noticed next time
-        self._current = load_version()
+        self._seen = self._look()  # before loading: a move meanwhile is noticed next time
+        self._current = load_program()
+        self._seen_index = _fingerprint_index(self._current, opened=True)
 
     @property
     def current(self) -> Any:
-        """The program that answers now; it stays the same, whatever the alias does."""
+        """The program that answers now; it stays the same, whatever changes."""
         return self._current
 
     @property
@@ -86,27 +84,63 @@ class Followed(Proxy):
         return inspect.signature(self._current)
 
     def choose_program(self) -> Any:
-        """Return the program named now; the old one when the new one fails to load."""
-        named = _fingerprint_alias(self._reference, self._root)
-        due = named != self._seen or time.monotonic() >= self._retry_at
+        """Return the program as it is now; the old one when the new one fails to load."""
+        named, index = self._look(), _fingerprint_index(self._current)
+        due = (named, index) != (self._seen, self._seen_index) or time.monotonic() >= self._retry_at
         if due and self._lock.acquire(blocking=False):
             try:
-                self._load_anew(named)
+                self._load_anew(named, index)
             finally:
                 self._lock.release()
         return self._current
 
-    def _load_anew(self, named: object) -> None:
+    def _look(self) -> object:
+        """Return something that changes when another program may be meant."""
+        return None
+
+    def _load_anew(self, named: object, index: object) -> None:
         try:
-            self._current = self._load_version()
-            self._retry_at = math.inf
+            self._current = self._load_program()
+            index, self._retry_at = _fingerprint_index(self._current, opened=True), math.inf
             _free_memory()
-        except Exception as error:  # whatever is wrong with the new version, the old one can answer
+        except Exception as error:  # whatever is wrong with the new one, the old one can answer
             self._retry_at = time.monotonic() + RETRY_SECONDS
-            if named != self._seen:
-                warning = "%s moved, but what it names does not load; the version before goes on. %s"
-                _log.warning(warning, self._reference, error)
-        self._seen = named
+            if (named, index) != (self._seen, self._seen_index):
+                what = "moved, but what it names does not load; the version before goes on"
+                what = what if named != self._seen else "has a new index, which does not load; the one before goes on"
+                _log.warning("%s %s. %s", self._name, what, error)
+        self._seen, self._seen_index = named, index
+
+
+class Followed(Reopened):
+    """A program that answers with the version an alias, or `latest`, names now, over the index as it is now."""
+
+    def __init__(self, reference: str | Path, root: Path, load_version: Callable[[], Any]) -> None:
+        """Load the version named now. Raises `VersionError` for one that never moves."""
+        self._reference, self._root = parse_reference(reference), root
+        if self._reference.selector != LATEST and not is_alias(self._reference.selector):
+            what = f"{reference} always names the same version."
+            raise VersionError(what, "Follow an alias: name@production, or name@latest.")
+        super().__init__(reference, load_version)
+
+    def _look(self) -> object:
+        return _fingerprint_alias(self._reference, self._root)
+
+
+def _fingerprint_index(program: Any, opened: bool = False) -> object:
+    """Return something that changes with the index of a program's documents; None where it has none on disk.
+
+    It is None, too, where the index is not the one that the program `opened`.
+    """
+    library = getattr(getattr(program, "runtime", None), "library", None)
+    file = library.index.file if library is not None and library.index is not None else None
+    if file is None:
+        return None
+    with suppress(OSError, KnowledgeError):
+        found = (file.parent / CURRENT).stat()
+        if not opened or read_current(file.parent).generation == file.stem:
+            return found.st_mtime_ns, found.st_ino, found.st_size
+    return None
 
 
 def _free_memory() -> None:

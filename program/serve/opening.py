@@ -109,6 +109,7 @@ def load(
         _log.warning(changed, manifest.label)
     with refuse_unreadable(manifest.path):
         artifact.restore_program(program, manifest, models.embedded, models.weights, point)
+        program.runtime = artifact.restore_reviewed(program.runtime, manifest)
     return program
 
 
@@ -158,6 +159,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     from ragc.knowledge.project import Project
     from ragc.loop.policy import PRESETS
     from ragc.loop.rag import AgenticRAG
+    from ragc.loop.reviewed import ReviewedAnswers
     from ragc.loop.state import STATES, Observer, Runtime
     from ragc.models.catalog import open_models
     from ragc.models.language.pace import follow_paces, read_paces
@@ -173,7 +175,9 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
         observers.append(TraceLog(opened.private).write_answer)
     links = tuple(host.lower() for host in settings.answer.links)
     preset, reopen = "" if version else settings.loop.preset, partial(open_program, opened.folder, version=version)
-    runtime = Runtime(library, models, settings.budget, tuple(observers), version, preset, links, reopen=reopen)
+    reviewed = ReviewedAnswers(opened.reviewed, models.embedded)
+    noted = tuple(observers)
+    runtime = Runtime(library, models, settings.budget, noted, version, preset, links, reopen=reopen, reviewed=reviewed)
     program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[settings.loop.preset])
     program.predictor(STATES).fields["states"] = {"threshold": settings.utility.least_chance}

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import uvicorn
 from pydantic import ValidationError
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -177,7 +178,7 @@ def make_app(programs: Programs, access: Access) -> Starlette:
             *chat.ROUTES,
             *page.ROUTES,
             Route("/healthz", tell_health),
-            Route("/readyz", tell_health),
+            Route("/readyz", tell_readiness),
             Route("/metrics", tell_metrics),
             Route("/mcp", refuse_stream, methods=["GET"]),
             *tools.routes,
@@ -210,6 +211,12 @@ def _explain(request: HTTPConnection, error: Exception) -> Response:
 async def tell_health(request: Request) -> Response:
     """Tell that the server answers: it begins once its program is open."""
     return PlainTextResponse("ok\n")
+
+
+async def tell_readiness(request: Request) -> Response:
+    """Tell that the server answers, and on a second line where documents changed since they were indexed."""
+    changed = await run_in_threadpool(work_of(request).programs.tell_unindexed)
+    return PlainTextResponse(f"ok\n{changed}\n" if changed else "ok\n")
 
 
 async def tell_metrics(request: Request) -> Response:

@@ -246,7 +246,7 @@ def describe(answer: Answer, work: Work) -> dict[str, Any]:
     library = work.programs.library
     pairs = zip(found["citations"], answer.citations, strict=True)
     citations = [{**shown, **_quote(answer, one, library)} for shown, one in pairs]
-    names = ("nearest", "outcome", "confidence", "stopped_by", "version", "trace_id", "degraded", "path")
+    names = ("nearest", "outcome", "confidence", "stopped_by", "version", "trace_id", "degraded", "reviewed", "path")
     way = [put_into_words(note) for note in answer.trace.path]
     return {"citations": citations, **{name: found[name] for name in names}, "options": answer.options, "way": way}
 

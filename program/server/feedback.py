@@ -17,20 +17,24 @@ from typing import Any, Literal
 import orjson
 from filelock import FileLock
 
+from ragc.answer import Answer
 from ragc.errors import DataError
 from ragc.knowledge.library import Library
 from ragc.knowledge.project import Project
+from ragc.loop.reviewed import Review, see_sources, write_answer
 from ragc.passage import Readers
 from ragc.serve.trace import LineLog, LogIndex, TraceLog
-from ragc.storage import DiskCache, append_row, decode_row, keep_last, read_json_rows, write_whole
+from ragc.storage import DiskCache, keep_last, read_json_rows
 from ragc.text.facts import spans_boundary, states
 
-Verdict = Literal["right", "wrong", "should_clarify", "should_abstain", "skip"]
+Verdict = Literal["right", "wrong", "should_clarify", "should_abstain", "skip", "undo"]
 FEEDBACK, ASKERS = "feedback.jsonl", "askers.sqlite"
 LABEL = "review-"  # begins the id of a labelled question that a review made, before the trace's
+UNDO: Verdict = "undo"  # the verdict that takes the review before back
 MOST_BYTES = 100_000_000  # of the file of askers, about: some 500,000 answers
 MOST_ASKERS = 10_000  # in memory, where a full disk does not keep them
 _ASKED: Mapping[str, list[Any]] = {"history": [], "readers": []}
+NO_CHANGE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class ReviewedAnswer:
     """The ids of the passages that state it."""
     seconds: float = 0.0
     """The time that the reviewer took."""
+    by: str = ""
+    """Who reviewed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,8 @@ class FeedbackLog:
         self._log = LineLog(project.private / FEEDBACK)
         self._said = LogIndex(self._log, ("kind", "trace", "verdict", "corrected", "by"))
         self._traces = LogIndex(
-            TraceLog(project.private).traces, ("trace_id", "question", "confidence", "at", "readers")
+            TraceLog(project.private).traces,
+            ("trace_id", "question", "confidence", "at", "readers", "outcome", "version"),
         )
 
     def note_asker(self, trace: str, asked_by: AskedBy) -> None:
@@ -98,27 +105,42 @@ class FeedbackLog:
         """Write which of two versions answered better; empty for neither."""
         self._log.append({"kind": "vote", "versions": [*versions], "preferred": preferred, "at": time.time()})
 
-    def list_queue(self, readers: Readers | None = ()) -> list[dict[str, Any]]:
+    def list_queue(self, readers: Readers | None = (), changed: Mapping[str, str] = NO_CHANGE) -> list[dict[str, Any]]:
         """Return a few fields of the traces to review.
 
-        Those thumbed down come first, then the least sure. Of each question that nobody labelled or reviewed it is the
-        trace marked wrong, else the last one. Its asker was in no other group than the reviewer is; None is whoever
-        runs the service.
+        Those thumbed down come first, then questions whose reviewed answer holds no more, as `changed` says, then the
+        least sure. Of each question that nobody labelled or reviewed it is the trace marked wrong, else the last one.
+        Its asker was in no other group than the reviewer is; None is whoever runs the service.
         """
         entries = self._traces.entries()
         asked = {entry["trace_id"]: entry["question"] for entry in entries}
         verdicts = [row for row in self._said.entries() if row["kind"] == "verdict" and row["trace"] in asked]
-        reviewed = {asked[row["trace"]] for row in verdicts if row["by"] == "reviewer"}
-        last = {asked[row["trace"]]: row for row in verdicts}
+        judged = {row["trace"]: row["verdict"] for row in verdicts if row["by"] == "reviewer"}
+        reviewed = {asked[trace] for trace, verdict in judged.items() if verdict != UNDO}
+        last = {asked[row["trace"]]: row for row in verdicts if row["verdict"] != UNDO}
         marked = {row["trace"]: row["corrected"] for row in last.values() if row["verdict"] == "wrong"}
-        done = reviewed | self._list_labelled()
+        done = (reviewed | self._list_labelled()) - changed.keys()
         readable = _list_readable(entries, readers)
         readable.sort(key=lambda entry: entry["trace_id"] in marked)  # the last of a question stays
         latest = {entry["question"]: entry for entry in readable if entry["question"] not in done}
         ordered = sorted(
-            latest.values(), key=lambda one: (one["trace_id"] not in marked, one["confidence"], -one["at"])
+            latest.values(),
+            key=lambda one: (
+                one["trace_id"] not in marked,
+                one["question"] not in changed,
+                one["confidence"],
+                -one["at"],
+            ),
         )
-        return [{**entry, "corrected": marked.get(entry["trace_id"], "")} for entry in ordered]
+        return [
+            {
+                **one,
+                "corrected": marked.get(one["trace_id"], ""),
+                "why": changed.get(one["question"], ""),
+                "day": datetime.fromtimestamp(one["at"], UTC).date().isoformat(),
+            }
+            for one in ordered
+        ]
 
     def find_entry(self, trace: str, readers: Readers = ()) -> dict[str, Any] | None:
         """Return all of a trace with its `reviews`, oldest first, or None.
@@ -130,7 +152,9 @@ class FeedbackLog:
             return None
         said = self._list_verdicts(trace)
         reviews = [row for row in said if row["by"] == "reviewer"]
-        return {**_ASKED, **whole, "corrected": said[-1]["corrected"] if said else "", "reviews": reviews}
+        stands = [row for row in said if row["verdict"] != UNDO][-1:]
+        last = {name: stands[0][name] if stands else "" for name in ("corrected", "verdict")}
+        return {**_ASKED, **whole, **last, "reviews": reviews}
 
     def _list_verdicts(self, trace: str) -> list[dict[str, Any]]:
         return [row for row in self._said.entries() if row["kind"] == "verdict" and row["trace"] == trace]
@@ -146,23 +170,12 @@ class FeedbackLog:
         `DataError` for a fact that the passages do not state: no such label could be learned from.
         """
         row, trace, corrected = _label_review(entry, review, library), entry["trace_id"], "; ".join(review.facts)
-        with FileLock(self._project.private / "reviewed.lock"):
-            _drop_label(self._project.reviewed, f"{LABEL}{trace}")
-            if row:
-                append_row(self._project.reviewed, row)
+        with FileLock(self._project.private / "reviews.lock"):
+            write_answer(self._project, row, f"{LABEL}{trace}")
             last = [row for row in self._list_verdicts(trace) if row["by"] == "reviewer"][-1:]
             if (review.verdict, corrected) not in [(one["verdict"], one["corrected"]) for one in last]:
                 self.write_verdict(trace, review.verdict, corrected, by="reviewer")
         return row
-
-
-def _drop_label(file: Path, id_: str) -> None:
-    lines = file.read_bytes().splitlines(keepends=True) if file.is_file() else []
-    kept = [
-        line for line, row in zip(lines, map(decode_row, lines), strict=True) if row is None or row.get("id") != id_
-    ]
-    if len(kept) < len(lines):
-        write_whole(file, b"".join(kept))
 
 
 def _list_readable(entries: Iterable[Mapping[str, Any]], readers: Readers | None) -> list[dict[str, Any]]:
@@ -176,28 +189,32 @@ def _label_review(entry: Mapping[str, Any], review: ReviewedAnswer, library: Lib
     outcome = {"should_clarify": "clarify", "should_abstain": "abstain"}.get(review.verdict, "answered")
     if review.verdict == "right":
         outcome = entry["outcome"]
-    if review.verdict == "skip" or outcome == "failed" or (review.verdict == "wrong" and not review.facts):
+    if review.verdict in ("skip", UNDO) or outcome == "failed" or (review.verdict == "wrong" and not review.facts):
         return {}
-    row = {
+    answered = outcome == "answered"
+    if answered:
+        _require_stated(review, library, entry.get("text", "") if entry["outcome"] == "answered" else "")
+    noted = Review(
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=round(review.seconds, 1),
+        trace=entry["trace_id"],
+        version=entry["version"],
+        by=review.by,
+        seen=see_sources(review.evidence if answered else (), library),
+    )
+    return {
         "id": f"{LABEL}{entry['trace_id']}",
         "question": entry["question"],
         **{name: entry[name] for name in _ASKED if entry.get(name)},
         "outcome": outcome,
         "tags": ["reviewed"],
-        "reviewed": {
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": round(review.seconds, 1),
-            "trace": entry["trace_id"],
-            "version": entry["version"],
-        },
+        **({"facts": [*review.facts], "evidence": [*review.evidence]} if answered else {}),
+        **({"answer": Answer(text=entry.get("text", "")).answer.strip()} if review.verdict == "right" else {}),
+        "reviewed": noted.model_dump(mode="json", exclude_defaults=True),
     }
-    if outcome != "answered":
-        return row
-    _require_stated(review, library)
-    return {**row, "facts": [*review.facts], "evidence": [*review.evidence]}
 
 
-def _require_stated(review: ReviewedAnswer, library: Library) -> None:
+def _require_stated(review: ReviewedAnswer, library: Library, said: str) -> None:
     passages = [passage for id_ in review.evidence if (passage := library.find_passage(id_)) is not None]
     text = "\n\n".join(f"{passage.title}\n\n{passage.text}" for passage in passages)
     if not review.facts:
@@ -205,6 +222,9 @@ def _require_stated(review: ReviewedAnswer, library: Library) -> None:
     if not passages:
         raise DataError("No passage is chosen.", "Choose the passage that states it.")
     for fact in review.facts:
+        if review.verdict == "wrong" and states(said, fact):
+            what = f"The answer that was called wrong states “{fact}”."
+            raise DataError(what, "Write what a right answer states instead, or call it right.")
         if not states(text, fact):
             mend = "Take its words from the passage, or choose another."
             if spans_boundary(text, fact):

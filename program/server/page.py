@@ -9,6 +9,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 from uuid import uuid4
 
 from pydantic import BaseModel, Field
@@ -25,7 +26,7 @@ from ragc.errors import DataError, ExperimentError
 from ragc.loop.rag import check_question
 from ragc.serve.experiment_store import require_outcome
 from ragc.server.chat import describe, find_quotes
-from ragc.server.feedback import ReviewedAnswer, Verdict
+from ragc.server.feedback import UNDO, ReviewedAnswer, Verdict
 from ragc.server.work import JsonResponse, Work, asker_of, keep_unit, readers_of, record, work_of
 from ragc.storage import keep_last
 from ragc.text.pieces import split_pieces
@@ -51,6 +52,8 @@ THUMB = "thumb_up"
 """The outcome by which an experiment counts verdicts: 1 for right, 0 for wrong."""
 EXAMPLES = 4  # questions that an empty page shows at most
 MOST_PAIRS = 1000  # comparisons that may still be voted on
+FILTERS = ("outcome", "version", "day")  # by which the answers to review are chosen
+LISTED = 50  # answers to review that are listed at most
 SHOWN = 12  # passages that a review shows at most
 TraceId = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
 
@@ -96,6 +99,7 @@ def show_ask(request: Request) -> Response:
     cards = programs.library.readable_by(readers_of(request)).describe()
     in_turn = chain.from_iterable(zip_longest(*(card.asks for card in cards)))  # the first of each base, then the next
     context = {"models": programs.label_models(), "cards": cards, "examples": [*filter(None, in_turn)][:EXAMPLES]}
+    context["changed"] = programs.tell_unindexed()
     page = TEMPLATES.TemplateResponse(request, "ask.html", context)
     keep_unit(request, page, uuid4().hex)
     return page
@@ -185,15 +189,24 @@ def show_review(request: Request) -> Response:
     return _render_review(request, request.query_params.get("trace", ""), request.query_params.get("after", ""))
 
 
+def _read_filters(request: Request) -> dict[str, str]:
+    """Return what the answers to review have to have, by the query of a request."""
+    return {name: wanted for name in FILTERS if (wanted := request.query_params.get(name, ""))}
+
+
 def _describe_review(entry: dict[str, Any]) -> str:
     """Return a sentence on the last review of an answer, and what it replaced; empty without one."""
     if not (reviews := entry["reviews"]):
         return ""
+    question = shorten(entry["question"], 200, placeholder=" …")
+    if reviews[-1]["verdict"] == UNDO:
+        return f"Undone: “{question}” is in the queue again."
+    reviews = [review for review in reviews if review["verdict"] != UNDO]
     names = [VERDICTS[review["verdict"]][0] for review in reviews]
     instead = f", in place of {names[-2]}" if len(names) > 1 else ""
     unlabelled = reviews[-1]["verdict"] == "wrong" and not reviews[-1]["corrected"]
     no_label = " It made no label: nothing says what is right." if unlabelled else ""
-    return f"Recorded: {names[-1]} for “{shorten(entry['question'], 200, placeholder=' …')}”{instead}.{no_label}"
+    return f"Recorded: {names[-1]} for “{question}”{instead}.{no_label}"
 
 
 def _render_review(
@@ -204,7 +217,10 @@ def _render_review(
     After a `problem` it has what the `form` held.
     """
     work, readers = work_of(request), readers_of(request)
-    queue, library = work.feedback.list_queue(readers), work.programs.library.readable_by(readers)
+    every = work.feedback.list_queue(readers, work.programs.list_changed())
+    wanted = _read_filters(request)
+    queue = [one for one in every if wanted.items() <= one.items()]
+    library = work.programs.library.readable_by(readers)
     entry = work.feedback.find_entry(trace, readers) if trace else None
     past = work.feedback.find_entry(after, readers) if after else entry
     status = 400 if problem else 404 if trace and entry is None else 200
@@ -212,7 +228,10 @@ def _render_review(
     if entry is None and queue:
         entry = work.feedback.find_entry(queue[0]["trace_id"], readers)
     context: dict[str, Any] = {"left": len(queue), "entry": entry, "problem": problem, "notice": notice}
-    context["reviewed"] = after if notice else ""
+    context["why"] = next((one["why"] for one in queue if entry and one["trace_id"] == entry["trace_id"]), "")
+    context |= {"reviewed": after if notice else "", "queue": queue[:LISTED], "wanted": wanted}
+    context["filters"] = {name: sorted({str(one.get(name, "")) for one in every}) for name in FILTERS}
+    context["query"] = urlencode(wanted)
     if entry is not None:
         answered = entry["outcome"] == Outcome.ANSWERED
         numbers = {one["id"]: one["n"] for one in entry["citations"] if answered}
@@ -222,7 +241,9 @@ def _render_review(
         first = next(((p, places[0]) for p in found if (places := quotes.get(p.id))), None)
         quoted = first[0].text[first[1][0] : first[1][1]] if first else ""
         segments = {p.id: _cut_segments(p.text, quotes.get(p.id, [])) for p in found}
-        fact, ticked = (form.fact, form.evidence) if form else (entry["corrected"] or quoted, numbers)
+        wrong = entry["verdict"] == "wrong"  # what the answer quotes is then no proposal
+        fact, ticked = entry["corrected"] or ("" if wrong else quoted), () if wrong else (*numbers,)
+        fact, ticked = (form.fact, form.evidence) if form else (fact, ticked)
         context |= {"passages": found, "numbers": numbers, "segments": segments, "fact": fact, "ticked": ticked}
     return TEMPLATES.TemplateResponse(request, "review.html", context, status_code=status)
 
@@ -253,13 +274,13 @@ def _write_review(request: Request, form: ReviewForm) -> Response:
     if entry is None:
         return _render_review(request, form.trace_id)
     facts = (form.fact.strip(),) if form.fact.strip() else ()
-    review = ReviewedAnswer(form.verdict, facts, form.evidence, form.seconds)
+    review = ReviewedAnswer(form.verdict, facts, form.evidence, form.seconds, request.user.username[:8])
     try:
         work.feedback.write_review(entry, review, work.programs.library.readable_by(readers))
     except DataError as error:
         return _render_review(request, form.trace_id, problem=str(error), form=form)
     work.metrics.count_event("review", form.verdict)
-    return RedirectResponse(f"/review?after={form.trace_id}", 303)
+    return RedirectResponse(f"/review?{urlencode({'after': form.trace_id, **_read_filters(request)})}", 303)
 
 
 ROUTES = [

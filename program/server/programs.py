@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragc.errors import ExperimentError, RagcError, VersionError
+from ragc.knowledge.index.build import is_indexed
 from ragc.models.catalog import is_local
 from ragc.serve import experiment_store as store
 from ragc.serve.experiment import Experiment
-from ragc.serve.follow import Followed
+from ragc.serve.follow import Reopened
 from ragc.serve.opening import find_project, load, open_latest
 from ragc.serve.reference import (
     LATEST,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from ragc.serve.opening import Advance
 
 INDEXED = ("documents", "graph", "tables")  # kinds of sources that are searched on this machine
+LOOK_SECONDS = 5.0  # between two looks at whether documents changed
+CHANGED = "Documents changed since they were indexed: `ragc index` takes them over."
 MOST_OPEN = 4  # versions besides the one served that are kept open
 _NO_UNIT = (
     "%s: who asks without saying for whom (user, safety_identifier, metadata.user_id, X-OpenWebUI-User-Id or the "
@@ -76,10 +80,12 @@ class Programs:
             self._options["project"] = self.project.folder
             produced = PRODUCTION in list_aliases(self.root, self.project.name)
             self.default = f"{self.project.name}@{PRODUCTION}" if produced else self.project.name
-            self.main = self._open(self.default) if produced else open_latest(target, point=point, progress=progress)
+            latest = partial(open_latest, target, point=point, progress=progress)
+            self.main = self._open(self.default) if produced else Reopened(self.default, latest)
         self._others: OrderedDict[str, Any] = OrderedDict()
         self._opening = asyncio.Lock()
-        self._told = False
+        self._told = self._unindexed = False
+        self._looked = -LOOK_SECONDS
 
     @property
     def library(self) -> Library:
@@ -87,9 +93,20 @@ class Programs:
         found: Library = self._served.runtime.library
         return found
 
+    def tell_unindexed(self) -> str:
+        """Return in a sentence that documents changed since they were indexed, or ""."""
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._looked, self._unindexed = time.monotonic(), not is_indexed(self.project)
+        return CHANGED if self._unindexed else ""
+
+    def list_changed(self) -> dict[str, str]:
+        """Return by question why its reviewed answer holds no more."""
+        reviewed = self._served.runtime.reviewed
+        return reviewed.list_changed(self.library) if reviewed else {}
+
     @property
     def _served(self) -> Any:
-        return self.main.current if isinstance(self.main, Followed) else self.main
+        return self.main.current if isinstance(self.main, Reopened) else self.main
 
     @property
     def is_embedded(self) -> bool:
@@ -181,7 +198,7 @@ class Programs:
             selector = parse_reference(reference).selector
             moves = selector == LATEST or is_alias(selector)
         opened = partial(load, reference, artifacts=self.root, **self._options)
-        return opened(follow=True) if moves else opened()
+        return opened(follow=True) if moves else Reopened(reference, opened)
 
 
 def _is_experiment(name: str, artifacts: str | Path | None) -> bool:

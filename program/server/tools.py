@@ -26,7 +26,7 @@ from ragc.server.chat import describe
 from ragc.server.work import Work, asker_of, explain_failure, readers_of
 
 MOST_FOUND = 20
-TOLD = ("nearest", "outcome", "confidence", "degraded", "version", "trace_id")
+TOLD = ("nearest", "outcome", "confidence", "degraded", "reviewed", "version", "trace_id")
 """What an agent is told of an answer besides its text and citations."""
 _LOG = logging.getLogger("ragc.server")
 Tool = Callable[..., Awaitable[Any]]

@@ -8,6 +8,7 @@ _CHANCE = r"(?P<share>[.\d]+)"
 _WORDS = (
     (r"follows on: (.*)", "It follows on from what was said before, and was read as: {0}"),
     (r"language (.*)", "It seems not to be in English ({0})."),
+    (rf"reviewed {_CHANCE}", "Answered before, and reviewed; it is the same question with a chance of {share}."),
     (r"greeting", "It is a greeting."),
     (r"classify->direct\[.*\]", "It may need no looking up."),
     (r"classify->(\w+)\[\]", "It is a {0} question."),

@@ -223,7 +223,7 @@ def _read_text(text: str) -> tuple[frozenset[str], frozenset[str]]:
 @lru_cache(maxsize=4096)
 def _read_claim(claim: str) -> tuple[list[str], set[str], set[str], set[str]]:
     """Return a claim's words, the stems of its names, its sums of money and its other amounts."""
-    return split_words(claim), {stem_word(name) for name in _find_names(claim)}, *_list_amounts(claim)
+    return split_words(claim), {stem_word(name) for name in find_names(claim)}, *_list_amounts(claim)
 
 
 def _list_amounts(claim: str) -> tuple[set[str], set[str]]:
@@ -240,7 +240,7 @@ def _list_amounts(claim: str) -> tuple[set[str], set[str]]:
     return money, amounts
 
 
-def _find_names(claim: str) -> Iterator[str]:
+def find_names(claim: str) -> Iterator[str]:
     """Yield the words with a capital that do not open a sentence, in lower case."""
     for match in WORD.finditer(claim):
         before = claim[: match.start()].rstrip(_OPENERS)

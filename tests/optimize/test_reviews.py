@@ -82,6 +82,25 @@ def test_a_fact_that_no_chosen_passage_states_is_refused(project, library, facts
     assert not project.reviewed.exists()
 
 
+def test_a_fact_that_the_answer_called_wrong_states_is_refused(project, library):
+    entry = {**ENTRY, "text": "Companies have 10 days to return a kettle [1]."}
+    with pytest.raises(DataError, match="states “10 days”"):
+        FeedbackLog(project).write_review(entry, ReviewedAnswer("wrong", ("10 days",), (FIRMS,)), library)
+    assert (
+        FeedbackLog(project).write_review(entry, KEPT, library)["answer"]
+        == "Companies have 10 days to return a kettle."
+    )
+
+
+def test_a_review_that_is_undone_labels_nothing_and_its_question_waits_again(project, library):
+    log, row = FeedbackLog(project), {**ENTRY, "confidence": 0.5, "at": 0, "citations": []}
+    TraceLog(project.private).traces.append(row)
+    log.write_review(row, KEPT, library)
+    assert log.list_queue() == [] and project.reviewed.read_bytes()
+    log.write_review(row, ReviewedAnswer("undo"), library)
+    assert [one["trace_id"] for one in log.list_queue()] == [ENTRY["trace_id"]] and not project.reviewed.read_bytes()
+
+
 def test_the_queue_has_the_answer_marked_wrong_and_nobody_sees_a_correction_of_other_groups(project):
     log = FeedbackLog(project)
     for n, readers in enumerate(([], ["finance"], [])):

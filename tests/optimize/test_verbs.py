@@ -9,7 +9,7 @@ from ragc.optimize.cli.examples import EXAMPLES
 from ragc.optimize.cli.main import FORMER, PANELS, app, read_former_name
 from tests.optimize.conftest import invoke
 
-MOST = 25
+MOST = 26
 ROOT = get_command(app)
 
 

@@ -21,10 +21,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragc.answer import Outcome
+from ragc.answer import Answer, Outcome
 from ragc.errors import BudgetStop, DataError
 from ragc.knowledge.index.build import index_project
 from ragc.knowledge.project import Project
+from ragc.loop import reviewed
 from ragc.loop.decisions import client_of
 from ragc.loop.policy import PRESETS, Risk, Setting, apply_setting, find_dimensions, read_setting
 from ragc.loop.rag import AgenticRAG
@@ -42,13 +43,13 @@ from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
 from ragc.optimize.compiler.session import Session
 from ragc.optimize.compiler.tasks.task import Contents, Task
-from ragc.optimize.evaluation.evaluate import Grader
-from ragc.optimize.evaluation.grades import judge_answer
+from ragc.optimize.evaluation.evaluate import TOGETHER, Grader
+from ragc.optimize.evaluation.grades import Grade, judge_answer
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
 from ragc.optimize.evaluation.risk import judge_grades, prove_risk
 from ragc.optimize.labelled.check import find_shortages, require_sound_labels
 from ragc.optimize.labelled.dataset import read_labelled
-from ragc.optimize.labelled.reviewed import join_reviewed
+from ragc.optimize.labelled.reviewed import fit_same, join_reviewed, seal_answers
 from ragc.optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from ragc.optimize.registry.versions import read_ancestors
 from ragc.optimize.report.estimate import estimate_cost, list_asked, measure_model
@@ -233,6 +234,15 @@ class ProjectTask(Task):
             ways["the search that finds most evidence"] = found
         return {name: _name_knobs(one) for name, one in ways.items()}
 
+    def grade_learned(self, session: Session, program: AgenticRAG) -> Sequence[Grade]:
+        """Return the graded answers to train and dev, as far as the caps reach."""
+        questions, answers = [*self.parts["train"], *self.parts["dev"]], list[Answer]()
+        with suppress(BudgetStop):
+            for first in range(0, len(questions), TOGETHER):
+                together = questions[first : first + TOGETHER]
+                answers += self.runner(session, program).answer_all([one.asked for one in together])
+        return [self.search_grader(*pair) for pair in zip(questions, answers, strict=False)]
+
     def complete(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> AgenticRAG:
         """Return the program with heads for its decisions, and a bound of confidence."""
         program, questions = program.deepcopy(), [question.asked for question in self.parts["dev"]]
@@ -274,7 +284,17 @@ class ProjectTask(Task):
             },
             "models": {**program.runtime.models.names.model_dump(), **program.runtime.models.weights},
         }
-        return Contents(export_files(program), tables, read_setting(program))
+        carried, same = self.carried
+        tables["reviewed"] = {"answers": len(carried.splitlines()), "same": same}
+        return Contents({**export_files(program), reviewed.FILE: carried}, tables, read_setting(program))
+
+    @cached_property
+    def carried(self) -> tuple[bytes, float]:
+        """The reviewed answers that a version carries, and how sure their decision has to be."""
+        runtime, questions = self.first.runtime, [question for part in self.parts.values() for question in part]
+        rows = seal_answers(questions, self.project, runtime.library)
+        known = reviewed.ReviewedAnswers(None, runtime.models.embedded).sealed_with(rows, reviewed.SAME)
+        return rows, fit_same(questions, known, runtime.library)
 
 
 def open_project_task(project: Project, session: Session, seed: int, origin: str, leads: bool = True) -> ProjectTask:
@@ -293,13 +313,13 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
     first = open_program(project)
     ancestors = read_ancestors(origin, project.artifacts) if origin else []
     before = find_previous_splits(ancestors) if origin else None
-    reviewed = join_reviewed(project, split_questions(questions, before=before))
-    if reviewed.unread:
-        raise DataError(reviewed.unread[0].what, "Mend that line, or take it out of the reviewed questions.")
-    parts = reviewed.parts
+    joined = join_reviewed(project, split_questions(questions, before=before))
+    if joined.unread:
+        raise DataError(joined.unread[0].what, "Mend that line, or take it out of the reviewed questions.")
+    parts = joined.parts
     doubts: list[str] = []
     if leads:
-        report = require_sound_labels(project, reviewed.questions, parts)
+        report = require_sound_labels(project, joined.questions, parts)
         doubts = [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
     if not (parts["train"] and parts["test"]):
         lacks = next(find_shortages(parts))

@@ -107,6 +107,13 @@ def update_index(project: Project, progress: Advance | None = None) -> ReadRepor
     return store.read_current(place).read
 
 
+def is_indexed(project: Project) -> bool:
+    """Tell whether the index is of the project's documents as they are now."""
+    bases = list_bases(project)
+    files = store.read_current(project.private / INDEX).files if bases else ""
+    return not bases or files == _fingerprint_bases(bases, project.settings.keyword)
+
+
 def read_files(project: Project) -> FolderContents:
     """Return the documents of a project's bases, parsed where the cache lacks them."""
     file = project.private / INDEX / PARSED

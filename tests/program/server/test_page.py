@@ -263,6 +263,9 @@ def test_reviews_by_keyboard_alone_label_questions(page, project):
             page.keyboard.press("Enter")
             page.get_by_role("button", name="Wrong").focus()
             press(page, "w")
+            assert "The answer that was called wrong states" in page.get_by_role("alert").inner_text()
+            page.get_by_role("button", name="Right").focus()
+            press(page, "r")
         else:
             press(page, "n" if heading.startswith("Why") else "s")
     rows = {row["question"]: row for row in read_json_rows(project.reviewed)}
