@@ -14,6 +14,7 @@ from ragc.loop.grounding import NOTE, UNSURE
 from ragc.optimize.labelled.dataset import LabelledQuestion
 from ragc.settings import UtilitySettings
 from ragc.text.facts import holds, states
+from ragc.text.history import REFUSES
 from ragc.text.pieces import split_claims, split_sentences
 from ragc.text.words import WORD
 
@@ -90,7 +91,7 @@ def judge_answer(question: LabelledQuestion, outcome: str, text: str) -> Correct
         return Correctness(outcome == question.outcome, False, 0.0)
     if question.outcome not in (None, Outcome.ANSWERED):
         return Correctness(False, True, 0.0)
-    text = NOTE.sub("", text)
+    text = REFUSES.sub("", NOTE.sub("", text))
     stated = [states(text, forms) for forms in question.alternatives]
     share = sum(stated) / len(stated) if stated else 1.0
     wrong = share == 0.0 or any(states(text, rival) for rival in question.not_facts)
@@ -192,7 +193,7 @@ def split_answer(text: str) -> tuple[str, ...]:
 
     Citation marks and notes of other sources are left out.
     """
-    lines = _MARK.sub("", NOTE.sub("", text)).splitlines()
+    lines = _MARK.sub("", REFUSES.sub("", NOTE.sub("", text))).splitlines()
     return tuple(sentence for line in lines for sentence in split_sentences(line) if WORD.search(sentence))
 
 
@@ -219,7 +220,7 @@ def score_support(answer: Answer, text_of: Callable[[str], str]) -> float | None
         return 0.0 if answer.retrieved else None
     texts = {c.n: (c.title, text_of(c.id)) for c in answer.citations}
     supported = []
-    for claim in split_claims(NOTE.sub("", answer.text)):
+    for claim in split_claims(REFUSES.sub("", NOTE.sub("", answer.text)).strip()):
         cited = [texts[n] for n in claim.cites if n in texts]
         if all(text for _, text in cited):
             quoted = " ".join(f"{title} {text}" for title, text in cited)

@@ -29,7 +29,8 @@ from ragc.loop.state import STATES, Flow, Request, State, format_share
 from ragc.loop.subjects import Subject, discount_strange, find_steps, find_unknown, names_other
 from ragc.passage import TITLE_STEP, Passage
 from ragc.text.facts import holds
-from ragc.text.pieces import ASKS, Claim, Piece, split_cells, split_pieces
+from ragc.text.history import FOUND_NOTHING
+from ragc.text.pieces import ASKS, Claim, Piece, quote_shortly, split_cells, split_pieces
 from ragc.text.words import split_words
 
 MOST_NEAREST = 4  # pieces under a refusal
@@ -107,7 +108,8 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
 
     The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
     said yet, `checked` only those past the threshold. The draft is as probable as a look-up's best piece on
-    average, and responsive if any piece is past the threshold. Nothing is quoted for a code that stands nowhere.
+    average, and responsive if any piece is past the threshold. Nothing is quoted for a code that stands
+    nowhere, and a look-up without a piece is named behind the others.
     """
     found = yield from _weigh_pieces(state)
     if unknown := find_unknown(state.question, (quote.subject for quote in found)):
@@ -115,12 +117,14 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         return Draft(quoted=0.0)
     taken: list[_Quote] = []
     best: list[float] = []
+    lacking: list[Claim] = []
     for look_up, query in enumerate(_list_queries(state)):
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
         allowed = [quote for quote in of_this if quote.stated or not checked]
         taken += _choose_quotes(state, allowed, taken, query)
-    claims = tuple(dict.fromkeys(_quote_all(taken, state.question)))
+        lacking += [] if allowed else [Claim(FOUND_NOTHING.format(quote_shortly(query)), ())]
+    claims = tuple(dict.fromkeys([*_quote_all(taken, state.question), *(lacking if taken else ())]))
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
     return Draft(claims, claims, any(quote.stated for quote in found), probability)

@@ -101,7 +101,7 @@ def _look_up(state: State) -> Flow[Answer]:
     if tuning.one_strategy:
         state.order = state.promising
         state.strategy = state.order[0]
-    if tuning.decompose and plan.route == "complex":
+    if tuning.decompose and (plan.route == "complex" or state.program.quotes):
         (reply,) = yield [Ask("decomposer.split", {"question": state.question})]
         state.look_ups = read_look_ups(reply)
     yield from _search_plan(state)

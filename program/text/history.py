@@ -18,7 +18,8 @@ MOST_CHARACTERS = 2_000  # of a turn
 SAID = ("user", "assistant")  # the roles of turns
 LEFT_OUT = ("system", "developer", "tool", "function")  # the other roles of messages
 FOUND_NOTHING = "I could not find {} in the knowledge I have."
-_REFUSES = re.compile(re.escape(FOUND_NOTHING).replace(r"\{\}", ".+?"))
+REFUSES = re.compile(re.escape(FOUND_NOTHING).replace(r"\{\}", ".+?"))
+"""What is said of a question, or of a part of one, that nothing answers."""
 _ASKING = re.compile(r"[^.!?]*\?")
 MEND = 'Give messages such as {"role": "user", "content": "..."}, or a dspy.History.'
 
@@ -92,7 +93,7 @@ def join_questions(history: Sequence[Turn], question: str) -> str:
 
 def is_answer(turn: Turn) -> bool:
     """Tell whether a turn is the assistant's, and no refusal."""
-    return turn.role == "assistant" and not _REFUSES.match(turn.content)
+    return turn.role == "assistant" and not REFUSES.match(turn.content)
 
 
 def _find_statement(turn: Turn) -> str:

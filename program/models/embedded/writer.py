@@ -28,7 +28,8 @@ _ASKING = rf"{_BEFORE}(?:who|whom|whose|what|which|how)"
 _CLAUSE = re.compile(rf"\b(?:{_INVERTED}|{_ASKING})\b|(?:^|[.!?;,] ){_BE_OR_DO}\b", re.IGNORECASE)
 # ", which was ..." tells more of what stands before it; ", and which" asks.
 _CUT = re.compile(
-    rf"(?<=\?) |(?:,? and|;(?: and)?) (?=(?:{_INVERTED}|{_ASKING})\b)|, (?=(?:{_INVERTED}|{_BEFORE}(?:what|how))\b)",
+    rf"(?<=\?) |(?:,? and|;(?: and)?) (?=(?:{_INVERTED}|{_ASKING})\b)|, (?=(?:{_INVERTED}|{_BEFORE}(?:what|how))\b)"
+    rf"|,? and (?={_BE_OR_DO} (?:I|we|you|it|they|he|she|there|this|that|the|an?|my|our|your)\b)",
     re.IGNORECASE,
 )
 
