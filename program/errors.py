@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -47,6 +48,13 @@ class QuestionError(RagcError):
 
 class ModelError(RagcError):
     """A model is unknown, not installed, or not what its digest says."""
+
+
+def require_packages(what: str, extra: str, *names: str) -> None:
+    """Raise `ModelError` where packages that something needs are not installed."""
+    if lacks := [name for name in names if find_spec(name) is None]:
+        install = f'python -m pip install -c constraints.txt -e ".[{extra}]"'
+        raise ModelError(f"{what} needs {', '.join(lacks)}.", f"Install the extra: {install}")
 
 
 class VersionError(RagcError):

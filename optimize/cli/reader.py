@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
+from ragc.errors import require_packages
 from ragc.optimize.cli.interruption import INTERRUPTED
 from ragc.optimize.cli.show import print_result, print_table, show_progress
 from ragc.optimize.compiler import MOST_SEED
@@ -33,6 +34,7 @@ def run_train(
     quiet: Annotated[bool, Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Train a reader, and write it with its card."""
+    require_packages("`ragc reader train`", "train", "torch", "transformers", "accelerate", "onnx")
     from ragc.optimize.reader.examples import DataFile, read_examples
     from ragc.optimize.reader.train import Training, make_reader
 

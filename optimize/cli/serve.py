@@ -5,16 +5,14 @@ from __future__ import annotations
 import ctypes
 import logging
 from contextlib import suppress
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from ragc.errors import RagcError
+from ragc.errors import require_packages
 from ragc.optimize.cli import show
 
-NEEDED = ("starlette", "uvicorn", "sse_starlette", "mcp")
 FILES = 65_536  # open at once, connections among them; shells often start with 1,024
 ARENA_MAX, ARENAS = -8, 2  # of glibc's mallopt: with an arena for each thread, freed memory is scattered and stays
 
@@ -28,9 +26,7 @@ def run_serve(
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Serve it: an OpenAI route, MCP, a page to ask, compare and review, metrics."""
-    if lacks := [name for name in NEEDED if find_spec(name) is None]:
-        what = f"`ragc serve` needs {', '.join(lacks)}."
-        raise RagcError(what, 'Install the extra: python -m pip install -c constraints.txt -e ".[serve]"')
+    require_packages("`ragc serve`", "serve", "starlette", "uvicorn", "sse_starlette", "mcp")
     from ragc.server.app import make_server, open_app
 
     _raise_limits()

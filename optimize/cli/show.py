@@ -345,6 +345,8 @@ def show_compile(left: Callable[[], str]) -> Iterator[Watch]:
 
     Ctrl-C stops the compile in order; a second one ends the process at once, with what `left` says.
     """
+    from ragc.optimize.report.estimate import format_minutes
+
     with show_work("starting", stopping=STOPPING_CALLS, left=left) as tell:
 
         def show(progress: CompileProgress) -> None:
@@ -352,7 +354,10 @@ def show_compile(left: Callable[[], str]) -> Iterator[Watch]:
             worth = ", ".join(f"{name} {x:.3f}" for name, x in known.items() if x is not None)
             figures = [f"{worth} (utility + routing credit)"] if worth else []
             figures += [count_noun(progress.calls, "model call")] if progress.calls else []
-            once = f"expected: {progress.expected}" if progress.expected else ""
+            expected = progress.expected.describe()
+            minutes = progress.minutes_left
+            figures += [f"about {format_minutes(minutes)} left"] if minutes is not None else []
+            once = f"expected: {expected}" if expected else ""
             tell(progress.stage, progress.done, progress.of, *figures, once=once)
 
         yield show

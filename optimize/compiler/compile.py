@@ -47,6 +47,7 @@ from ragc.optimize.compiler.thresholds import fit_thresholds
 from ragc.optimize.evaluation.evaluate import TOGETHER, evaluate_side_by_side
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED, Compiled
 from ragc.optimize.registry.versions import hold_lock
+from ragc.optimize.report.estimate import Expected
 from ragc.serve.factory import Factory, adopt_predictors
 from ragc.serve.reference import resolve
 
@@ -240,13 +241,13 @@ def learn(optimizer: str, command: str, session: Session, task: ModuleTask, tria
     task = task.prepare(session, trials)
     shown = [[one.example for one in task.parts[part]] for part in ("train", "dev")]
     calls = 0 if len(task.undecided) == len(task.base.predictors()) else estimate_calls(optimizer, task.base, shown)
-    session.progress.expected = f"about {calls:,} model calls by {optimizer}" if calls else ""
+    session.progress.expected = Expected(calls)
     session.begin_stage(f"running {optimizer}")
     try:
         final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)
     except BudgetStop as stop:
         share = f"The cap on {stop.tripped}, of which {1 - CHOICE:.0%} are kept for the test,"
-        what = f"{share} was reached before {optimizer} had found anything. It makes about {calls:,} model calls."
+        what = f"{share} was reached before {optimizer} had found anything. It makes {Expected(calls).describe()}."
         more = math.ceil(calls / CHOICE) if stop.tripped == "calls" and calls else "N"
         raise BudgetError(what, f"Give more: {command} --max-{stop.tripped} {more}") from None
     adopt_predictors(final, task.undecided)

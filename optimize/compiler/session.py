@@ -12,6 +12,7 @@ from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.workers import Workers
 from ragc.optimize.compiler.spending import BOOKED_EVERY, Caps, Spending
 from ragc.optimize.evaluation.evaluate import Asking
+from ragc.optimize.report.estimate import Expected
 
 TOGETHER = 4  # questions that a process is given before it says how far it is
 
@@ -30,9 +31,15 @@ class CompileProgress:
     best: float | None = None  # the highest so far
     calls: int = 0  # calls of language models that were paid for
     reused: int = 0  # replies of language models that the record had
-    expected: str = ""  # what the compile comes to, about, in a line
+    expected: Expected = field(default_factory=Expected)  # what the compile comes to, about
     started: float = field(default_factory=time.monotonic)  # when the stage began
     seconds: dict[str, float] = field(default_factory=dict)  # that each stage took which is over
+
+    @property
+    def minutes_left(self) -> float | None:
+        """Minutes that are left, about, by the clock; None where that is not known."""
+        share = self.done / self.of if self.of else 0.0
+        return self.expected.tell_left(self.seconds, self.stage, time.monotonic() - self.started, share)
 
 
 Watch = Callable[[CompileProgress], None]

@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -72,13 +71,8 @@ def make_reader(
     """Train a reader, leave it in a folder with its card, and return the card.
 
     The same seed on the same machine gives the same weights, cut off or not. Raises `StudyError` for a folder that
-    holds anything else than this very training, `ModelError` for an absent package and a start or teacher that is none.
+    holds anything else than this very training, `ModelError` for a start or teacher that is none.
     """
-    for name in ("onnx", "accelerate"):
-        if not find_spec(name):
-            raise ModelError(
-                f"The package {name} is not installed.", 'Run: python -m pip install -c constraints.txt -e ".[train]"'
-            )
     texts = {one.text for file in files for one in file.examples}
     pairs = read_vague(vague) if vague else []
     card: dict[str, Any] = {

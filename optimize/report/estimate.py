@@ -1,9 +1,14 @@
-"""What a compile comes to before it spends: calls, minutes and money, by how long a measured call takes."""
+"""What a compile comes to: calls, minutes and money, by how long a call and an answer take that were measured.
+
+The minutes are those of its stages. While it runs, what is left is told by the clock: the stages to come are as much
+slower than planned as those before them were.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dspy.utils.exceptions import LMError
 
@@ -15,22 +20,66 @@ from ragc.models.language.spending import Cap
 
 WRITTEN, DECIDED = (3, 2), (8, 5)
 """Calls of a writing and of a deciding language model for a question of train and dev, and for one of the test."""
+READING, SEARCHING, TESTING = "reading what is found for the questions", "searching", "testing"
+STAGES: Mapping[str, tuple[float, float, float]] = {
+    READING: (1, 0, 0.4),
+    "making demonstrations": (0.3, 0, 0),
+    "fitting decisions": (0, 10, 0),
+    "trying whole ways": (0, 15, 0.3),
+    "fitting thresholds": (0, 25, 0),
+    SEARCHING: (0, 0, 0),
+    "choosing on dev": (0, 10, 0),
+    TESTING: (2, 0, 0.3),
+}
+"""Of each stage: how often its questions are answered anew, settings scored on train, and the share of calls."""
+TRUSTED = 0.03  # the share of the plan that weighs as much as what the clock says
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a compile comes to, about: calls to language models, minutes, and US dollars."""
+    """What a compile comes to, about: calls to language models, seconds by stage in its order, and US dollars."""
 
-    calls: int
-    minutes: float
-    usd: float
+    calls: int = 0
+    stages: Mapping[str, float] = field(default_factory=dict)
+    usd: float = 0.0
+
+    @property
+    def minutes(self) -> float:
+        return sum(self.stages.values()) / 60
 
     def describe(self) -> str:
-        """Return the estimate in a line."""
-        minutes = f"{self.minutes:,.0f} minutes" if self.minutes >= 1.5 else "a minute"
-        if not self.calls:
-            return f"about {minutes}"
-        return f"about {self.calls:,} calls to language models, {minutes}, US$ {self.usd:,.2f}"
+        """Return the estimate in a line; empty where nothing is known."""
+        calls = f"{self.calls:,} calls to language models" if self.calls else ""
+        minutes = format_minutes(self.minutes) if self.stages else ""
+        usd = f"US$ {self.usd:,.2f}" if calls and minutes else ""
+        told = ", ".join(filter(None, [calls, minutes, usd]))
+        return told and f"about {told}"
+
+    def tell_left(self, took: Mapping[str, float], stage: str, elapsed: float, share: float) -> float | None:
+        """Return the minutes that are left, about; None of what no stage was planned for.
+
+        `took` has the seconds of the stages that are over, `elapsed` and `share` how far the present one is.
+        """
+        over = {_plain(name) for name in took}
+        reached = [n for n, name in enumerate(self.stages) if name in over or name == _plain(stage)]
+        if not reached:
+            return self.minutes if self.stages else None
+        now = 0.0 if _plain(stage) in over else self.stages.get(_plain(stage), 0.0)
+        planned = sum(seconds for name, seconds in self.stages.items() if name in over) + now * share
+        spent = sum(seconds for name, seconds in took.items() if _plain(name) in self.stages) + (elapsed if now else 0)
+        trust = TRUSTED * 60 * self.minutes
+        pace = (spent + trust) / (planned + trust)
+        here = elapsed * (1 - share) / share if share else max(0.0, pace * now - elapsed)
+        return (here + pace * sum([*self.stages.values()][reached[-1] + 1 :])) / 60
+
+
+def format_minutes(minutes: float) -> str:
+    """Return minutes as a person says them."""
+    return f"{minutes:,.0f} minutes" if minutes >= 1.5 else "a minute"
+
+
+def _plain(stage: str) -> str:
+    return stage.partition(":")[0]
 
 
 def list_asked(project: Project) -> list[str]:
@@ -51,10 +100,13 @@ def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
     return None
 
 
-def estimate_cost(project: Project, searched: int, tested: int, most: int | None, local: float) -> Expected:
+def estimate_cost(
+    project: Project, searched: int, tested: int, most: int | None, anew: float, again: float = 0.0, trials: int = 0
+) -> Expected:
     """Return what a compile with an empty record comes to by the paces measured.
 
-    `searched` and `tested` are questions, `most` the cap on calls, `local` the seconds of work of this machine.
+    `searched` and `tested` are questions, `most` the cap on calls; `anew` and `again` are the seconds that this machine
+    takes to answer a question the first time, and at another setting.
     """
     models, paces = project.settings.models, read_paces(project.private)
     calls: dict[str, int] = {}
@@ -63,10 +115,14 @@ def estimate_cost(project: Project, searched: int, tested: int, most: int | None
             calls[name] = calls.get(name, 0) + of_search * searched + of_test * tested
     total = sum(calls.values())
     share = min(1.0, most / total) if most is not None and total else 1.0
-    seconds, usd = local, 0.0
+    asked, usd, stages = 0.0, 0.0, dict[str, float]()
     for name, count in calls.items():
         pace, endpoint = paces.get(name), open_endpoint(name, project.settings.provider)
         if pace is not None:
-            seconds += count * share * pace.seconds / endpoint.terms.concurrency
+            asked += count * share * pace.seconds / endpoint.terms.concurrency
             usd += count * share * endpoint.price(pace.tokens_in, pace.tokens_out)
-    return Expected(round(total * share), seconds / 60, usd)
+    for name, (times, settings, part) in STAGES.items():
+        questions = tested if name == TESTING else searched
+        scored = settings + (trials if name == SEARCHING else 0)
+        stages[name] = anew * times * questions + again * scored * searched + part * asked
+    return Expected(round(total * share), stages, usd)

@@ -3,6 +3,8 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ragc import open_program
 from ragc.errors import BudgetStop
@@ -12,7 +14,7 @@ from ragc.models.language.pace import Pace, note_pace, read_paces
 from ragc.optimize.compiler.compile import compile_project
 from ragc.optimize.compiler.spending import Caps, Spending
 from ragc.optimize.report.doctor import examine_setup
-from ragc.optimize.report.estimate import estimate_cost, measure_model
+from ragc.optimize.report.estimate import Expected, estimate_cost, measure_model
 from tests.conftest import add_toml
 from tests.support.provider import Script, serve
 from tests.support.replies import obliging
@@ -60,7 +62,7 @@ def test_a_limit_of_the_projects_own_stays_and_doctor_measures_the_pace_and_says
 def test_a_compile_measures_once_under_its_cap_and_tells_calls_minutes_and_money_before_it_spends(slow_shop):
     folder, provider = slow_shop
     seen = []
-    done = compile_project(Project.open(folder), watch=lambda live: seen.append((live.expected, live.calls)))
+    done = compile_project(Project.open(folder), watch=lambda live: seen.append((live.expected.describe(), live.calls)))
     first = next(expected for expected, _ in seen if expected)
     spent = next(calls for expected, calls in seen if expected)
     assert re.match(r"about \d+ calls to language models, (a minute|\d+ minutes), US\$ \d+\.\d\d", first) and spent == 1
@@ -77,8 +79,25 @@ def test_an_estimate_grows_with_the_questions_and_ends_at_the_cap(slow_shop, sho
     folder, _ = slow_shop
     note_pace(folder / ".ragc", MODEL, Pace(6.0, 1000, 100))
     project = Project.open(folder)
-    few, many, capped = (estimate_cost(project, n, n, most, 60.0) for n, most in ((10, None), (100, None), (100, 60)))
+    few, many, capped = (estimate_cost(project, n, n, most, 0.6) for n, most in ((10, None), (100, None), (100, 60)))
     assert few.calls < many.calls and capped.calls == 60
-    assert capped.minutes == pytest.approx(1 + 60 * 6 / 60), "the work of this machine counts, too"
+    assert capped.minutes == pytest.approx(3.3 + 60 * 6 / 60), "the work of this machine counts, too"
     assert capped.usd == pytest.approx(60 * 1100 / 1e6)
-    assert estimate_cost(Project.open(shop), 100, 100, None, 240).describe() == "about 4 minutes"
+    assert estimate_cost(Project.open(shop), 100, 100, None, 0.4, 0.018, 10).describe() == "about 4 minutes"
+
+
+shares = st.lists(st.floats(0.01, 1), min_size=2, max_size=8)
+
+
+@given(shares, st.floats(0.3, 10), st.integers(0, 7), st.floats(0, 0.99))
+def test_what_is_said_to_be_left_follows_the_clock_whatever_the_machine_is_slower_by(planned, slower, at, share):
+    """Every stage takes `slower` times what was planned; from the middle on what is left is right within a quarter."""
+    stages = {f"stage {n}": 60 * minutes for n, minutes in enumerate(planned)}
+    at = min(at, len(planned) - 1)
+    took = {f"{name}: of it": slower * seconds for name, seconds in [*stages.items()][:at]}
+    elapsed = slower * share * stages[f"stage {at}"]
+    left, true = Expected(0, stages).tell_left(took, f"stage {at}: of it", elapsed, share), slower * sum(planned)
+    true -= (sum(took.values()) + elapsed) / 60
+    if true <= slower * sum(planned) / 2:
+        assert left == pytest.approx(true, rel=0.25)
+    assert left >= 0 and Expected().tell_left(took, "stage 0", elapsed, share) is None

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ragc.optimize.cli import show
+from ragc.optimize.report.estimate import Expected
 from tests.optimize.conftest import invoke
 
 RAGC = [sys.executable, "-m", "ragc.optimize.cli.main"]
@@ -58,15 +59,16 @@ def test_progress_has_what_how_many_of_how_many_and_how_long_and_is_not_told_of_
 
 def test_a_compile_tells_what_it_is_about_to_cost_once_and_then_how_far_it_is(soon, capfd):
     class Live:
-        stage, done, of, baseline, best, calls, expected = "searching", 3, 10, 1.061, 1.1, 8, "40 calls, $0.10"
+        stage, done, of, baseline, best, calls, minutes_left = "searching", 3, 10, 1.061, 1.1, 8, 4.2
+        expected = Expected(40, {"searching": 600}, 0.1)
 
     with show.show_compile(str) as tell:
         for _ in range(2):
             tell(Live)
             time.sleep(0.05)
     lines = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("starting")]
-    assert lines[0] == "expected: 40 calls, $0.10" and lines[0] not in lines[1:]
-    figures = "best so far 1.100, as it was 1.061 (utility + routing credit), 8 model calls"
+    assert lines[0] == "expected: about 40 calls to language models, 10 minutes, US$ 0.10" and lines[0] not in lines[1:]
+    figures = "best so far 1.100, as it was 1.061 (utility + routing credit), 8 model calls, about 4 minutes left"
     assert set(lines[1:]) == {f"searching: 3 of 10, {figures}, 0:00"}
 
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ragc.errors import ModelError
+from ragc.models.embedded.encoder import SentenceModel
+from ragc.optimize.cli.reader import run_train
+from ragc.optimize.cli.serve import run_serve
 from tests.optimize.test_programs import BLOCK, write_tickets
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +78,25 @@ def test_at_the_root_of_a_checkout_the_folders_names_import_the_same_modules(ord
     done = run(ROOT, "-c", EVERY.format(names=sorted(names), order=order))
     assert done.returncode == 0, done.stderr
     assert run(ROOT, "-m", "optimize.cli.main", "--version").stdout.startswith("ragc ")
+
+
+TORCH = "torch", "sentence_transformers"
+NEEDS = {
+    "a model of one's own that embeds": ("train", TORCH, lambda: SentenceModel("/nowhere")),
+    "training": ("train", ("torch", "transformers", "accelerate", "onnx"), lambda: run_train(["none"], Path("none"))),
+    "serving": ("serve", ("starlette", "uvicorn", "sse_starlette", "mcp"), lambda: run_serve("none")),
+}
+LACKS = [(need, name) for need, (_, names, _) in NEEDS.items() for name in names]
+
+
+@pytest.mark.parametrize(("need", "name"), LACKS)
+def test_what_needs_a_package_that_is_not_there_says_which_and_how_it_is_installed(monkeypatch, need, name):
+    extra, _, use = NEEDS[need]
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ModelError) as told:
+        use()
+    assert f"needs {name}." in told.value.what
+    assert told.value.mend == f'Install the extra: python -m pip install -c constraints.txt -e ".[{extra}]"'
 
 
 def test_one_name_is_installed():

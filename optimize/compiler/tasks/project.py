@@ -59,7 +59,6 @@ from ragc.serve.reference import Manifest
 from ragc.text.history import Asked
 
 PROBED = 12  # questions asked to see how long a compile takes
-SETTINGS = 60  # that ways, fits and choice come to, each scored on every question of train
 AS_EMBEDDED: Mapping[str, float] = {"quote_above": 0.0, "sql": 0}
 """Knobs at which a program does under a language model what it did without, until calls prove their worth."""
 READER_FIRST: Mapping[str, float] = {"quote_above": 0.5, "sql": 1}
@@ -123,8 +122,9 @@ class ProjectTask(Task):
             searched=len(self.searched) + len(self.parts["dev"]),
             tested=len(self.parts["test"]),
             most=session.caps.calls,
-            local=task._estimate_seconds(session, trials),
-        ).describe()
+            trials=trials,
+            **task._time_questions(session),
+        )
         runner, asked = task.runner(session, task.base), {one.asked for one in (*task.searched, *task.parts["dev"])}
 
         def read(questions: Sequence[Asked]) -> None:
@@ -144,8 +144,8 @@ class ProjectTask(Task):
         session.divide(lambda some: demonstrator.read_inputs([*chain(*some)]), topics, needed=False)
         return replace(task, demonstrations=made)
 
-    def _estimate_seconds(self, session: Session, trials: int) -> float:
-        """Return the seconds of this machine's work, about, by a few questions that are read and answered now."""
+    def _time_questions(self, session: Session) -> dict[str, float]:
+        """Return the seconds that a question takes here to be answered anew and again, by a few that are asked now."""
         runner = self.runner(session, self.base.deepcopy())
         asked = [
             question for question in self.searched[:: max(1, len(self.searched) // PROBED)] if not question.readers
@@ -159,9 +159,8 @@ class ProjectTask(Task):
             apply_setting(runner.program, {"policy.answer_above": 0.5})
             runner.answer_all([question.asked for question in asked])
         again = time.monotonic() - started
-        questions = sum(len(part) for part in self.parts.values())
-        settings = (SETTINGS + trials) * len(self.searched)
-        return (anew * questions + again * settings) / max(1, len(asked)) / session.jobs
+        share = 1 / max(1, len(asked)) / session.jobs
+        return {"anew": anew * share, "again": again * share}
 
     def runner(self, session: Session, program: AgenticRAG) -> Replay:
         """Return a program's runs, without the confidence of unchecked drafts."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ragc.errors import ModelError
+from ragc.errors import ModelError, require_packages
 from ragc.storage import Remembered, digest_file
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ class SentenceModel:
     """A sentence-transformers model by name or folder. Raises `ModelError` when it cannot be loaded."""
 
     def __init__(self, name: str) -> None:
+        require_packages(f"The embedding model {name!r}", "train", "torch", "sentence_transformers")
         from sentence_transformers import SentenceTransformer
 
         try:
