@@ -289,6 +289,8 @@ def seal_program(
     learned = program.deepcopy()
     for _, part in learned.named_sub_modules():
         part._compiled = False  # else its parent's state leaves it out
+        if getattr(vars(part).get("forward"), "__func__", None) is type(part).forward:
+            del part.forward  # its class's own, bound as BootstrapFinetune leaves it
     project = open_folder(name, artifacts)
     task = open_module_task(project, lambda: learned, data, metric)
     parent = str(resolve(parent, project.artifacts)) if parent else find_production(project)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,18 @@ def take_state(program: dspy.Module, state: bytes, undecided: list[str]) -> None
     """Give a program a sealed state, as `restore_module` does."""
     found = orjson.loads(state)
     adopt_predictors(program, undecided)
-    program.load_state(found["self"] if isinstance(program, dspy.Predict) else found)
+    with _keeping_models(program):
+        program.load_state(found["self"] if isinstance(program, dspy.Predict) else found)
     adopt_predictors(program, undecided)
+
+
+@contextmanager
+def _keeping_models(program: dspy.Module) -> Iterator[None]:
+    """Leave predictors the models that the program's code gave them: no state holds one."""
+    own = {name: predictor.lm for name, predictor in program.named_predictors()}
+    yield
+    for name, predictor in program.named_predictors():
+        predictor.lm = own.get(name)
 
 
 def find_stateless(program: dspy.Module) -> dict[str, str]:
@@ -121,14 +132,17 @@ def adopt_predictors(program: dspy.Module, undecided: list[str], embedded: Local
             adopt_predictor(predictor)
 
 
+def list_models(program: dspy.Module, undecided: Collection[str] = ()) -> dict[str, str]:
+    """Return the name of the model that answers each predictor."""
+    return {
+        name: READER if name in undecided else str(getattr(one.lm or dspy.settings.lm, "model", ""))
+        for name, one in program.named_predictors()
+    }
+
+
 def describe_module(program: dspy.Module, undecided: list[str]) -> dict[str, Any]:
     """Return a manifest's tables on a program's structure, code and models."""
-    models: dict[str, Any] = {
-        "predictors": {
-            name: READER if name in undecided else str(getattr(one.lm or dspy.settings.lm, "model", ""))
-            for name, one in program.named_predictors()
-        }
-    }
+    models: dict[str, Any] = {"predictors": list_models(program, undecided)}
     if undecided:
         models |= {"embedder": shared_embedder().digest, "reader": shared_reader().digest}
     made = {"kind": MODULE, "class": own_class(program).__qualname__, "code_digest": digest_program_code(program)}
@@ -167,8 +181,13 @@ def restore_module(manifest: Manifest, make: Factory | None) -> dspy.Module:
     embedded = open_decider() if undecided else None
     adopt_predictors(program, undecided, embedded)
     weights = {"embedder": embedded.embedder.digest, "reader": embedded.reader.digest} if embedded else {}
-    restore_program(program, manifest, embedded, weights, DEFAULT_POINT)
-    adopt_predictors(program, undecided, embedded)  # anew: no state holds a model, and it may bring fields
+    with _keeping_models(program):
+        restore_program(program, manifest, embedded, weights, DEFAULT_POINT)
+    adopt_predictors(program, undecided, embedded)  # anew: a state may bring fields
+    for name, model in list_models(program, undecided).items():
+        if model and (before := models.get("predictors", {}).get(name)) and before != model:
+            told = manifest.label, before, name, model
+            _log.warning("%s was sealed with %s for %s, and here it is %s: measure it again with `ragc eval`.", *told)
     if manifest.section("program").get("code_digest") != digest_program_code(program):
         _log.warning("The code of %s has changed since: measure it again with `ragc eval`.", manifest.label)
     return program

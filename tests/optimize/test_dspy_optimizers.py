@@ -4,9 +4,11 @@ import json
 
 import dspy
 import pytest
+from dspy.clients.provider import Provider
 from dspy.lm15 import TextPart
 
 from ragc import Answer, Outcome, load, open_program
+from ragc.errors import DataError
 from ragc.knowledge.project import Project
 from ragc.optimize import graded, seal
 from ragc.optimize.labelled.dataset import read_labelled
@@ -18,7 +20,8 @@ class Proposer:
 
     def complete(self, request):
         text = "[[ ## proposed_instruction ## ]]\nDo it with care.\n\n```\nDo it with care.\n```\n"
-        text += "[[ ## proposed_prefix_for_output_field ## ]]\nSo:\n\n[[ ## completed ## ]]"
+        text += "[[ ## proposed_prefix_for_output_field ## ]]\nSo:\n\n"
+        text += "[[ ## reasoning ## ]]\nso\n\n[[ ## natural_language_rules ## ]]\nMind months.\n\n[[ ## completed ## ]]"
         return reply_with(request, text)
 
 
@@ -70,7 +73,20 @@ def simba(program, examples, script):
     return dspy.SIMBA(metric=graded, prompt_model=script, **small).compile(program, trainset=examples[:4], seed=0)
 
 
-OPTIMIZERS = [bootstrap, labelled, random_search, mipro, gepa, copro, simba]
+def infer_rules(program, examples, script):
+    few = {"max_bootstrapped_demos": 1, "max_labeled_demos": 1, "num_candidates": 1, "num_threads": 1}
+    return dspy.InferRules(metric=graded, **few).compile(program, trainset=examples[:3], valset=examples[:2])
+
+
+def better_together(program, examples, script):
+    for predictor in program.predictors():  # it wants a model at each
+        predictor.lm = predictor.lm or script
+    both = {"p": dspy.LabeledFewShot(k=1), "q": dspy.BootstrapFewShot(graded, max_bootstrapped_demos=1)}
+    steps = {"strategy": "p -> q", "num_threads": 1, "seed": 0}
+    return dspy.BetterTogether(graded, **both).compile(program, trainset=examples[:4], valset=examples[:2], **steps)
+
+
+OPTIMIZERS = [bootstrap, labelled, random_search, mipro, gepa, copro, simba, infer_rules, better_together]
 
 
 @pytest.mark.parametrize("optimize", OPTIMIZERS)
@@ -108,6 +124,49 @@ def test_what_dspys_optimizers_made_of_a_strangers_program_is_sealed_and_loads(t
         wanted = {"name": "teams", "data": tmp_path / "rows.jsonl", "metric": graded, "artifacts": "kept"}
         loaded = load(seal(found, make=make, **wanted), make, artifacts="kept")
         assert loaded(ticket="Which?").team == found(ticket="Which?").team == "billing"
+
+
+class Tuner(Provider):
+    """A provider whose tuned model is another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.finetunable = True
+
+    @staticmethod
+    def finetune(job, model, train_data, train_data_format, train_kwargs=None):
+        return f"{model}-tuned"
+
+
+def test_a_model_that_was_tuned_is_no_state_and_refused_at_the_seal_unless_the_code_names_it(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"ticket": f"The invoice of month {n} is wrong.", "team": "billing"} for n in range(12)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metric = lambda example, prediction, *_: float(prediction.team == example.team)  # noqa: E731
+    script = dspy.LM("scripted/teams", engine=Teams(), cache=False, provider=Tuner())
+
+    def make(lm=script):
+        program = dspy.ChainOfThought("ticket -> team")
+        program.set_lm(lm)
+        return program
+
+    train = [dspy.Example(**row).with_inputs("ticket") for row in rows]
+    wanted = {"name": "teams", "data": tmp_path / "rows.jsonl", "metric": metric, "artifacts": "kept"}
+    with dspy.context(lm=script):
+        tuned = dspy.BootstrapFinetune(metric=metric, num_threads=1).compile(make(), trainset=train[:4])
+        assert tuned.predict.lm.model == "scripted/teams-tuned"
+        with pytest.raises(DataError, match="predict is answered by scripted/teams-tuned, and what makes it gives it"):
+            seal(tuned, make=make, **wanted)
+        assert not (tmp_path / "kept" / "teams" / "versions").exists()
+        again = lambda: make(tuned.predict.lm)  # noqa: E731
+        ref = seal(tuned, make=again, **wanted)
+        loaded = load(ref, again, artifacts="kept")
+        assert loaded.predict.lm is tuned.predict.lm and loaded(ticket="Which?").team == "billing"
+        assert "sealed with" not in caplog.text
+        load(ref, make, artifacts="kept")
+        assert "sealed with scripted/teams-tuned for predict, and here it is scripted/teams" in caplog.text
 
 
 def test_a_question_asked_back_is_a_demonstration_as_any_answer_is(shop, examples):

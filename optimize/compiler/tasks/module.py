@@ -132,6 +132,11 @@ class ModuleTask(Task):
         lost = [f"of {name}, {what}" for name, what in stateless.items() if name not in kept]
         if not lost and describe_structure(fresh) != describe_structure(self.base):
             lost = [f"{getattr(make, '__qualname__', make)} makes a program of other predictors or knobs"]
+        models, made = factory.list_models(self.base, self.undecided), factory.list_models(fresh, self.undecided)
+        if not lost and (tuned := next((name for name in made if made[name] != models[name]), "")):
+            lost = [
+                f"its {tuned} is answered by {models[tuned]}, and what makes it gives it {made[tuned] or 'no model'}"
+            ]
         if not lost:
             factory.take_state(fresh, contents.files[STATE], self.undecided)
             lost = self._find_differences(fresh, record)

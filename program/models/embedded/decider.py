@@ -56,6 +56,11 @@ class LocalDecider(DecisionClient):
         self._sets: OrderedDict[bytes, DemonstrationSet] = OrderedDict()
         self._heads: OrderedDict[str, Head] = OrderedDict()
 
+    def launch(self, *_: Any) -> None:
+        """Begin nothing, as BetterTogether asks of each model; nor does `kill` end anything."""
+
+    kill = launch
+
     def dump_state(self) -> None:
         """Return nothing: a saved predictor that is answered here names no model."""
 
