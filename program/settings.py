@@ -369,6 +369,14 @@ class AnswerSettings(TomlTable):
 
     links: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")], ...] = ()
     """Hosts whose web addresses may stand in an answer where a passage states them."""
+    check: Literal["none", "words", "model"] = "none"
+    """What of a written statement is held against the passages beside its marks and numbers: nothing, its words, or all
+    of it by whoever judges."""
+
+    @property
+    def checks(self) -> int:
+        """The value of the knob `check`."""
+        return ("none", "words", "model").index(self.check)
 
 
 class Settings(TomlTable):

@@ -103,7 +103,7 @@ def _answer_question(
     rag: AgenticRAG, question: str, trace: bool, stream: bool, flat: bool = False, history: list[Turn] | None = None
 ) -> int:
     """Print the answer, add it to a history, and return the exit code: that of a failure where there is none."""
-    from ragc.loop.grounding import LINKS_REMOVED
+    from ragc.loop.answers import LINKS_REMOVED
 
     as_json = show.AS_JSON.get()
     if stream and not as_json:

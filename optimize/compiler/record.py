@@ -283,9 +283,9 @@ def fingerprint_predictor(program: AgenticRAG, name: str, model: Any) -> str:
 
 
 def _shown_layout(program: AgenticRAG, name: str) -> PromptLayout:
-    """Return a predictor's layout as far as it changes the prompt: what passages are shown is among the inputs."""
+    """Return a predictor's layout as far as it changes the prompt."""
     layout, shown = program.layout_of(name), len(program.predictor(name).demos)
-    return replace(layout, passages=0, demonstrations=min(layout.demonstrations, shown))
+    return replace(layout, demonstrations=min(layout.demonstrations, shown))
 
 
 def digest_json(content: Any) -> bytes:

@@ -12,6 +12,7 @@ import numpy as np
 from ragc.errors import BudgetStop, DataError
 from ragc.knowledge.index.build import Advance
 from ragc.knowledge.index.fusion import name_copies
+from ragc.loop.answers import text_of
 from ragc.loop.rag import AgenticRAG
 from ragc.optimize.evaluation.grades import DIGITS, METRICS, PROPORTIONS, RANGES, Grade, grade_answer, score_support
 from ragc.optimize.evaluation.stats import ANY, Interval, format_estimate, mean_interval
@@ -152,7 +153,7 @@ class Grader:
     def __init__(self, program: AgenticRAG, weights: UtilitySettings, relevancy: bool = True) -> None:
         self._weights = weights
         passages = program.runtime.library.passages()
-        self._texts, self._copies = {p.id: p.text for p in passages}, name_copies(passages)
+        self._texts, self._copies = {p.id: text_of(p) for p in passages}, name_copies(passages)
         self._embedder = program.runtime.models.embedder
         self._similarity = self._measure_similarity if relevancy else None
         self._supported: dict[tuple[Any, ...], float | None] = {}
@@ -161,10 +162,10 @@ class Grader:
         """Grade one answer."""
         return grade_answer(question, answer, self._weights, self._measure_support, self._similarity, self._copies)
 
-    def _measure_support(self, answer: Any) -> float | None:
-        key = (answer.text, answer.outcome, answer.citations, bool(answer.retrieved))
+    def _measure_support(self, answer: Any, asked: str) -> float | None:
+        key = (asked, answer.text, answer.outcome, answer.citations, answer.retrieved)
         if key not in self._supported:
-            self._supported[key] = score_support(answer, lambda id_: self._texts.get(id_, ""))
+            self._supported[key] = score_support(answer, asked, lambda id_: self._texts.get(id_, ""))
         return self._supported[key]
 
     def _measure_similarity(self, question: str, answer: str) -> float:

@@ -10,11 +10,12 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from ragc.answer import Answer, Outcome
-from ragc.loop.grounding import NOTE, UNSURE
+from ragc.loop.answers import NOTE, UNSURE
 from ragc.optimize.labelled.dataset import LabelledQuestion
 from ragc.settings import UtilitySettings
-from ragc.text.facts import holds, states
+from ragc.text.facts import states
 from ragc.text.history import REFUSES
+from ragc.text.numbers import list_unstated
 from ragc.text.pieces import split_claims, split_sentences
 from ragc.text.words import WORD
 
@@ -128,7 +129,7 @@ def grade_answer(
     question: LabelledQuestion,
     answer: Answer,
     weights: UtilitySettings,
-    support: Callable[[Answer], float | None] = lambda answer: None,
+    support: Callable[[Answer, str], float | None] = lambda answer, asked: None,
     similarity: Callable[[str, str], float] | None = None,
     copies: Mapping[str, str] = MappingProxyType({}),
 ) -> Grade:
@@ -137,7 +138,7 @@ def grade_answer(
     `support` measures `supported`, `similarity` the relevancy. `copies` names for a passage the first one with its
     text: to find it is as good. So is any passage of a document or table that is itself labelled evidence.
     """
-    verdict, supported = judge_answer(question, answer.outcome, answer.text), support(answer)
+    verdict, supported = judge_answer(question, answer.outcome, answer.text), support(answer, question.conversation)
     usage, of = answer.usage, (question.evidence, answer.found, answer.retrieved)
 
     def name_evidence(id_: str) -> str:
@@ -208,23 +209,24 @@ def score_routing(question: LabelledQuestion, answer: Answer) -> float | None:
     return float(set(answer.sources) == set(question.sources))
 
 
-def score_support(answer: Answer, text_of: Callable[[str], str]) -> float | None:
-    """Return the share of claims whose numbers and names are in what they cite.
+def score_support(answer: Answer, asked: str, text_of: Callable[[str], str]) -> float | None:
+    """Return the share of claims that cite a passage and state only known numbers.
 
-    A claim that cites a passage without a text (computed or fetched for this answer) is not counted; None when there
+    These stand in the passages that the answer was made from or in what was `asked`, or are worked out from such. A
+    claim that cites a passage without a text (computed or fetched for this answer) is not counted; None when there
     is none to count, or the answer is from no passage. One that was written from passages and cites none has no share.
     """
     if answer.outcome != Outcome.ANSWERED:
         return None
     if not answer.citations:
         return 0.0 if answer.retrieved else None
-    texts = {c.n: (c.title, text_of(c.id)) for c in answer.citations}
+    texts = {one.n: text_of(one.id) for one in answer.citations}
+    sources = [asked, *texts.values(), *map(text_of, answer.retrieved)]
     supported = []
     for claim in split_claims(REFUSES.sub("", NOTE.sub("", answer.text)).strip()):
         cited = [texts[n] for n in claim.cites if n in texts]
-        if all(text for _, text in cited):
-            quoted = " ".join(f"{title} {text}" for title, text in cited)
-            supported.append(bool(cited) and holds(quoted, claim.bare))
+        if all(cited):
+            supported.append(bool(cited) and not list_unstated(claim.bare, sources))
     return sum(supported) / len(supported) if supported else None
 
 

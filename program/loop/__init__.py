@@ -1,3 +1,3 @@
 """The loop from a question to an answer: pure steps, and drivers that perform what they ask for."""
 
-__all__ = ["decisions", "evidence", "grounding", "policy", "question_meter", "rag", "reviewed", "state", "steps"]
+__all__ = ["answers", "decisions", "evidence", "policy", "question_meter", "rag", "reply", "reviewed", "state", "steps"]

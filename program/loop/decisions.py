@@ -13,23 +13,16 @@ import dspy
 from dspy.adapters.types.decision import Choice, Score, decision_type
 
 from ragc.loop.state import Ask, View
-from ragc.models.catalog import JUDGED, Models, is_local
-from ragc.models.requests import Decision, Evidence, decode_output, order_levels
+from ragc.models.catalog import Models, is_local
+from ragc.models.requests import Evidence, order_levels
 from ragc.passage import Passage
-from ragc.signatures import Chance, excerpts
+from ragc.signatures import excerpts
 
 
 def is_undecided(decision: Any) -> bool:
     """Tell whether a model's reply could not be read, so that it is no score."""
     # DSPy's own decisions, which come while an optimizer watches, have no such mark.
     return getattr(decision, "undecided", False) is True
-
-
-def read_chances(chances: Sequence[Any], count: int, threshold: float) -> list[Decision]:
-    """Return a decision for each of `count` numbered things, undecided if left out."""
-    read = [Chance.model_validate(chance) for chance in chances]  # a record has them in JSON values
-    found = {chance.n: chance.probability for chance in read}
-    return [decode_output(found.get(n), {"threshold": threshold}) for n in range(1, count + 1)]
 
 
 def to_prompt_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,8 +39,6 @@ class Traits:
     embedded: bool  # whether it runs in this process, and so cannot hang on a network
     metered: bool  # whether its requests are booked as they are made
     plain: bool  # whether it replies by an adapter of its own, and one text as plain text
-    chat: Any  # the chat model behind it, which takes many decisions in one call
-    stand_in: Any  # who decides when it cannot be reached
 
 
 def traits_of(client: Any) -> Traits:
@@ -59,36 +50,24 @@ def traits_of(client: Any) -> Traits:
         is_local(client) and not awaits,
         hasattr(client, "endpoint"),
         hasattr(client, "adapter"),
-        getattr(client, "chat", None),
-        getattr(client, "stand_in", None),
     )
 
 
 NO_CLIENT = traits_of(None)
 
 
-def client_of(models: Models, predictor: dspy.Predict, inputs: Mapping[str, Any]) -> Any:
-    """Return the model that answers a predictor, None where no chat model judges.
-
-    It is the predictor's own, else that of the program's `models` for such an output.
-    """
+def client_of(models: Models, predictor: dspy.Predict) -> Any:
+    """Return the model that answers a predictor: its own, or the program's."""
     if predictor.lm:
         return predictor.lm
     if is_decision(predictor):
         return models.decider(predictor.signature)
-    if judges_many(predictor):
-        return traits_of(models.decider(predictor.signature)).chat
-    return models.writer(inputs, predictor.signature)
+    return models.writer(predictor.signature)
 
 
 def is_decision(predictor: dspy.Predict) -> bool:
     """Tell whether every output of the predictor is a decision."""
     return only_decisions(predictor.signature)
-
-
-def judges_many(predictor: dspy.Predict) -> bool:
-    """Tell whether the predictor's outputs are lists of decisions."""
-    return not is_decision(predictor) and not JUDGED.isdisjoint(predictor.signature.output_fields)
 
 
 def ask_client(view: View, client: Any, asks: Sequence[Ask]) -> list[Evidence]:

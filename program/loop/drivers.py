@@ -20,16 +20,16 @@ from typing import Any, TypeVar
 
 import dspy
 from dspy.utils.callback import with_callbacks
-from dspy.utils.exceptions import LMError
 from dspy.utils.lazy_import import require
 
 from ragc.answer import REVIEWED, Answer
 from ragc.errors import ModelError
 from ragc.knowledge.library import begin_in_thread
+from ragc.loop.answers import known_addresses
 from ragc.loop.decisions import ask_client, await_client
-from ragc.loop.grounding import known_addresses
 from ragc.loop.question_meter import CALLED_OFF, Driver, Event, PreparedRequest, Send, Token, Withdrawn, is_draft
-from ragc.loop.state import Ask, Find, Reply, Request, View, format_share, search_arguments
+from ragc.loop.reply import AnswerFilter
+from ragc.loop.state import DRAFT, Ask, Find, Reply, Request, View, format_share, search_arguments
 from ragc.models.language.adapter import PlainListener, use_adapter
 from ragc.models.language.fence import LinkFilter
 from ragc.models.language.spending import ModelSpending
@@ -42,7 +42,6 @@ anyio = require("anyio")  # on which DSPy streams: its callbacks can send from t
 Result = TypeVar("Result")
 _send: ContextVar[Send | None] = ContextVar("ragc_send", default=None)
 _NO_LISTENER = dspy.streaming.StreamListener("", predict=object())  # of no predictor: DSPy then streams none
-WRITERS = ("generator.answer", "generator.direct")  # the predictors that write what `dspy.streamify` streams
 WITHDRAWN = "The text so far is withdrawn."
 """The status message by which `dspy.streamify` withdraws a draft."""
 
@@ -126,9 +125,8 @@ async def _send_tokens(send_stream: Any, name: str, asked: Asked, view: View) ->
 def _find_streamed(view: View) -> str:
     """Return the name under which tokens are streamed; "" where listeners hear other predictors only."""
     listeners = dspy.settings.stream_listeners or []
-    writers = [view.predictors[name] for name in WRITERS]
-    named = [one.predict_name or WRITERS[0] for one in listeners if any(one.predict is writer for writer in writers)]
-    return named[0] if named else "" if listeners else WRITERS[0]
+    named = [one.predict_name or DRAFT for one in listeners if one.predict is view.predictors[DRAFT]]
+    return named[0] if named else "" if listeners else DRAFT
 
 
 def _unstreamed() -> AbstractContextManager[Any]:
@@ -235,17 +233,13 @@ async def _ask_client(driver: Driver, calls: Sequence[PreparedRequest]) -> list[
 
 
 async def _write(driver: Driver, call: PreparedRequest, ask: Ask, spent: ModelSpending) -> Reply:
-    """Return what a predictor replies by way of DSPy; None where its model could not be reached and another judges."""
-    reply: Reply = None
+    """Return what a predictor replies by way of DSPy."""
     awaited = partial(call.predictor.acall, **call.inputs)
     if driver.send is not None and is_draft(ask):
         awaited = partial(_stream_draft, call, ask.inputs["passages"], driver.view.runtime.links, driver.send)
     layout = driver.view.layout_of(ask.predictor)
     with use_adapter(call.client, layout), dspy.context(lm=call.client), dspy.track_usage() as tracker:
-        try:
-            reply = await _perform(driver, call, partial(call.predictor, **call.inputs), awaited)
-        except LMError as error:
-            driver.replace_judge(call, spent, error)
+        reply = await _perform(driver, call, partial(call.predictor, **call.inputs), awaited)
     return driver.note_reply(call, reply, spent, tracker.get_total_tokens())
 
 
@@ -285,17 +279,17 @@ async def _stream_draft(call: PreparedRequest, passages: Sequence[Passage], link
     kind = PlainListener if call.traits.plain else dspy.streaming.StreamListener
     listener = kind(signature_field_name=output, predict=call.predictor, allow_reuse=True)
     filtered = LinkFilter(known_addresses(passages, links), [passage.text for passage in passages])
-    numbered = MarkNumbering(len(passages))
+    numbered, answers = MarkNumbering(len(passages)), AnswerFilter()
     reply: Reply = None
     streaming = dspy.streamify(call.predictor, stream_listeners=[listener], async_streaming=True, is_async_program=True)
     async with aclosing(streaming(**call.inputs)) as pieces:
         async for piece in pieces:
             if isinstance(piece, dspy.streaming.StreamResponse):
-                if text := numbered.feed(filtered.feed(piece.chunk)):
+                if text := numbered.feed(filtered.feed(answers.feed(piece.chunk))):
                     send(Token(text))
             elif isinstance(piece, dspy.Prediction):
                 reply = piece
-    if text := numbered.feed(filtered.rest()) + numbered.rest():
+    if text := numbered.feed(filtered.feed(answers.rest()) + filtered.rest()) + numbered.rest():
         send(Token(text))
     if reply is None:
         raise ModelError("The writing model's stream ended without an answer.", "Ask again, or try without streaming.")

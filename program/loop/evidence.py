@@ -22,6 +22,7 @@ REMEMBERED = 48  # rankings of one pool
 ALIKE = 0.5  # share of common words from which two statements are taken to be about the same thing
 MOST_FOLLOWED = 3  # passages that look-ups written from others add to unjudged evidence
 
+LINKED = 0.9  # the share of the graph part in the ranking that fills the places of the graph
 SHORT = 3  # letters of a word that tells what a statement is about, at least
 _Statement = tuple[frozenset[str], frozenset[str]]
 TEXTS_KEPT = 4096  # of the texts whose statements, or whose pieces, were read last
@@ -107,8 +108,9 @@ def blend_pools(pools: Sequence[Sequence[Passage]], weight: float) -> Sequence[P
 def rank_pool(pool: Sequence[Passage], tuning: Tuning) -> list[Passage]:
     """Return the best `tuning.k` passages of one query's pool, best first.
 
-    The fused score in [0, 1] has `document_weight` of it from the best passage of its
-    document: what a question asks for often stands under several headings of one page.
+    They are ranked by their text, `document_weight` of the score from the best passage of the document: what a question
+    asks for often stands under several headings of one page. The share `graph_weight` of the places, the last ones, go
+    to others: to those that rank first where links count most.
     """
     weights = tuning.dense_weight, tuning.graph_weight, tuning.document_weight
     return _recall(pool, (tuning.k, *weights), lambda: _rank_scores(pool, tuning))
@@ -124,7 +126,6 @@ def rank_searches(state: State, pools: Mapping[Key, Sequence[Passage]]) -> None:
     for key, pool in pools.items():
         current = drop_superseded(pool, state.years, state.day) if state.program.runtime.withholds else pool
         state.ranked[key] = rank_pool(current, state.tuning)
-    state.new += pools
     state.found = interleave(state.ranked.values())
 
 
@@ -137,18 +138,6 @@ def keep_unjudged(state: State, most: int) -> None:
     known = {passage.id for passage in kept}
     more = interleave(found for (_, query), found in state.ranked.items() if query in state.followed)
     state.kept = interleave([kept, [passage for passage in more if passage.id not in known][:MOST_FOLLOWED]])
-
-
-def keep_helpful(state: State, threshold: float) -> None:
-    """Keep what helps, without a filter the best."""
-    tuning, relevant = state.tuning, state.relevant
-    state.kept = state.found[: tuning.keep_at_most]
-    if state.filters:
-        by_relevance = sorted(state.found, key=lambda passage: -relevant.get(passage.id, 0.0))
-        least = {passage.id for passage in by_relevance[: tuning.keep_at_least]}
-        passing = {passage.id for passage in by_relevance if relevant.get(passage.id, 0.0) >= threshold}
-        best = {passage.id for passage in by_relevance[: tuning.keep_at_most]} & (passing | least)
-        state.kept = [passage for passage in state.found if passage.id in best]
 
 
 def measure_dispute(one: str, other: str) -> float:
@@ -183,10 +172,21 @@ def ask_pieces(
 
 
 def _rank_scores(pool: Sequence[Passage], tuning: Tuning) -> list[Passage]:
-    ranked = rank_positions(pool, tuning.dense_weight, len(pool), graph=tuning.graph_weight)
+    ranked = rank_positions(pool, tuning.dense_weight, len(pool))
     if tuning.document_weight:
         ranked = _share_by_document(pool, ranked, tuning.document_weight)
+    if places := int(tuning.k * tuning.graph_weight):
+        linked = rank_positions(pool, tuning.dense_weight, len(pool), LINKED)
+        ranked = _give_places(ranked, linked, tuning.k - places)
     return [passage.rescored(score) for passage, score in fold_copies(pool, ranked, tuning.k)]
+
+
+def _give_places(
+    ranked: Sequence[tuple[int, float]], linked: Sequence[tuple[int, float]], kept: int
+) -> list[tuple[int, float]]:
+    """Return the first `kept` positions of a ranking, then those of another that are not among them."""
+    first = {at for at, _ in ranked[:kept]}
+    return [*ranked[:kept], *(pair for pair in linked if pair[0] not in first)]
 
 
 def _share_by_document(

@@ -14,7 +14,6 @@ from dspy.adapters.types.decision import Choice, Noul, Score, decision_type
 from dspy.predict.parameter import Parameter
 
 from ragc.errors import IntegrityError
-from ragc.knowledge.index.fusion import GRAPH
 from ragc.models.language.layout import LAYOUT, Layout
 from ragc.passage import SourceCard
 from ragc.settings import KINDS
@@ -87,12 +86,13 @@ class Tuning:
     route: int = _switch(1, "classify the question first")
     decompose: int = _switch(1, "split complex questions")
     judge: int = _switch(1, "judge the evidence before writing")
-    ground: int = _switch(1, "check the answer claim by claim")
+    ground: int = _switch(1, "quote only what is probable enough")
     k: int = _knob(5, 2, 12, meaning="passages taken for each query")
     dense_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of dense over keyword scores in fusion")
-    max_rounds: int = _knob(2, 1, 4, meaning="rounds of searching at most")
-    keep_at_least: int = _knob(1, 0, 4, meaning="best passages kept whatever the judge says")
-    keep_at_most: int = _knob(6, 1, 12, meaning="passages the writer sees at most")
+    max_rounds: int = _knob(1, 1, 4, meaning="rounds of searching at most")
+    keep_at_most: int = _knob(6, 1, 12, meaning="passages that are quoted from at most")
+    shown: int = _knob(12, 3, 16, meaning="passages that a model that writes is shown")
+    check: int = _knob(0, 0, 2, meaning="check of written statements: 0 marks and numbers, 1 words too, 2 by a judge")
     sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
     subject: float = _knob(
         0.55, 0.0, 3.0, meaning="log-odds lost for a word of the question that a rival's subject has"
@@ -101,11 +101,11 @@ class Tuning:
     quote_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a quotation past which no language model writes")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
     answer_above: float = _knob(0.0, 0.0, 1.0, meaning="probability of answering under which a draft is withheld")
-    graph_weight: float = _knob(GRAPH, 0.0, 1.0, step=0.1, meaning="weight of the graph over text scores in fusion")
+    graph_weight: float = _knob(
+        0.35, 0.0, 1.0, step=0.05, meaning="share of the places that passages found by links fill"
+    )
     only_chosen_bases: int = _switch(0, "search the chosen bases only, not all")
-    look_up_unknown: int = _switch(1, "look up what needs no look-up but could not be answered without one")
     sql: int = _switch(1, "query tables by SQL that a language model writes")
-    filter: int = _switch(1, "judge passage by passage which of them help, unless a writer quotes")
     one_strategy: int = _switch(0, "search by one strategy at a time, by the next when the evidence is poor")
     fast_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a simple question past which nothing is judged")
     clarify_above: float = _knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
@@ -138,10 +138,10 @@ class Policy(dspy.Module):
             getattr(self, name).set(value)
 
 
-PLAIN: Mapping[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "max_rounds": 1, "graph_weight": 0.0}
+PLAIN: Mapping[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "shown": 5, "graph_weight": 0.0}
 """Plain RAG: search once, write from whatever came back."""
 
-_WHOLE: Mapping[str, float] = {"decompose": 0, "ground": 0, "filter": 0}  # judged and written as a whole
+_WHOLE: Mapping[str, float] = {"decompose": 0, "ground": 0}  # judged and written as a whole
 
 PRESETS: Mapping[str, Mapping[str, float]] = {
     "plain": PLAIN,
@@ -150,7 +150,7 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
     # The chosen bases only; rewrite and search again; ask back when that does not help.
     "knowledge-router": {**_WHOLE, "only_chosen_bases": 1, "clarify_above": 0.3, "max_rounds": 3},
     # A fast path; else parts, the passages that help, the missing looked up, and the answer checked by claims.
-    "judge-and-ground": {"fast_above": 0.5, "max_rounds": 3},
+    "judge-and-ground": {"fast_above": 0.5, "max_rounds": 3, "check": 2},
     # Retrieve or answer, round by round, the next query from what was found; the last round answers.
     "decide": {**_WHOLE, "max_rounds": 4},
     # A plan of parts, which may wait for each other; round by round, as long as the evidence gains.

@@ -69,7 +69,6 @@ class PreparedRequest:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     client: Any = None
     traits: decisions.Traits = decisions.NO_CLIENT
-    stand_in: Any = None  # who judges, decision by decision, when a chat model cannot be reached
     direct: bool = False  # whether a decision client is asked as such, not by way of DSPy
 
     @property
@@ -97,7 +96,6 @@ class Driver:
         self._failed = False
         self._missed: dict[str, str] = {}
         self._degraded: dict[Hashable, str] = {}
-        self._unreachable: set[str] = set()
         self.loop = steps(asked, view, self.budget.max_rounds, self.tripped_cap, self.path)
 
     def send_replies(self, replies: list[Reply] | None = None) -> list[Request]:
@@ -149,15 +147,10 @@ class Driver:
         if isinstance(request, Find):
             return PreparedRequest(request, started, not runtime.library.searches_here(request.sources))
         predictor, inputs = self.view.predictors[request.predictor], decisions.to_prompt_inputs(request.inputs)
-        client = decisions.client_of(runtime.models, predictor, inputs)
+        client = decisions.client_of(runtime.models, predictor)
         traits, decides = decisions.traits_of(client), decisions.is_decision(predictor)
-        stand_in = traits.stand_in
-        if stand_in is not None and client.model in self._unreachable and decides:
-            client, traits = stand_in, decisions.traits_of(stand_in)
         direct = decides and traits.decides and not is_traced()
-        return PreparedRequest(
-            request, started, not traits.embedded, predictor, inputs, client, traits, stand_in, direct
-        )
+        return PreparedRequest(request, started, not traits.embedded, predictor, inputs, client, traits, direct)
 
     @contextmanager
     def spending(self, call: PreparedRequest) -> Iterator[ModelSpending]:
@@ -190,13 +183,6 @@ class Driver:
             used = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
             dspy.settings.usage_tracker.add_usage(call.model, used)
         return self._note_step(call, reply, spent, tokens)
-
-    def replace_judge(self, call: PreparedRequest, spent: ModelSpending, error: LMError) -> None:
-        """Let the stand-in judge from here on, or raise the error without one."""
-        if call.stand_in is None:
-            raise error
-        spent.hand_over(error.message, call.model, call.stand_in, "decided")
-        self._unreachable.add(call.model)
 
     def note_missed(self, source: str, error: KnowledgeError) -> None:
         """Note that a source was left out of a search, on the path at its first time."""
@@ -262,8 +248,6 @@ def account(view: View, request: Request, reply: Reply) -> Mapping[str, int]:
     predictor = view.predictors[request.predictor]
     if decisions.is_decision(predictor):
         return _ONE_DECISION
-    if decisions.judges_many(predictor):
-        return {"decisions": sum(len(value) for value in (reply or {}).values() if isinstance(value, list))}
     return {}
 
 

@@ -63,21 +63,16 @@ class AgenticRAG(dspy.Module):
         self.classifier = Predictors(route=signatures.route_signature(cards))
         self.decomposer = Predictors(split=signatures.Decompose, follow=signatures.FollowUp)
         self.judge = Predictors(
-            relevance=signatures.Relevance,
             sufficiency=signatures.Sufficiency,
             missing=signatures.Missing,
-            evidence=signatures.JudgeEvidence,
         )
         self.retriever = Predictors(sql=signatures.WriteSql)
         self.generator = Predictors(
             answer=signatures.Generate,
             states=signatures.States,
-            direct=signatures.AnswerDirectly,
             clarify=signatures.Clarify,
         )
-        self.grounder = Predictors(
-            support=signatures.Support, responsive=signatures.Responsive, claims=signatures.CheckClaims
-        )
+        self.grounder = Predictors(support=signatures.Support, responsive=signatures.Responsive)
         self.policy = Policy()
         self.runtime = runtime
         self.risk: Risk | None = None
@@ -240,7 +235,7 @@ class AgenticRAG(dspy.Module):
         predictors = {name: part for name, part in parts.items() if isinstance(part, dspy.Predict)}
         fields = ((name, field, found) for name, one in predictors.items() for field, found in one.fields.items())
         models = self.runtime.models
-        decider = traits_of(client_of(models, predictors["grounder.responsive"], {}))
+        decider = traits_of(client_of(models, predictors["grounder.responsive"]))
         return View(
             self.runtime,
             self.requests,
@@ -251,7 +246,6 @@ class AgenticRAG(dspy.Module):
             thresholds={(name, field): one["threshold"] for name, field, one in fields if "threshold" in one},
             layouts={name.removesuffix(LAYOUT): one.value for name, one in parts.items() if isinstance(one, Layout)},
             vouches=vouches and decider.embedded and decider.decides,
-            at_once=traits_of(models.decider(signatures.Relevance)).chat is not None,
             readers=self.readers or frozenset(),
         )
 
@@ -272,6 +266,7 @@ class AgenticRAG(dspy.Module):
             self.runtime.library.describe(), replace(self.runtime, preset="plain", withholds=False, reviewed=None)
         )
         control.policy.turn(**PLAIN)
+        control.generator.answer.signature = signatures.GeneratePlainly
         return control
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from ragc.answer import Answer, Round, StoppedBy
 from ragc.knowledge.library import Library
 from ragc.loop.decide import LoopProgress, Verdict
 from ragc.loop.policy import Strategy, Tuning
+from ragc.loop.reply import TypedReply
 from ragc.loop.reviewed import ReviewedAnswers
 from ragc.models.catalog import Models, is_local
 from ragc.models.language.adapter import FencedAdapter
@@ -25,6 +26,7 @@ from ragc.passage import NO_FILTERS, Filters, Passage
 from ragc.settings import BudgetSettings
 from ragc.signatures import BASE_PREFIX, Detail
 from ragc.text.history import Asked, Turns, answers_back, is_answer
+from ragc.text.pieces import Claim
 
 DEPTH = 30
 DRAFT = "generator.answer"  # the predictor that writes the answer
@@ -146,6 +148,15 @@ class Conflict:
     overruled: Passage
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Quotations that may be said, whether any states what is asked, and how probably they do."""
+
+    claims: tuple[Claim, ...]
+    stated: bool
+    probability: float
+
+
 Observer = Callable[[Answer, Asked, str], None]
 """Called with each finished answer, what was asked and the program's preset."""
 
@@ -189,7 +200,6 @@ class View:
     """The probability from which a Noul output counts as true, by predictor and output, where it is not a half."""
     layouts: Mapping[str, PromptLayout]
     vouches: bool  # whether an embedded decider says if a draft answers, which costs no call
-    at_once: bool  # whether a chat model judges, which takes many decisions in one call
     readers: frozenset[str] = frozenset()  # the groups of whoever asks
     known: Answer | None = None  # the reviewed answer to the question, which then asks for nothing
 
@@ -208,13 +218,13 @@ class View:
 
     @property
     def quotes(self) -> bool:
-        """Whether the embedded writer answers, which quotes."""
-        return is_local(self.runtime.models.write)
+        """Whether the embedded reader answers, which quotes: where no other model writes, or none is to be asked."""
+        return is_local(self.runtime.models.write) or self.tuning.quote_above <= 0
 
     @cached_property
     def tables(self) -> dict[str, str]:
         """The schemas that a language model is shown to write SQL for, by source."""
-        if is_local(self.runtime.models.write):
+        if self.quotes:
             return {}
         library = self.runtime.library
         names = [card.name for card in library.describe() if card.kind == "tables"]
@@ -235,6 +245,8 @@ class State:
     path: list[str]
     history: Turns = ()
     today: date = date.max
+    own_words: str = field(init=False)  # the question as it was asked
+    follows: bool = False  # whether it follows on from the conversation
     asked: str = ""  # the question in the asker's own words, where they are searched by too
     chose: bool = False  # whether it chooses an option that was asked back about
     last_answer: str = ""  # what the question follows on from, as it was shown
@@ -243,8 +255,6 @@ class State:
     tuning: Tuning = field(init=False)
     plan: Plan = field(init=False)
     strategy: Strategy = field(init=False)
-    at_once: bool = field(init=False)
-    """Whether a chat model judges and can be reached: all decisions about some evidence are then asked in one call."""
     order: tuple[Strategy, ...] = ()  # the strategies to try one after another, where one is searched at a time
     pool: Sequence[Passage] | None = None  # what the question's own first look found
     pools: dict[Find, Sequence[Passage]] = field(default_factory=dict)
@@ -255,11 +265,11 @@ class State:
     followed: set[str] = field(default_factory=set)  # the queries that were written from what others found
     ranked: dict[Key, list[Passage]] = field(default_factory=dict)
     found: list[Passage] = field(default_factory=list)  # the passages of all searches, the best of each first
-    new: list[Key] = field(default_factory=list)  # the searches that no judge has seen yet
-    relevant: dict[str, float] = field(default_factory=dict)
     kept: list[Passage] = field(default_factory=list)  # the passages a writer is given
     conflicts: list[Conflict] = field(default_factory=list)
     verdict: Verdict = UNJUDGED
+    draft: Draft | None = None  # quotations that were chosen before the answer is written
+    reply: TypedReply | None = None  # what the model that writes replied last
     missing: str = ""
     rounds: list[Round] = field(default_factory=list)
     searched: int = 0
@@ -270,15 +280,17 @@ class State:
         self.tuning = self.program.tuning
         self.plan = Plan("simple", self.program.sources, ())
         self.strategy = Strategy(ALL, self.program.sources)
-        self.at_once = self.program.at_once
+        self.own_words = self.question
+        if not self.program.quotes:
+            self.tuning = replace(self.tuning, k=self.tuning.shown)
 
     def follow_on(self, standalone: str) -> None:
         """Take the question as it stands by itself.
 
-        Of the embedded writer's the asker's own words count beside, unless they only choose an option.
+        The asker's own words count beside, unless they only choose an option.
         """
-        self.chose = answers_back(self.history, self.question)
-        if self.program.quotes and not self.chose:
+        self.follows, self.chose = True, answers_back(self.history, self.question)
+        if not self.chose:
             self.asked = self.question
             self.last_answer = self.history[-1].content if is_answer(self.history[-1]) else ""
         self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))
@@ -290,9 +302,9 @@ class State:
         return self.today if year == self.today.year else date(year, 12, 31)
 
     @property
-    def filters(self) -> bool:
-        """Whether passages are judged one by one; a writer that quotes weighs each of their pieces instead."""
-        return bool(self.tuning.filter) and not self.program.quotes
+    def asking(self) -> dict[str, Any]:
+        """What a model that writes is asked: the asker's own words, with the conversation that they follow on from."""
+        return {"conversation": self.history if self.follows else (), "question": self.own_words}
 
     @property
     def scope(self) -> tuple[str, ...]:

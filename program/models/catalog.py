@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -40,19 +40,14 @@ class Models:
     embedded: LocalDecider  # the embedded client that decides, whoever else does; it always says what to quote
     names: ModelSettings  # the names under `[models]`
     judge: Any = None  # the client that decides what passages and drafts are worth; None: `decide` does
-    query: dspy.LM | None = None  # writes what is searched or asked back; None: `write` does
+    query: dspy.LM | None = None  # writes what is searched; None: the embedded writer does
     propose: dspy.LM | None = None  # writes instructions at compile time
-    name: dspy.LM | None = None  # the embedded writer, which reads what a vague question leaves open
+    embedded_writer: dspy.LM | None = None  # the embedded writer, which joins, splits and names what is missing
 
     @property
     def weights(self) -> dict[str, str]:
         """The digests of the embedded models' weights, by the models' roles."""
         return {"embedder": self.embedder.digest, "reader": self.reader.digest}
-
-    @property
-    def english_only(self) -> bool:
-        """True when an embedded model, which reads English only, takes part."""
-        return READER in (self.names.decide, self.names.write)
 
     def decider(self, signature: Any) -> Any:
         """Return the client that decides a signature."""
@@ -66,16 +61,11 @@ class Models:
         changed: dict[str, Any] = {role: client, "names": names}
         return replace(self, **changed)
 
-    def writer(self, inputs: Mapping[str, Any], signature: Any = None) -> dspy.LM:
-        """Return the language model that writes a signature's outputs, or an answer.
-
-        It is the embedded one where options have to be read.
-        """
-        if self.name is not None and inputs.get("options") == [] and not is_local(self.write):
-            return self.name
-        if self.query is not None and signature is not None and QUERIED & set(signature.output_fields):
-            return self.query
-        return self.write
+    def writer(self, signature: Any) -> dspy.LM:
+        """Return the language model that writes a signature's outputs."""
+        return (
+            self.query or self.embedded_writer or self.write if QUERIED & set(signature.output_fields) else self.write
+        )
 
 
 def open_models(names: ModelSettings, provider: ProviderSettings | None = None) -> Models:
@@ -94,7 +84,7 @@ def open_models(names: ModelSettings, provider: ProviderSettings | None = None) 
         judge=opener.open_decider(names.judge, "judge") if names.judge else None,
         query=opener.open_writer(names.query, "query") if names.query else None,
         propose=opener.open_writer(names.propose, "propose") if names.propose else None,
-        name=opener.open_writer(READER, "write"),
+        embedded_writer=opener.open_writer(READER, "write"),
     )
 
 

@@ -44,15 +44,7 @@ class LanguageDecider(DecisionClient):
         self.endpoint = endpoint
         self.fallback = fallback
         self._adapter = FencedAdapter(structured=structured)
-        chat = fallback.chat if isinstance(fallback, LanguageDecider) else None
-        self.chat: Any = ProviderLM(endpoint, FencedAdapter(chat, structured))
-        """The model as a `dspy.LM`, asked many decisions at once."""
-        self.chat.stand_in = self.stand_in
-
-    @property
-    def stand_in(self) -> Any:
-        """The embedded client behind all models on servers, or None."""
-        return self.fallback.stand_in if isinstance(self.fallback, LanguageDecider) else self.fallback
+        self._lm = ProviderLM(endpoint, self._adapter)
 
     def __call__(self, state: State, questions: Questions) -> Answers:
         return shared_gateway().run(self.acall(state, questions))
@@ -72,7 +64,7 @@ class LanguageDecider(DecisionClient):
 
     async def _ask(self, state: State, questions: Questions) -> Answers:
         signature, inputs = _signature_of(state, questions), dict(state["inputs"])
-        (said,) = await self._adapter.acall(self.chat, {}, signature, [], inputs)
+        (said,) = await self._adapter.acall(self._lm, {}, signature, [], inputs)
         if None in said.values():
             return {name: safe_default(question) for name, question in questions.items()}
         return {name: said[name].evidence for name in questions}

@@ -180,6 +180,8 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     runtime = Runtime(library, models, settings.budget, noted, version, preset, links, reopen=reopen, reviewed=reviewed)
     program = AgenticRAG(library.describe(), runtime)
     program.policy.turn(**PRESETS[settings.loop.preset])
+    if settings.answer.checks:
+        program.policy.turn(check=settings.answer.checks)
     program.predictor(STATES).fields["states"] = {"threshold": settings.utility.least_chance}
     return program
 

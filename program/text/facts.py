@@ -114,6 +114,12 @@ def _normalise_fact(fact: str) -> str:
     return f" {tokens} " if tokens else ""
 
 
+def in_digits(text: str) -> set[str]:
+    """Return a text's numbers and codes in digits, in one spelling and without a sign."""
+    tokens = _normalise_worded(text).split()
+    return {one.lstrip("-") for one in tokens if any(map(str.isdigit, one)) and not one.startswith(_IN_WORDS)}
+
+
 def _scan_tokens(text: str) -> Iterator[tuple[str, str]]:
     """Yield kind and token: number, word, joins (a close word), sign, stop, whole."""
     text, end = fold_text(text), 0

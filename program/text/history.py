@@ -20,7 +20,7 @@ LEFT_OUT = ("system", "developer", "tool", "function")  # the other roles of mes
 FOUND_NOTHING = "I could not find {} in the knowledge I have."
 REFUSES = re.compile(re.escape(FOUND_NOTHING).replace(r"\{\}", ".+?"))
 """What is said of a question, or of a part of one, that nothing answers."""
-_ASKING = re.compile(r"[^.!?]*\?")
+_ASKING = re.compile(r"[^.!?]*\?(?: - .*)?")  # with the options of the list behind it
 MEND = 'Give messages such as {"role": "user", "content": "..."}, or a dspy.History.'
 
 
@@ -65,7 +65,7 @@ def read_history(history: History) -> Turns:
 def answers_back(history: Sequence[Turn], reply: str) -> bool:
     """Tell whether a reply chooses among what the assistant asked back about.
 
-    Half of its words, or more, stand in a question with which the last turn asks.
+    Half of its words, or more, stand in a question with which the last turn asks, or in the options behind it.
     """
     back = history[-1].content if history and history[-1].role == "assistant" else ""
     asked, words = set(split_words(" ".join(_ASKING.findall(back)))), set(split_words(reply))

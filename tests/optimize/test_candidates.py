@@ -7,8 +7,9 @@ from contextlib import contextmanager
 import orjson
 import pytest
 
-from ragc.loop import grounding
+from ragc.loop.engines import prompting, quoting
 from ragc.loop.policy import is_candidate
+from ragc.loop.state import Draft
 from ragc.models.language.gateway import shared_gateway
 from ragc.serve.reference import resolve
 from tests.conftest import write_shop
@@ -52,9 +53,9 @@ def writes(proposed):
     return brain
 
 
-def quote_nothing(state, checked, text=None):
+def quote_nothing(state, checked):
     yield []
-    return grounding.Draft(quoted=0.0)
+    return Draft((), False, 0.0)
 
 
 ASKED = {
@@ -82,7 +83,8 @@ def label(folder):
 def written_by(folder, monkeypatch, brain):
     """The project with its texts, and new instructions, from a model on loopback."""
     shared_gateway.cache_clear()
-    monkeypatch.setattr(grounding, "quote_passages", quote_nothing)  # a quotation in a text's place would do as well
+    for engine in (quoting, prompting):  # a quotation in a text's place would do as well
+        monkeypatch.setattr(engine, "quote_passages", quote_nothing)
     with serve(None, brain) as provider:
         paid(folder, provider.url, monkeypatch, MODELS)
         yield provider

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ragc import open_program
 from ragc.loop.policy import apply_setting, find_dimensions, read_setting
+from ragc.loop.reply import ReplyKind, TypedReply, read_reply
 from ragc.loop.state import Ask, View, read_look_ups
 from ragc.optimize.compiler.candidates.demonstrations import Demonstration, Demonstrator
 from ragc.optimize.compiler.candidates.offers import CandidateSets, gather_sets, offer_labels
@@ -26,7 +27,7 @@ def train_of(shop):
 def shop_demonstrations(shop):
     rag, train = open_program(shop), train_of(shop)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(View, "quotes", False)  # as with a writer whose claims are checked
+        patch.setattr(View, "quotes", False)  # as with a model that writes
         return rag, Demonstrator(rag, Replay(rag, Record()), train).make(train)
 
 
@@ -40,7 +41,7 @@ def test_questions_that_are_not_worked_through_teach_the_classifier_and_what_suf
     assert every.pop("classifier.route") == len(train) > one.pop("classifier.route") == 1
     assert every.pop("judge.sufficiency") > one.pop("judge.sufficiency")
     assert every == one, "all else is taught by what is worked through"
-    assert every["generator.states"] and not every["judge.relevance"], "each piece of a quotation is judged itself"
+    assert every["generator.states"], "each piece of a quotation is judged itself"
 
 
 def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
@@ -50,12 +51,10 @@ def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
     routes = {fields["question"]: fields for fields in by["classifier.route"]}
     assert routes["What is 12 times 12?"]["route"] == "direct"
     assert routes["How much water does the Merle hold?"]["base_product"] is True
-    for predictor, name in (
-        ("judge.relevance", "relevant"),
-        ("judge.sufficiency", "sufficient"),
-        ("grounder.support", "supported"),
-    ):
+    for predictor, name in (("judge.sufficiency", "sufficient"), ("grounder.responsive", "responsive")):
         assert {fields[name] for fields in by[predictor]} == {True, False}
+    replies = [fields["answer"] for fields in by["generator.answer"]]
+    assert {read_reply(reply).kind for reply in replies} == {ReplyKind.MISSING}, "no labelled answer is at hand"
 
 
 def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
@@ -105,7 +104,7 @@ def test_a_labelled_answer_is_shown_to_the_writer_each_sentence_citing_what_bear
     for claim, number in zip(said, ("1.7", "2200"), strict=True):
         (n,) = claim.cites
         assert number in shown["passages"][n - 1].text and shown["passages"][n - 1].n == n
-    assert shown["sub_queries"] == [] and shown["strict"] is False
+    assert shown["conversation"] == []
 
 
 @pytest.mark.parametrize(
@@ -115,11 +114,19 @@ def test_a_labelled_answer_that_the_evidence_does_not_bear_out_is_shown_to_nobod
     assert texts_of(shop, labelled(answer=answer, facts=("1.7 litres",)))["generator.answer"] == []
 
 
+def test_a_question_that_needs_no_document_shows_the_writer_an_answer_of_that_kind(shop):
+    question = LabelledQuestion(id="sum", question="What is 12 times 12?", route="direct", answer="144.")
+    (shown,) = texts_of(shop, question)["generator.answer"]
+    assert read_reply(shown["answer"]) == TypedReply(ReplyKind.GENERAL, "144.")
+
+
 def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_is_not(paid_shop):
-    made = [Demonstration("decomposer.split", f"t{n}", {"question": f"{n}?", "sub_queries": ["a"]}) for n in range(9)]
+    made = [Demonstration("retriever.sql", f"t{n}", {"question": f"{n}?", "sql": "SELECT 1"}) for n in range(9)]
+    made += [Demonstration("decomposer.split", "t", {"question": "a?", "sub_queries": ["a"]})]
     program = open_program(paid_shop)
     sets = gather_sets(program, made, [])
-    assert {kind: len(shown) for kind, shown in sets["decomposer.split"].items()} == {"as it is": 0, "labelled": 4}
+    assert {kind: len(shown) for kind, shown in sets["retriever.sql"].items()} == {"as it is": 0, "labelled": 4}
+    assert "decomposer.split" not in sets
 
 
 QUESTIONS = [

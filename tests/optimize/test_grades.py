@@ -81,7 +81,7 @@ def test_a_grade_tells_each_part_its_labels_allow():
     ("text", "cited", "retrieved", "supported", "worth"),
     [
         ("Within 30 days, for GBP 5. [1]", "billing/a.md#x", (), 1.0, 0.99),
-        ("Within 30 days, says Ann, for GBP 5. [1]", "billing/a.md#x", (), 0.0, -1.01),  # as a wrong one costs
+        ("Within 30 days, or 7, for GBP 5. [1]", "billing/a.md#x", (), 0.0, -1.01),  # as a wrong one costs
         ("30 days, GBP 5.", "", ("billing/a.md#x",), 0.0, -1.01),  # from passages, and cites none
         ("30 days, GBP 5.", "", (), None, 0.99),
         ("30 days and GBP 5, as the table adds up. [1]", "sql:1", (), None, 0.99),  # computed: it has no text
@@ -91,7 +91,9 @@ def test_an_answer_is_held_against_the_passages_it_cites(text, cited, retrieved,
     texts = {"billing/a.md#x": "Ask within 30 days, for GBP 5."}
     citations = (Citation(1, "billing", cited, "T"),) if cited else ()
     answer = Answer(text=text, outcome=Outcome.ANSWERED, citations=citations, retrieved=retrieved, usage=Usage(calls=1))
-    found = grade_answer(REFUND, answer, WEIGHTS, lambda one: score_support(one, lambda id_: texts.get(id_, "")))
+    found = grade_answer(
+        REFUND, answer, WEIGHTS, lambda one, asked: score_support(one, asked, lambda id_: texts.get(id_, ""))
+    )
     assert (found.metrics["supported"], found.utility) == (supported, pytest.approx(worth))
 
 

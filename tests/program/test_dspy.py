@@ -133,13 +133,15 @@ HELD = "It holds 1.7 litres [1]."
 
 
 def test_set_lm_gives_a_model_to_a_role_and_no_saved_state_holds_it(rag):
-    copied, models = rag.deepcopy(), ScriptedModels("scripted/lm", answer=HELD, relevant=0.9, responsive=0.9)
+    copied, models = rag.deepcopy(), ScriptedModels("scripted/lm", answer=HELD, supported=0.9, responsive=0.9)
+    copied.policy.turn(check=2)
     copied.set_lm(models.lm())
     copied.set_lm(models, role="judge")
     answer = copied(QUESTION)
     by = {step.name: step.model for step in answer.trace.steps}
-    assert (answer.text, by["generator.answer"], by["judge.relevance"]) == (HELD, "scripted/lm", "scripted/lm")
+    assert (answer.text, by["generator.answer"], by["grounder.support"]) == (HELD, "scripted/lm", "scripted/lm")
     assert by["classifier.route"] == "local/reader" == rag.get_lm("judge").model
+    copied.policy.turn(check=0)
     assert copied.dump_state() == rag.dump_state()
     assert all(part.get("lm") is None for part in copied.dump_state().values())
 
@@ -178,7 +180,7 @@ def test_callbacks_see_every_module_decision_and_search_once_with_the_real_value
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_streamify_streams_the_answer_with_its_final_citation_numbers_and_ends(is_async):
-    program = Scripted(replies={"answer": "Text 1 [2]. Text 0 [1]. Text 1 [2]."}, fast_above=0.5, ground=0).rag
+    program = Scripted(replies={"answer": "Text 1 [2]. Text 0 [1]. Text 1 [2]."}).rag
     stream = dspy.streamify(program, is_async_program=is_async)
     *pieces, answer = [event async for event in stream(question="How big is it?")]
     words = [piece.chunk for piece in pieces if isinstance(piece, dspy.streaming.StreamResponse)]
@@ -202,17 +204,17 @@ async def test_streamify_honours_listeners_and_status_messages(rag):
 
 
 async def test_streamify_says_in_a_status_message_that_a_draft_is_withdrawn():
-    program = Scripted(replies={"answer": "Text 1 [2]. Text 0 [1].", "supported": 0.1}).rag
+    program = Scripted(replies={"answer": "Text 1 [2]. Text 0 [1].", "supported": 0.1}, check=2).rag
     events = [event async for event in dspy.streamify(program, is_async_program=True)(question="How big is it?")]
     words, status = dspy.streaming.StreamResponse, dspy.streaming.StatusMessage
     kinds = [kind for kind, _ in itertools.groupby(map(type, events))]
-    assert kinds == [words, status, words, status, words, Answer]  # written, written anew, and an abstention
+    assert kinds == [words, status, words, Answer]  # written, and an abstention
 
 
 def test_a_whole_program_is_saved_and_loaded_and_its_state_alone_too(own_shop, tmp_path):
     rag = open_program(own_shop)
     rag.policy.turn(k=3)
-    rag.judge.relevance.fields["relevant"] = {"threshold": 0.2}
+    rag.judge.sufficiency.fields["sufficient"] = {"threshold": 0.2}
     rag.generator.answer.demos = [dspy.Example(question="q", answer="a")]
     rag.save(tmp_path / "whole", save_program=True)
     loaded = dspy.load(str(tmp_path / "whole"), allow_pickle=True)

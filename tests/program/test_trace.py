@@ -31,7 +31,7 @@ STEPS = (
 )
 
 
-def answer(*steps, path=("search(2)", "generate"), **changes):
+def answer(*steps, path=("search(2)", "ask: answered"), **changes):
     usage = Usage(calls=1, tokens_in=10, tokens_out=5, seconds=0.5)
     whole = {"confidence": 0.9, "trace": Trace(new_trace_id(), path, steps or STEPS), "usage": usage, **changes}
     return Answer({"text": "Oslo. [1]", "outcome": Outcome.ANSWERED, **whole})
@@ -60,7 +60,7 @@ def test_a_trace_tells_every_step_with_its_scores_tokens_and_model(tmp_path):
     log.write_answer(told, Asked("What is it?"), "full")
     entry, *_ = log.traces.entries()
     assert (entry["trace_id"], entry["question"], entry["preset"]) == (told.trace.id, "What is it?", "full")
-    assert entry["path"] == ["search(2)", "generate"]
+    assert entry["path"] == ["search(2)", "ask: answered"]
     search, judged, written = entry["steps"]
     assert (search["model"], judged["scores"]) == ("", {"sufficient": 0.9})
     assert (written["tokens_in"], written["model"], written["inputs"]) == (10, "openai/writer", "d3")

@@ -40,8 +40,8 @@ class WriterPrompt:
 def read_prompt(request: Request) -> WriterPrompt:
     """Return the fields of a request made by DSPy's ChatAdapter or JSONAdapter.
 
-    List-valued inputs are one line of JSON, so a marker inside a passage never begins a line. A question may hold
-    anything, but it comes first: fields are read from the last backwards.
+    List-valued inputs are one line of JSON, so a marker inside a passage never begins a line. Fields are read from the
+    last backwards.
     """
     shape = _text_of(request.system).partition(_OBJECTIVE_START)[0]
     inputs_part, found, rest = shape.partition(_OUTPUTS_START)

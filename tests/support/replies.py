@@ -19,7 +19,7 @@ def read_form(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def obliging(body: Mapping[str, Any]) -> str:
-    """Return that everything is relevant and nothing vague; for a text the first passage is quoted."""
+    """Return that everything suffices and nothing is vague; for a text the first passage is quoted."""
     user = "\n".join(str(message["content"]) for message in body["messages"][1:])
     if form := read_form(body):
         asked = _QUESTION.search(user)

@@ -7,7 +7,6 @@ should have been written. A demonstration remembers its topic, so that a fold ca
 from __future__ import annotations
 
 import contextlib
-import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from ragc.answer import Answer
 from ragc.loop.decisions import client_of, is_decision, to_prompt_inputs
 from ragc.loop.evidence import interleave, preview_pool, rank_pool
 from ragc.loop.rag import AgenticRAG
+from ragc.loop.reply import ReplyKind
 from ragc.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
 from ragc.models.catalog import is_local
 from ragc.models.embedded.features import read_case
@@ -30,7 +30,6 @@ from ragc.text.facts import holds, states
 from ragc.text.pieces import split_pieces, split_sentences
 
 UNRELATED = 2  # questions, for each that follows on, behind its conversation
-NEGATIVES = 4  # passages of a search that are taken as near misses
 CONTEXT = 6  # passages shown to a judge of sufficiency or to a writer
 SHOWN = 3  # passages, and no less than the evidence, of a text to be shown to a language model
 MOST = 200  # demonstrations of one predictor at most, the classifier's left out
@@ -42,14 +41,11 @@ CLASSIFIER = "classifier.route"
 FOLLOWS_ON = "conversation.follows_on"
 LABEL = {
     FOLLOWS_ON: "follows_on",
-    "judge.relevance": "relevant",
     "judge.sufficiency": "sufficient",
-    "grounder.support": "supported",
     "grounder.responsive": "responsive",
     STATES: "states",
 }
 HALF_RIGHT = (0.34, 0.99)  # share of the facts between which a draft is neither an answer nor a miss
-_NUMBER = re.compile(r"\d+")
 
 Fields = dict[str, Any]
 Failure = Mapping[str, Any]  # GEPA's form: `Inputs`, `Generated Outputs` and `Feedback`
@@ -131,9 +127,11 @@ class Demonstrator:
     def _work_through(self, question: LabelledQuestion) -> list[tuple[str, Fields]]:
         glimpse = preview_pool(self._replay.reply(Find(question.question, self._program.sources)))
         made = [(CLASSIFIER, self._label_route(question, glimpse))]
-        if question.route == "direct" and question.answer:
-            made.append(("generator.direct", {"question": question.question, "answer": question.answer}))
         if question.route == "direct" or question.outcome == "clarify":
+            if question.route == "direct" and question.answer:
+                made.append(
+                    (DRAFT, self._show_draft(question, glimpse[:SHOWN], f"{ReplyKind.GENERAL}: {question.answer}"))
+                )
             return made
         if question.sql:  # the schema stands in the request alone, once for all examples
             made.append(("retriever.sql", {"question": question.question, "sql": question.sql}))
@@ -147,8 +145,6 @@ class Demonstrator:
             made.append(("decomposer.split", split))
         made += [(STATES, fields) for fields in _label_pieces(question, found, evidence)]
         if not self._program.view().quotes:  # of what is quoted, the pieces are judged and nothing else
-            made += [("judge.relevance", fields) for fields in _label_relevance(question, found)]
-            made += [("grounder.support", fields) for fields in self._label_support(evidence, found)]
             made += [("grounder.responsive", fields) for fields in self._label_drafts(question, found, evidence)]
         made += [(DRAFT, fields) for fields in self._label_answer(question, found, evidence)]
         return made
@@ -156,7 +152,7 @@ class Demonstrator:
     def _search(self, question: LabelledQuestion) -> dict[str, list[Passage]]:
         """Return what the question or its look-ups bring, by query."""
         queries = [question.question]
-        if question.route == "complex" and self._program.view().quotes:
+        if question.route == "complex" and not reads_instructions(self._program, "decomposer.split"):
             reply = self._replay.reply(Ask("decomposer.split", {"question": question.question}))
             queries = reply["sub_queries"][:4] or queries
         elif question.route == "complex":
@@ -173,19 +169,6 @@ class Demonstrator:
         if question.sources or question.route == "direct":
             fields |= {BASE_PREFIX + name: name in question.sources for name in self._program.sources}
         return fields
-
-    def _label_support(self, evidence: Sequence[Passage], found: Found) -> list[Fields]:
-        """Label a sentence of the evidence with its passage, with another passage, and with a number changed."""
-        others = [p for p in _first_passages(found) if p not in evidence]
-        sentences = [s.strip() for s in split_sentences(evidence[0].text) if len(s.split()) > 5] if evidence else []
-        if not sentences:
-            return []
-        claim = next((s for s in sentences if _NUMBER.search(s)), sentences[0])
-        cases = [(claim, evidence[0], True), *((claim, other, False) for other in others[:1])]
-        if _NUMBER.search(claim):
-            changed = _NUMBER.sub(lambda m: str(int(m[0]) + 1 + int(m[0]) // 2), claim, count=1)
-            cases.append((changed, evidence[0], False))
-        return [{"claim": said, "passages": excerpts([p]), "supported": right} for said, p, right in cases]
 
     def _label_drafts(self, question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
         """Label quotations of the passages, right when they state every fact and no rival one."""
@@ -219,40 +202,26 @@ class Demonstrator:
         return tuple(drafted.values())
 
     def _label_answer(self, question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
-        """Return the labelled answer, each sentence citing the evidence that bears it out; none when one is not."""
-        if not evidence or not question.answer:
-            return []
+        """Return the labelled answer, each sentence citing the evidence that bears it out; none when one is not.
+
+        Of a question without an answer it is that something is missing.
+        """
         wanted = {p.id for p in evidence}
         others = [p for p in _first_passages(found) if p.id not in wanted]
+        if question.outcome == "abstain":
+            return [self._show_draft(question, others[:SHOWN], f"{ReplyKind.MISSING}: what is asked")]
+        if not evidence or not question.answer:
+            return []
         passages = sorted([*evidence, *others[: max(0, SHOWN - len(evidence))]], key=lambda p: p.id)
         numbered = [(n, p) for n, p in enumerate(passages, 1) if p.id in wanted]
-        cited = [_cite_evidence(said, numbered) for said in split_sentences(question.answer)]
-        if "" in cited:
-            return []
-        inputs = {
-            "question": question.question,
-            "sub_queries": tuple(question.sub_queries),
-            "passages": passages,
-            "sentences": self._program.view().tuning.sentences * max(1, len(question.sub_queries)),
-            "strict": False,
-        }
-        return [{**to_prompt_inputs(inputs), "answer": " ".join(cited)}]
+        cited = [_cite_evidence(sentence, numbered) for sentence in split_sentences(question.answer)]
+        return [] if "" in cited else [self._show_draft(question, passages, " ".join(cited))]
 
-
-def _label_relevance(question: LabelledQuestion, found: Found) -> list[Fields]:
-    """Label each piece of evidence under the query that finds it best, and the nearest misses."""
-    wanted = set(question.evidence)
-    best: dict[str, tuple[int, str, Passage]] = {}
-    misses = []
-    for query, passages in found.items():
-        for at, passage in enumerate(passages):
-            if passage.id in wanted:
-                if passage.id not in best or at < best[passage.id][0]:
-                    best[passage.id] = (at, query, passage)
-            elif at < NEGATIVES:
-                misses.append((query, passage, False))
-    cases = [*((query, passage, True) for _, query, passage in best.values()), *misses]
-    return [{"question": query, "passage": excerpts([p])[0], "relevant": right} for query, p, right in cases]
+    def _show_draft(self, question: LabelledQuestion, passages: Sequence[Passage], reply: str) -> Fields:
+        """Return the fields of a reply to a question with these passages."""
+        sentences = self._program.view().tuning.sentences
+        inputs = {"conversation": (), "question": question.question, "passages": [*passages], "sentences": sentences}
+        return {**to_prompt_inputs(inputs), "answer": reply}
 
 
 def _label_pieces(question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
@@ -335,14 +304,14 @@ def to_json(demonstration: Demonstration) -> Demonstration:
 
 def reads_instructions(program: AgenticRAG, name: str) -> bool:
     """Return True when a language model may answer the predictor."""
-    client = client_of(program.runtime.models, program.predictor(name), {})
+    client = client_of(program.runtime.models, program.predictor(name))
     return client is not None and not is_local(client)
 
 
 def learns_demos(program: AgenticRAG, name: str) -> bool:
     """Return True when an embedded decider answers the predictor."""
     predictor = program.predictor(name)
-    return is_decision(predictor) and is_local(client_of(program.runtime.models, predictor, {}))
+    return is_decision(predictor) and is_local(client_of(program.runtime.models, predictor))
 
 
 def observe_runs(arms: Sequence[ReplayArm]) -> list[Run]:

@@ -208,7 +208,7 @@ class Replay:
             return None, 0
         key = request.predictor, request.inputs.get("options") == []
         if key not in self._models:
-            model = client_of(self._view.runtime.models, self._view.predictors[request.predictor], request.inputs)
+            model = client_of(self._view.runtime.models, self._view.predictors[request.predictor])
             self._models[key] = model, int(not is_local(model))
         return self._models[key]
 

@@ -96,7 +96,7 @@ class ProjectTask(Task):
             "predictors": {
                 name: fingerprint_predictor(self.base, name, model)
                 for name, predictor in self.base.named_predictors()
-                if (model := client_of(self.base.runtime.models, predictor, {})) is not None
+                if (model := client_of(self.base.runtime.models, predictor)) is not None
             },
             "space": {d.name: [d.low, d.high, d.integral, d.log, d.step] for d in find_dimensions(self.first)},
             "knowledge": {name: library.content_digest(name) for name in self.first.sources},
@@ -383,4 +383,4 @@ def _fit_head(program: AgenticRAG, name: str) -> None:
         field: TypeAdapter(info.annotation).validate_python(predictor.demos[0][field])
         for field, info in predictor.signature.input_fields.items()
     }
-    program.requests.ask(name, predictor, client_of(program.runtime.models, predictor, {}), [inputs])
+    program.requests.ask(name, predictor, client_of(program.runtime.models, predictor), [inputs])

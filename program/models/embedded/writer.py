@@ -12,12 +12,12 @@ import dspy
 
 from ragc.errors import ModelError
 from ragc.models.embedded.decider import LocalDecider
-from ragc.models.embedded.direct import find_reply, solve_sum
 from ragc.models.embedded.reader import READER, Reader, Reading
 from ragc.passage import TITLE_STEP
 from ragc.signatures import Excerpt
 from ragc.text.history import join_questions, read_history
 
+QUOTE = "QUOTE:"  # the reply in place of which the loop quotes what the passages say
 MOST_PARTS = 4  # of a question; the last holds all that follows
 FEWEST_WORDS = 3  # of a part
 _BE_OR_DO = "(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|shall|should|may|might|must)(?:n['’]t)?"
@@ -37,10 +37,9 @@ _CUT = re.compile(
 def local_writer(embedded: LocalDecider) -> dspy.LM:
     """Return a language model that fills signatures from what the reader finds.
 
-    It answers Standalone, Decompose, FollowUp, Missing, Clarify and AnswerDirectly. It joins, splits, selects and
-    computes, so the same request always gives the same reply. Its text from passages (Generate) is empty, in place of
-    which the loop quotes; so is that to a direct question which is neither a greeting nor a sum. English only. It takes
-    a signature's fields and no prompt: its `adapter` has to be in use (`use_adapter`).
+    It answers Standalone, Decompose, FollowUp, Missing and Clarify. It joins, splits and selects, so the same request
+    always gives the same reply. Its text from passages (Generate) is QUOTE: the loop quotes in its place. English only.
+    It takes a signature's fields and no prompt: its `adapter` has to be in use (`use_adapter`).
     """
     adapter = QuotingAdapter(embedded)
     lm = dspy.LM(READER, engine=adapter, cache=False)
@@ -100,8 +99,7 @@ def fill_outputs(signature: Any, inputs: Mapping[str, Any], embedded: LocalDecid
             options = inputs.get("options") or embedded.name_options(question, texts)
             return {"clarifying_question": _ask_back(options), "offered": options}
         case ("answer",):
-            direct = "" if "passages" in inputs else find_reply(question) or solve_sum(question)
-            return {"answer": direct}
+            return {"answer": QUOTE}
     raise ModelError(
         f"The local writer cannot fill {', '.join(wanted) or 'a signature without outputs'}.",
         "Name a language model in [models] write for this signature.",

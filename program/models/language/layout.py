@@ -43,8 +43,6 @@ class PromptLayout:
     """How much of the instruction is told: all of it (`full`), its first paragraph (`short`) or clause (`line`)."""
     form: str = "sentence"
     """What is replied with: a `sentence`, or a `quote, then sentence`."""
-    passages: int = 0
-    """The passages shown at most; 0: all that were kept."""
     demonstrations: int = 4
     """The demonstrations shown at most."""
 

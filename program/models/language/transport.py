@@ -89,8 +89,6 @@ async def send_call(call: Call, seconds: float, streams: bool) -> AsyncIterator[
     usage = _read_usage(call, counts, text)
     if not text and cut:
         raise CallFailed(f"{call.model} used its reply's tokens up before the first word", usage=usage, cut=True)
-    if not text:
-        raise CallInterrupted(f"{call.model} sent an empty reply", usage=usage)
     yield to_response(call.model, text, usage, not cut)
 
 

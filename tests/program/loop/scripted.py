@@ -11,7 +11,7 @@ from dspy.lm15 import response_to_events
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find, Runtime
 from ragc.models.catalog import Models
-from ragc.models.embedded.writer import local_writer
+from ragc.models.embedded.reader import READER
 from ragc.passage import NO_FILTERS, Passage, SourceCard
 from ragc.serve.trace import SpanLog, TraceLog
 from ragc.settings import BudgetSettings, ModelSettings
@@ -19,9 +19,9 @@ from tests.support.prompts import format_reply, read_prompt, reply_with
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
 REPLIES = {
-    **{"route": "simple", "sure": 0.8, "vague": 0.1, "relevant": 0.8, "sufficient": 0.9},
-    **{"supported": 0.9, "responsive": 0.8, "sub_queries": ["first part", "second part"], "details": []},
-    **{"query": "next", "missing": "the price", "next_query": "price of the kettle", "direct": "144."},
+    **{"route": "simple", "sure": 0.8, "vague": 0.1, "sufficient": 0.9, "supported": 0.9, "responsive": 0.8},
+    **{"sub_queries": ["first part", "second part"], "details": [], "query": "next"},
+    **{"missing": "the price", "next_query": "price of the kettle"},
     **{"answer": "Text 0. [1] Text 1. [2]", "clarifying_question": "Do you mean the Merle or the Wren?"},
 }
 
@@ -59,11 +59,8 @@ class ScriptedModels:
         self.held, self.gate, self.holding = held, threading.Event(), 0
         self.asked = []
 
-    def lm(self):
-        return dspy.LM(self.model, engine=self, async_engine=_Async(self), cache=False)
-
-    def name_options(self, question, texts):
-        return [title for title, _ in texts][:4]
+    def lm(self, name=""):
+        return dspy.LM(name or self.model, engine=self, async_engine=_Async(self), cache=False)
 
     def inputs(self, output):
         """What was shown each time that output was wanted."""
@@ -101,9 +98,8 @@ class ScriptedModels:
 
     def _write(self, name, prompt):
         inputs = {**prompt.inputs, "passages": prompt.read_passages()}
-        key = "direct" if name == "answer" and "passages" not in prompt.inputs else name
-        self.asked.append((key, inputs))
-        return self._value(key, inputs)
+        self.asked.append((name, inputs))
+        return self._value(name, inputs)
 
     def _value(self, name, inputs):
         value = self.replies.get(name, 0.1)
@@ -153,6 +149,9 @@ class Shelf:
     def searches_here(self, sources):
         return False
 
+    def find_known_words(self, text):
+        return {}
+
     def candidates(self, query, sources, depth, filters=NO_FILTERS, failed=None):
         find = Find(query, tuple(sources), depth, filters.sql)
         self.finds.append(find)
@@ -161,7 +160,10 @@ class Shelf:
 
 
 class Scripted:
-    """A program over a shelf; `ask` it, and read what its models were asked (`asked`, `inputs`) and what was found."""
+    """A program over a shelf; `ask` it, and read what its models were asked (`asked`, `inputs`) and what was found.
+
+    Its language model is asked for everything, unless it `quotes`, as a program of the embedded models does.
+    """
 
     def __init__(
         self,
@@ -175,6 +177,8 @@ class Scripted:
         links=(),
         replies=None,
         library=None,
+        quotes=False,
+        writes="",
         **knobs,
     ):
         likely = {f"base_{card.name}": 0.1 if n else 0.9 for n, card in enumerate(cards)}
@@ -182,8 +186,8 @@ class Scripted:
         self.models.replies.update({**likely, **(replies or {})})
         self.shelf = Shelf(cards, pool)
         names = ModelSettings(decide="scripted/model", write="scripted/model")
-        namer = local_writer(self.models)
-        clients = Models(self.models, self.models.lm(), None, None, self.models, names, judging, name=namer)
+        writer, queries = self.models.lm(READER if quotes else writes), self.models.lm()
+        clients = Models(self.models, writer, None, None, self.models, names, judging, query=queries)
         spans = SpanLog().emit_span
         observers = (TraceLog(log).write_answer, spans) if log else (spans,)
         runtime = Runtime(

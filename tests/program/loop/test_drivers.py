@@ -57,27 +57,29 @@ def test_asked_awaited_or_streamed_the_answer_and_its_path_are_the_same():
     assert [e.note for e in events if isinstance(e, Progress)] == list(asked.trace.path)
     assert "".join(e.text for e in events if isinstance(e, Token)) == TEXT
     assert [s.name for s in asked.trace.steps] == [s.name for s in awaited.trace.steps]
-    assert asked.usage.decisions == awaited.usage.decisions == len(asked.trace.steps) - 2
+    assert asked.usage.decisions == awaited.usage.decisions == len(asked.trace.steps) - 2 == 1
 
 
 REST = "Text 1. [2]"
 NOT_FOUND = "I could not find this in the knowledge I have. The nearest page is “billing/a.md#0” [1]."
 MADE_UP = "Nobody could possibly tell."
+LACKS = "MISSING: the rest. QUERY: rest"
 
 
 @pytest.mark.parametrize(
     ("replies", "told"),
     [
         ({}, [TEXT]),
-        ({"answer": turns(MADE_UP, REST)}, [MADE_UP, "Text 1. [1]"]),
-        ({"answer": MADE_UP, "states": 0.9}, [MADE_UP, MADE_UP, "Text 0, text 1, text 0 [1]."]),
-        ({"supported": lambda inputs: 0.9 if inputs["claim"] == "Text 1." else 0.1}, [TEXT, TEXT, "Text 1. [1]"]),
-        ({"supported": 0.1}, [TEXT, TEXT, NOT_FOUND]),
-        ({"vague": 0.9}, ["Do you mean the Merle or the Wren?"]),
+        ({"answer": turns(LACKS, REST)}, ["Text 1. [1]"]),
+        ({"answer": MADE_UP}, [MADE_UP, NOT_FOUND]),
+        ({"answer": f"{REST} {MADE_UP}"}, [f"Text 1. [1] {MADE_UP}", "Text 1. [1]"]),
+        ({"supported": 0.1}, [TEXT, NOT_FOUND]),
+        ({"answer": "WHICH: Which one?\n- it\n- that"}, ["Which one?\n- it\n- that"]),
+        ({"answer": "GENERAL: 144."}, ["144."]),
     ],
 )
 def test_a_draft_that_does_not_count_is_withdrawn_and_the_last_that_is_told_is_the_answer(replies, told):
-    *events, answer = limited(streamed(Scripted(replies=replies, sentences=1).rag))
+    *events, answer = limited(streamed(Scripted(replies=replies, max_rounds=2, check=2).rag))
     drafts = [""]
     for event in events:
         if isinstance(event, Withdrawn):
@@ -92,7 +94,7 @@ def test_a_draft_that_does_not_count_is_withdrawn_and_the_last_that_is_told_is_t
 @pytest.mark.parametrize("held", ["answer", "missing", "sufficient"])
 def test_what_hangs_does_not_outlive_the_deadline_and_is_a_step_with_its_inputs_and_its_time(tmp_path, way, held):
     models = ScriptedModels(held=held, sufficient=0.2, states=0.9, answer=answered)
-    program = Scripted(models=models, budget=HURRY, log=tmp_path)
+    program = Scripted(models=models, budget=HURRY, log=tmp_path, max_rounds=2, quotes=held != "answer")
     if held == "sufficient":  # asked as a language model, which can be called off
         program.rag.judge.sufficiency.lm = models.lm()
     answer = WAYS[way](program.rag)
@@ -126,7 +128,7 @@ def test_searching_ends_while_there_is_time_to_write():
         return 0.2
 
     models = ScriptedModels("local/slow", sufficient=slow, states=0.9)
-    answer = Scripted(models=models, budget=HURRY).rag(QUESTION)
+    answer = Scripted(models=models, budget=HURRY, quotes=True, max_rounds=2).rag(QUESTION)
     assert (answer.outcome, answer.stopped_by) == (Outcome.ANSWERED, StoppedBy.SECONDS)
     assert answer.trace.path.count("search(1)") == 1
 
@@ -144,7 +146,7 @@ def test_an_answer_no_longer_awaited_and_an_abandoned_stream_leave_no_task_and_n
         return await other_tasks()
 
     async def abandoned():
-        program = Scripted(log=tmp_path).rag
+        program = Scripted(log=tmp_path, check=2).rag
         program.grounder.support.lm = ScriptedModels(held="supported").lm()
         stream = program.stream(QUESTION)
         async for event in stream:

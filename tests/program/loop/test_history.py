@@ -82,6 +82,7 @@ def test_what_was_just_answered_is_not_said_again_to_a_question_that_follows_on(
         ),
         ((*TURNS, Turn(role="user", content="The Merle")), "Power?", f"The Merle: {ASKED[:-1]}: Power?"),
         (TURNS[1:], "The Merle", "The Merle"),
+        ((TURNS[0], Turn(role="assistant", content="Which? - Merle - Wren")), "Wren", f"Wren: {ASKED}"),
     ],
 )
 def test_a_follow_up_reads_behind_the_last_question_and_a_choice_before_it(history, question, joined):
@@ -122,11 +123,14 @@ def test_the_threshold_decides_and_the_history_is_part_of_what_a_record_knows_an
     assert not any(note.startswith("follows on") for note in replay(asked[0]).trace.path)
 
 
-def test_a_language_model_writes_the_question_that_all_after_it_reads():
+def test_what_a_question_means_is_searched_beside_the_askers_own_words_which_alone_are_answered():
     program = Scripted(replies={"follows_on": 0.9, "standalone": "How big is the Merle?"})
     answer = program.rag("And it?", MESSAGES)
-    assert program.asked[:2] == ["follows_on", "standalone"] and program.queries == ["How big is the Merle?"]
+    assert program.asked == ["follows_on", "standalone", "route", "answer"]
+    assert program.queries == ["How big is the Merle?", "And it?"]
     assert {one["question"] for one in program.models.inputs("route")} == {"How big is the Merle?"}
+    (written,) = program.models.inputs("answer")
+    assert written["question"] == "And it?" and BACK in written["conversation"]
     assert answer.trace.path[0] == "follows on: How big is the Merle?"
     assert BACK in str(program.models.inputs("standalone"))
 

@@ -10,7 +10,7 @@ from scripted import Scripted, passage
 
 from ragc import open_program
 from ragc.knowledge.project import Project
-from ragc.loop.grounding import known_addresses
+from ragc.loop.answers import known_addresses
 from ragc.loop.question_meter import Token
 from ragc.settings import FILE
 from tests.support.goods import GOODS

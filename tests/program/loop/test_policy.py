@@ -29,7 +29,7 @@ class Small(dspy.Module):
     def __init__(self):
         super().__init__()
         self.classifier = Predictors(route=signatures.route_signature([SourceCard("product", "documents", "kettles")]))
-        self.judge = Predictors(relevance=signatures.Relevance, missing=signatures.Missing)
+        self.judge = Predictors(sufficiency=signatures.Sufficiency, missing=signatures.Missing)
         self.grade = dspy.Predict(Grade)
         self.fresh = Knob(3, 1, 9, meaning="a knob written today")
 
@@ -62,7 +62,7 @@ def test_the_settings_offer_exactly_the_presets_and_no_two_are_the_same_program(
 
 def test_every_knob_and_decision_is_found_the_day_it_is_written_and_no_text():
     found = {d.name: d for d in find_dimensions(Small())}
-    assert {"fresh", "judge.relevance:relevant", "classifier.route:base_product"} <= found.keys()
+    assert {"fresh", "judge.sufficiency:sufficient", "classifier.route:base_product"} <= found.keys()
     assert "classifier.route:route=complex" in found and not any("missing" in name for name in found)
     cuts = [d for name, d in found.items() if name.startswith("grade:quality")]
     assert [d.name for d in cuts] == ["grade:quality>1", "grade:quality>2"]

@@ -132,16 +132,12 @@ def test_no_labelled_question_is_taken_for_a_greeting_or_for_another_language(ra
     assert [one["question"] for one in asked if find_unread_language(rag.view(), one["question"])] == []
 
 
-@pytest.mark.parametrize(("look_up_unknown", "outcome"), [(1, "answered"), (0, "abstain")])
-def test_what_the_embedded_writer_cannot_answer_directly_is_looked_up_or_refused(
-    rag, monkeypatch, look_up_unknown, outcome
-):
+def test_what_is_no_sum_and_no_greeting_is_looked_up_though_it_seems_to_need_no_look_up(rag, monkeypatch):
     read = steps.read_plan
     monkeypatch.setattr(steps, "read_plan", lambda *told: replace(read(*told), route="direct"))
-    program = rag.deepcopy()
-    program.policy.turn(look_up_unknown=look_up_unknown)
-    answer = program(QUESTION)
-    assert answer.outcome.value == outcome and "no direct answer" in answer.trace.path
+    answer, total = rag(QUESTION), rag("What is 12 times 12?")
+    assert answer.outcome is Outcome.ANSWERED and "1.7 litres" in answer.text and answer.citations
+    assert (total.text, total.citations) == ("144", ()) and "unretrieved" in total.trace.path
 
 
 def test_dspy_sees_the_trace_of_its_predictors(rag):

@@ -77,7 +77,7 @@ def test_a_model_for_queries_writes_what_is_searched_or_asked_back_and_never_an_
     add_toml(own_shop, '[models]\nwrite = "openai/x"\nquery = "local/reader"\n')
     program = open_program(own_shop)
     models, writes = program.runtime.models, dict(program.named_predictors())
-    found = {name: client_of(models, one, {}) for name, one in writes.items() if not is_decision(one)}
+    found = {name: client_of(models, one) for name, one in writes.items() if not is_decision(one)}
     by = {name: client.model for name, client in found.items() if client is not None}
     queries = {name for name, model in by.items() if model == "local/reader"}
     assert queries == {
@@ -87,7 +87,7 @@ def test_a_model_for_queries_writes_what_is_searched_or_asked_back_and_never_an_
         "judge.missing",
         "generator.clarify",
     }
-    assert {"generator.answer", "generator.direct", "retriever.sql"} <= by.keys() - queries
+    assert {"generator.answer", "retriever.sql"} <= by.keys() - queries
 
 
 @pytest.mark.parametrize("fallback", ["true", '"local/reader"', '"openai/stand-in"'])

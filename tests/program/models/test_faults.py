@@ -44,7 +44,7 @@ def test_a_refusal_is_no_answer_and_an_errors_object_is_asked_again(tmp_path, pr
             rag = open_program(write_project(tmp_path / "x", at.url, provider="fallback = false"))
             rag.policy.turn(**PRESETS[preset])
             answer = rag(QUESTION)
-        assert reply not in answer.text and "> quote ." in str(answer.trace)
+        assert reply not in answer.text and answer.outcome in (Outcome.ABSTAIN, Outcome.FAILED)
     assert "took the safe default" in str(answer.trace.path)
 
 

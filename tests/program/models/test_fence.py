@@ -14,13 +14,13 @@ from ragc.models.catalog import open_models
 from ragc.models.language.adapter import use_adapter
 from ragc.models.language.fence import LinkFilter, fence_input, fence_passage, remove_invisible, remove_links
 from ragc.settings import ModelSettings, ProviderSettings
-from ragc.signatures import Excerpt, Generate, Missing, Relevance
+from ragc.signatures import Excerpt, Generate, Missing, Sufficiency
 from tests.support.provider import serve
 from tests.support.replies import obliging
 
 ATTACKS = [json.loads(line) for line in (Path(__file__).parent / "attacks.jsonl").read_text().splitlines()]
 MODEL = "openai/stand-in"
-DATA = re.compile(r"<(passage|question|claim|answer|sub_queries|sentences|strict)\b[^>]*>\n.*?\n</\1>", re.DOTALL)
+DATA = re.compile(r"<(passage|question|claim|answer|conversation|sentences)\b[^>]*>\n.*?\n</\1>", re.DOTALL)
 TRAPS = ("://", "www.", "![", "<img", "<a ", "<script", "<iframe", "javascript:", "data:text", "mailto:")
 
 
@@ -47,7 +47,7 @@ def excerpt(text, **facts):
 
 
 def written(models, text, **facts):
-    inputs = {"question": "What is the fee?", "sub_queries": [], "sentences": 3, "strict": False}
+    inputs = {"question": "What is the fee?", "conversation": [], "sentences": 3}
     with use_adapter(models.write):
         return dspy.Predict(Generate)(lm=models.write, passages=[excerpt(text, **facts)], **inputs).answer
 
@@ -64,8 +64,8 @@ def test_no_attack_in_a_passage_is_obeyed_and_no_link_gets_out(models, attack):
 def test_no_attack_sways_a_decision_or_a_question_back_and_a_title_attacks_in_vain_too(models, attack):
     assert "PWNED" not in written(models, "The fee is GBP 5.", title=attack["text"])
     with dspy.context(trace=None):
-        decided = dspy.Predict(Relevance)(lm=models.decide, question="The fee?", passage=excerpt(attack["text"]))
-    assert decided.relevant.probability == 0.9
+        decided = dspy.Predict(Sufficiency)(lm=models.decide, question="The fee?", passages=[excerpt(attack["text"])])
+    assert decided.sufficient.probability == 0.9
     with use_adapter(models.write):
         reply = dspy.Predict(Missing)(lm=models.write, question="The fee?", passages=[excerpt(attack["text"])])
     assert "PWNED" not in reply.missing + reply.next_query

@@ -22,7 +22,7 @@ EVERY = [
     for parts in product(*(CHOICES[name] for name in ("order", "marks", "place", "instruction", "form")))
 ]
 DATA = {
-    "fenced": re.compile(r"<(passage|question|sub_queries|sentences|strict)\b[^>]*>\n.*?\n</\1>", re.DOTALL),
+    "fenced": re.compile(r"<(passage|question|conversation|sentences)\b[^>]*>\n.*?\n</\1>", re.DOTALL),
     "numbered": re.compile(r"^(?:\[\d+\] |Question: ).*$", re.MULTILINE),
     "plain": re.compile(r"^(?:> |Question: ).*$", re.MULTILINE),
 }
@@ -33,8 +33,8 @@ def excerpt(text, n=1, title="Fees"):
 
 
 def laid(layout, text="The fee is GBP 5.", question="What is the fee?", title="Fees", demos=()):
-    inputs = {"question": question, "sub_queries": [], "passages": [excerpt(text, title=title)]}
-    return FencedAdapter().lay_out(layout).format(Generate, list(demos), {**inputs, "sentences": 3, "strict": False})
+    inputs = {"question": question, "conversation": [], "passages": [excerpt(text, title=title)]}
+    return FencedAdapter().lay_out(layout).format(Generate, list(demos), {**inputs, "sentences": 3})
 
 
 def outside(layout, messages):
@@ -87,7 +87,7 @@ def test_a_layout_is_found_by_walking_kept_by_copies_saved_with_the_program_and_
     rag, other = open_program(shop), open_program(shop)
     layout = dict(rag.named_parameters())["generator.answer_layout"]
     assert isinstance(layout, Layout)
-    layout.value = PromptLayout(marks="numbered", passages=2)
+    layout.value = PromptLayout(marks="numbered", place="user")
     other.load_state(json.loads(json.dumps(rag.dump_state())))
     for copy in (other, rag.deepcopy(), rag.reset_copy()):
         assert copy.layout_of("generator.answer") == layout.value != copy.layout_of("generator.clarify")

@@ -9,11 +9,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
-from typing import Any
 
 from ragc.loop.decide import weigh_rivals
 from ragc.loop.evidence import (
@@ -25,7 +24,7 @@ from ragc.loop.evidence import (
     rank_source,
     speak_of_one_time,
 )
-from ragc.loop.state import STATES, Flow, Request, State, format_share
+from ragc.loop.state import STATES, Draft, Flow, Request, State, format_share
 from ragc.loop.subjects import Subject, discount_strange, find_steps, find_unknown, names_other
 from ragc.passage import TITLE_STEP, Passage
 from ragc.text.facts import holds
@@ -37,29 +36,6 @@ MOST_NEAREST = 4  # pieces under a refusal
 _NUMBERED = re.compile(r"\d{1,3}[.)] ")
 ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 """How a sentence ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What was drafted: its claims, those that passages support, and the decision on the whole.
-
-    A quotation is `responsive` when a piece of it is past the threshold.
-    """
-
-    stated: tuple[Claim, ...] = ()
-    upheld: tuple[Claim, ...] = ()
-    responsive: Any = None
-    quoted: float | None = None  # how probably a quotation states what is asked; None for a text that was written
-
-    @property
-    def text(self) -> str:
-        """What of it can be said."""
-        return " ".join(claim.text for claim in self.upheld)
-
-    @property
-    def unsupported(self) -> list[str]:
-        """The claims without support, each once."""
-        return list(dict.fromkeys(claim.bare for claim in self.stated if claim not in self.upheld))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +84,13 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
 
     The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
     said yet, `checked` only those past the threshold. The draft is as probable as a look-up's best piece on
-    average, and responsive if any piece is past the threshold. Nothing is quoted for a code that stands
-    nowhere, and a look-up without a piece is named behind the others.
+    average, and `stated` if any piece is past the threshold. Nothing is quoted for a code that stands nowhere, and a
+    look-up without a piece is named behind the others.
     """
     found = yield from _weigh_pieces(state)
     if unknown := find_unknown(state.question, (quote.subject for quote in found)):
         state.missing = unknown
-        return Draft(quoted=0.0)
+        return Draft((), False, 0.0)
     taken: list[_Quote] = []
     best: list[float] = []
     lacking: list[Claim] = []
@@ -127,7 +103,7 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     claims = tuple(dict.fromkeys([*_quote_all(taken, state.question), *(lacking if taken else ())]))
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
-    return Draft(claims, claims, any(quote.stated for quote in found), probability)
+    return Draft(claims, any(quote.stated for quote in found), probability)
 
 
 def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote], query: str) -> list[_Quote]:
@@ -157,7 +133,7 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
     return [*(one for one in chosen if one not in changes), *(() if state.years else changes)]
 
 
-def _quote_all(quotes: Iterable[_Quote], question: str) -> Iterator[Claim]:
+def _quote_all(quotes: Iterable[_Quote], question: str, pages: Mapping[str, str] | None = None) -> Iterator[Claim]:
     """Yield quotations as claims; neighbours of one list are one claim, in the list's order.
 
     Code, and a short list of which the lead, a step or several items are quoted, is told whole, unless the question
@@ -166,7 +142,7 @@ def _quote_all(quotes: Iterable[_Quote], question: str) -> Iterator[Claim]:
     """
     quotes = list(quotes)
     alike = [one for one in quotes if any(one.says_alike(other) for other in quotes)]
-    steps = find_steps(one.passage for one in alike)
+    steps = find_steps(one.passage for one in alike) if pages is None else pages
     for (n, lead, items), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead, quote.piece.items)):
         of_lead = list(group)
         pieces = sorted((quote.piece for quote in of_lead if quote.piece.text != lead), key=lambda piece: piece.start)
@@ -195,11 +171,13 @@ def _is_named(quote: _Quote, question: str) -> bool:
 
 
 def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
-    """Return the best pieces as claims, those of one passage together."""
+    """Return the best pieces as claims, those of a passage together, behind its page."""
     found = yield from _weigh_pieces(state)
     best = [*{show_piece(quote.passage, quote.piece): quote for quote in reversed(found)}.values()][::-1][:MOST_NEAREST]
     first = [quote.n for quote in best]
-    return tuple(dict.fromkeys(_quote_all(sorted(best, key=lambda quote: first.index(quote.n)), state.question)))
+    pages = {quote.passage.id: quote.passage.title.partition(TITLE_STEP)[0] for quote in best}
+    best.sort(key=lambda quote: first.index(quote.n))
+    return tuple(dict.fromkeys(_quote_all(best, state.question, pages if len({*pages.values()}) > 1 else {})))
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
