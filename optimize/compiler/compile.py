@@ -28,6 +28,7 @@ from typing import TypedDict, TypeVar, Unpack
 from ragc.errors import BudgetError, BudgetStop, DataError, StudyError
 from ragc.knowledge.project import Project
 from ragc.loop.policy import Setting, apply_setting, read_setting
+from ragc.loop.state import STATES
 from ragc.models.catalog import require_price
 from ragc.optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from ragc.optimize.compiler.choice import FITTED, OperatingPoints, choose_points
@@ -43,7 +44,7 @@ from ragc.optimize.compiler.tasks.module import ModuleTask, find_production, ope
 from ragc.optimize.compiler.tasks.optimizers import RAGC, estimate_calls, require_optimizer, run_optimizer
 from ragc.optimize.compiler.tasks.project import open_project_task
 from ragc.optimize.compiler.tasks.task import Task
-from ragc.optimize.compiler.thresholds import fit_thresholds
+from ragc.optimize.compiler.thresholds import fit_caution, fit_thresholds
 from ragc.optimize.evaluation.evaluate import TOGETHER, evaluate_side_by_side
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED, Compiled
 from ragc.optimize.registry.versions import hold_lock
@@ -53,6 +54,7 @@ from ragc.serve.reference import resolve
 
 WITHOUT_CAP = 64  # questions of test that processes are given at once where no cap can cut the test short
 BEST_WAY, SEARCHED = "best whole way", "search"
+QUOTED = f"{STATES}:states"
 OFFERS, WAYS, FIT, CHOICE = 0.2, 0.4, 0.55, 0.7
 """Shares of every cap that may be gone when candidates are made, the ways are scored, all is fitted, and chosen."""
 T = TypeVar("T", bound=Task)
@@ -205,7 +207,7 @@ def fit_stages(
     `BudgetStop` when even that does not reach to the program as it is.
     """
     space = task.list_parameters(train.arms[0].replay.program)
-    thresholds = [dimension for dimension in space if ":" in dimension.name]
+    thresholds = [dimension for dimension in space if ":" in dimension.name and dimension.name != QUOTED]
     stages = {AS_IT_IS: ways[AS_IT_IS]}
     worth: dict[str, float] = {}
     session.begin_stage("trying whole ways")
@@ -225,6 +227,8 @@ def fit_stages(
         if way in worth and (name == FITTED or best not in (AS_IT_IS, FITTED)):
             session.begin_stage(f"fitting thresholds: {way}")
             stages[name] = fit_thresholds(train, thresholds, ways[way], session.advance).setting
+            with suppress(BudgetStop):
+                stages[name] = fit_caution(train, QUOTED, stages[name]) if QUOTED in stages[name] else stages[name]
     if trials:
         session.begin_stage("searching")
         with suppress(BudgetStop):

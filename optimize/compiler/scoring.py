@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ragc.answer import Outcome
 from ragc.errors import BudgetStop
 from ragc.loop.policy import ProgramParameters, Setting, apply_setting
 from ragc.optimize.compiler.runs.runner import AnyArm, Decided
@@ -35,6 +36,7 @@ class Scores(NamedTuple):
     routing: Floats
     calls: Floats
     usd: Floats
+    confidence: Floats  # of an answer; 0 of a refusal, NaN where a program tells none
 
     def price_calls(self, price: float, own: float) -> Floats:
         """Return the utilities if a call cost `price` instead of the project's `own`."""
@@ -123,7 +125,7 @@ class Scoring:
         return Scoring(arms, self._grade, self._fork)
 
     def _scores_of(self, setting: Setting) -> Floats:
-        return self._known.setdefault(setting_key(setting), np.full((4, len(self.questions)), np.nan))
+        return self._known.setdefault(setting_key(setting), np.full((5, len(self.questions)), np.nan))
 
     def _score_here(self, setting: Setting, places: Sequence[int]) -> None:
         known = self._scores_of(setting)
@@ -133,7 +135,7 @@ class Scoring:
                 self._turning[at].apply(setting)
                 answers = arm.replay.answer_all([self.questions[n].asked for n in lacking])
                 for n, answer in zip(lacking, answers, strict=True):
-                    known[:, n] = *self._grade_answer(self.questions[n], answer), answer.usage.calls, answer.usage.usd
+                    known[:, n] = *self._grade_answer(self.questions[n], answer), *_read_costs(answer)
 
     def _split(self, places: Sequence[int]) -> list[tuple[int, list[int]]]:
         """Return the number of each process that has some of the questions, and those."""
@@ -173,6 +175,12 @@ class Scoring:
             self.broken[question.id] = grade.failed
         routed = grade.metrics.get("routing_accuracy")
         return grade.utility, np.nan if routed is None else routed
+
+
+def _read_costs(answer: Any) -> tuple[float, float, float]:
+    """Return calls, US dollars, and the confidence of an answer."""
+    sure = getattr(answer, "confidence", np.nan) if getattr(answer, "outcome", "") == Outcome.ANSWERED else 0.0
+    return answer.usage.calls, answer.usage.usd, sure
 
 
 def setting_key(setting: Setting) -> tuple[tuple[str, float], ...]:

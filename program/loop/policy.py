@@ -93,7 +93,10 @@ class Tuning:
     keep_at_most: int = _knob(6, 1, 12, meaning="passages that are quoted from at most")
     shown: int = _knob(12, 3, 16, meaning="passages that a model that writes is shown")
     check: int = _knob(0, 0, 2, meaning="check of written statements: 0 marks and numbers, 1 words too, 2 by a judge")
-    sentences: int = _knob(3, 1, 6, meaning="sentences of the answer for each look-up")
+    sentences: int = _knob(4, 1, 6, meaning="sentences of the answer for each look-up")
+    near: float = _knob(
+        1.5, 0.0, 4.0, step=0.5, meaning="log-odds that a piece said behind a look-up's best may be less probable"
+    )
     subject: float = _knob(
         0.55, 0.0, 3.0, meaning="log-odds lost for a word of the question that a rival's subject has"
     )

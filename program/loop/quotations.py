@@ -9,12 +9,13 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
 
-from ragc.loop.decide import weigh_rivals
+from ragc.loop.decide import shift_odds, weigh_rivals
 from ragc.loop.evidence import (
     ALIKE,
     ask_pieces,
@@ -40,7 +41,7 @@ ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class _Quote:
-    """A piece of a passage, and how probably it states what a look-up asks; `stated` is that past the threshold."""
+    """A piece of a passage, and how probably it states what a look-up asks; `near` tells whether it may be said."""
 
     look_up: int
     n: int
@@ -49,7 +50,7 @@ class _Quote:
     piece: Piece
     subject: Subject
     probability: float
-    stated: bool
+    near: bool
 
     @property
     def lead(self) -> str:
@@ -66,7 +67,7 @@ class _Quote:
     def disputes(self, other: _Quote, question: str, day: date) -> bool:
         """Tell whether a source of another rank, in force too, says the like in other numbers."""
         a, b = self.passage, other.passage
-        both = self.stated and other.stated and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
+        both = self.near and other.near and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
         both = both and not (begins_after(a, day) or begins_after(b, day))
         alike = both and self.says_alike(other)
         pairs = ((self.subject, other.subject), (other.subject, self.subject))
@@ -83,9 +84,9 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     """Return what the kept passages state of each look-up, with citations.
 
     The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
-    said yet, `checked` only those past the threshold. The draft is as probable as a look-up's best piece on
-    average, and `stated` if any piece is past the threshold. Nothing is quoted for a code that stands nowhere, and a
-    look-up without a piece is named behind the others.
+    said yet, `checked` only those that are about as probable, of look-ups whose best is past the threshold of `states`.
+    The draft is as probable as a look-up's best piece on average, and `stated` if any is past the threshold. Nothing is
+    quoted for a code that stands nowhere, and a look-up without a piece is named behind the others.
     """
     found = yield from _weigh_pieces(state)
     if unknown := find_unknown(state.question, (quote.subject for quote in found)):
@@ -94,16 +95,17 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     taken: list[_Quote] = []
     best: list[float] = []
     lacking: list[Claim] = []
+    threshold = state.program.threshold(STATES, "states")
     for look_up, query in enumerate(_list_queries(state)):
         of_this = [quote for quote in found if quote.look_up == look_up]
         best.append(max((quote.probability for quote in of_this), default=0.0))
-        allowed = [quote for quote in of_this if quote.stated or not checked]
+        allowed = [quote for quote in of_this if not checked or (quote.near and best[-1] >= threshold)]
         taken += _choose_quotes(state, allowed, taken, query)
         lacking += [] if allowed else [Claim(FOUND_NOTHING.format(quote_shortly(query)), ())]
     claims = tuple(dict.fromkeys([*_quote_all(taken, state.question), *(lacking if taken else ())]))
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
-    return Draft(claims, any(quote.stated for quote in found), probability)
+    return Draft(claims, any(one >= threshold for one in best), probability)
 
 
 def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote], query: str) -> list[_Quote]:
@@ -194,12 +196,14 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     if not asks:
         return []
     alone = [reply["states"].probability for reply in (yield asks)]
-    threshold = state.program.threshold(STATES, "states")
     subjects = [Subject.of_piece(passage, piece) for _, passage, piece in of]
     alone = discount_strange(alone, [asked for asked, *_ in of], subjects, state.tuning.subject)
     chances = weigh_rivals(alone, [look_up for (look_up, _), *_ in of], state.tuning.rivalry)
+    best = defaultdict[int, float](float)
+    for ((look_up, _), *_), chance in zip(of, chances, strict=True):
+        best[look_up] = max(best[look_up], min(chance, shift_odds(chance, -state.tuning.near)))
     found = [
-        _Quote(look_up, places[passage.id], passage, piece, subject, chance, chance >= threshold)
+        _Quote(look_up, places[passage.id], passage, piece, subject, chance, chance >= best[look_up])
         for ((look_up, _), passage, piece), subject, chance in zip(of, subjects, chances, strict=True)
     ]
     return sorted(found, key=lambda quote: -quote.probability)

@@ -17,7 +17,7 @@ from ragc.loop.decisions import client_of, is_decision, to_prompt_inputs
 from ragc.loop.evidence import interleave, preview_pool, rank_pool
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.reply import ReplyKind
-from ragc.loop.state import DRAFT, STATES, Ask, Find, Reply, StepFailed
+from ragc.loop.state import DRAFT, Ask, Find, Reply, StepFailed
 from ragc.models.catalog import is_local
 from ragc.models.embedded.features import read_case
 from ragc.models.requests import Decision, to_jsonable
@@ -34,8 +34,6 @@ CONTEXT = 6  # passages shown to a judge of sufficiency or to a writer
 SHOWN = 3  # passages, and no less than the evidence, of a text to be shown to a language model
 MOST = 200  # demonstrations of one predictor at most, the classifier's left out
 CLASSIFIED = 300  # demonstrations of the classifier, and of a judge of sufficiency, at most: a question gives each one
-PIECES = 2_400  # demonstrations of what to quote at most: each piece of a passage gives one
-READ = 4  # passages of a question, its evidence aside, whose pieces are labelled
 WORKED = 200  # questions at most that are worked through for the other predictors: each gives several
 CLASSIFIER = "classifier.route"
 FOLLOWS_ON = "conversation.follows_on"
@@ -43,7 +41,6 @@ LABEL = {
     FOLLOWS_ON: "follows_on",
     "judge.sufficiency": "sufficient",
     "grounder.responsive": "responsive",
-    STATES: "states",
 }
 HALF_RIGHT = (0.34, 0.99)  # share of the facts between which a draft is neither an answer nor a miss
 
@@ -143,7 +140,6 @@ class Demonstrator:
         if question.sub_queries:
             split = {"question": question.question, "sub_queries": list(question.sub_queries)}
             made.append(("decomposer.split", split))
-        made += [(STATES, fields) for fields in _label_pieces(question, found, evidence)]
         if not self._program.view().quotes:  # of what is quoted, the pieces are judged and nothing else
             made += [("grounder.responsive", fields) for fields in self._label_drafts(question, found, evidence)]
         made += [(DRAFT, fields) for fields in self._label_answer(question, found, evidence)]
@@ -224,23 +220,6 @@ class Demonstrator:
         return {**to_prompt_inputs(inputs), "answer": reply}
 
 
-def _label_pieces(question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
-    """Label every piece of the passages that are read first, and of the evidence, by whether it states a fact."""
-    if question.outcome != "abstain" and not question.alternatives:
-        return []
-    read = {p.id: p for p in (*_first_passages(found)[:READ], *evidence)}
-    return [
-        {
-            "question": question.question,
-            "passage": excerpts([replace(passage, title=passage.subject)])[0],
-            "sentence": piece.text,
-            "states": any(states(piece.text, forms) for forms in question.alternatives),
-        }
-        for passage in read.values()
-        for piece in split_pieces(passage.text)
-    ]
-
-
 def _label_sufficiency(question: LabelledQuestion, found: Found, evidence: Sequence[Passage]) -> list[Fields]:
     """Label what was found: sufficient where it states every labelled fact, or holds all evidence without one."""
     context = _first_passages(found)
@@ -278,7 +257,7 @@ def _first_passages(found: Found) -> list[Passage]:
 def thin_out(demonstrations: Sequence[Demonstration], most: int | None = None) -> list[Demonstration]:
     """Return at most `most` of each predictor, in the proportion of their labels.
 
-    Without `most`, at most CLASSIFIED of the classifier and of sufficiency, PIECES of what to quote, MOST of any other.
+    Without `most`, at most CLASSIFIED of the classifier and of sufficiency, MOST of any other.
     """
     groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for at, one in enumerate(demonstrations):
@@ -286,7 +265,7 @@ def thin_out(demonstrations: Sequence[Demonstration], most: int | None = None) -
     sizes = Counter(one.predictor for one in demonstrations)
     kept: set[int] = set()
     for (predictor, _), places in groups.items():
-        limit = most or {CLASSIFIER: CLASSIFIED, "judge.sufficiency": CLASSIFIED, STATES: PIECES}.get(predictor, MOST)
+        limit = most or {CLASSIFIER: CLASSIFIED, "judge.sufficiency": CLASSIFIED}.get(predictor, MOST)
         share = min(1.0, limit / sizes[predictor])
         kept |= {places[int(n / share)] for n in range(int(len(places) * share))}
     return [one for at, one in enumerate(demonstrations) if at in kept]

@@ -174,13 +174,13 @@ def quoting(chances=CHANCES, **how):
     )
 
 
-def test_pieces_past_the_threshold_are_quoted_the_most_probable_first_and_none_that_adds_nothing():
-    answer = quoting()()
+def test_pieces_are_quoted_the_most_probable_first_and_none_that_adds_nothing():
+    answer = quoting(sentences=3)()
     assert answer.text == "It holds two litres [1]. The lid is red [2]. Plan: Pro; Price: GBP 9 [1]."
     assert [citation.id for citation in answer.citations] == ["product/a.md#1", "product/b.md#1"]
     assert quoting(sentences=1)().text == "It holds two litres [1]."
     again = "Two litres it holds, as was said."
-    made = quoting({**CHANCES, again: 0.8})
+    made = quoting({**CHANCES, again: 0.8}, sentences=3)
     made.shelf.pool = [*POOL, passage("product/c.md#1", again)]
     assert made().text == answer.text
 
@@ -278,6 +278,8 @@ def test_a_quotation_is_checked_by_its_chance_alone_and_an_answer_is_as_sure_as_
     assert quoting({"It holds two litres.": 0.45}, ground=1)().outcome is Outcome.ABSTAIN
     assert quoting(ground=1, answer_above=0.95)().outcome is Outcome.ABSTAIN
     made.rag.generator.states.fields.setdefault("states", {})["threshold"] = 0.8
+    assert made().text == "It holds two litres [1]. The lid is red [2].", "the threshold is of the best piece"
+    made.rag.policy.turn(near=0.0)
     assert made().text == "It holds two litres [1]."
 
 
