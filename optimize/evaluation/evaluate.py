@@ -63,7 +63,7 @@ class Evaluation:
 def tabulate_metrics(
     sides: Sequence[Mapping[str, Interval]], lead: int = -1, digits: int = 2, timed: bool = True
 ) -> Iterator[tuple[str, list[str], int]]:
-    """Yield each metric of the leading side, every side's estimate, and its questions.
+    """Yield each metric of the leading side, every estimate, and its questions.
 
     Unless `timed`, seconds are left out, as they are of answers of the record.
     An estimate is `91.2 [88.0, 94.1]` in percent for a share, else has `digits`: `1.25 [1.10, 1.40]`; a dash for none.

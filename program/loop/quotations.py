@@ -65,7 +65,7 @@ class _Quote:
         return self.n != other.n and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
 
     def disputes(self, other: _Quote, question: str, day: date) -> bool:
-        """Tell whether a source of another rank, in force too, says the like in other numbers."""
+        """Tell whether a source of another rank says the like in other numbers."""
         a, b = self.passage, other.passage
         both = self.near and other.near and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
         both = both and not (begins_after(a, day) or begins_after(b, day))

@@ -94,7 +94,7 @@ class Demonstrator:
         return made
 
     def read_inputs(self, demonstrations: Sequence[Demonstration]) -> None:
-        """Read the passages of what embedded deciders are shown, for the fit of their heads."""
+        """Read the passages that embedded deciders are shown, to fit their heads."""
         pairs = []
         for one in demonstrations:
             if learns_demos(self._program, one.predictor):
