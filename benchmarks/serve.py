@@ -6,6 +6,10 @@ The server is a process of its own, `ragc serve` over the shipped example at its
 program is asked: one question after another, and by as many threads as there are clients. Both sides take turns, on the
 same questions, asked before so that both keep what they keep. Then an alias of the example's first and newest versions
 moves twenty times to and fro while it is asked; memory is compared with what it was after the first two moves.
+
+    python benchmarks/serve.py --crowd WORKERS [EACH]
+
+200 clients ask EACH (100) of the example's questions of train and dev, spread over so many servers.
 """
 
 from __future__ import annotations
@@ -20,12 +24,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
-from figures import ROOT, Figure, figure, run_benchmark
+from figures import ROOT, Figure, figure, run_benchmark, show
 from psutil import Process
 
 from ragc.knowledge.project import Project
@@ -37,18 +42,19 @@ from ragc.serve.reference import find_versions
 EXAMPLE = ROOT / "data" / "tallowgate"
 CLIENTS, QUESTIONS, ROUNDS, PORT = 32, 40, 5, 8765
 MOVES, ASKED = 20, 10_000  # of the alias, and the questions asked meanwhile
+CROWD, EACH = 200, 100  # clients at once, and the questions of each
 Ask = Callable[[str], object]
 
 
 @contextmanager
-def serve_apart(*target: str) -> Iterator[int]:
+def serve_apart(*target: str, port: int = PORT) -> Iterator[int]:
     """Serve from a process of its own until the block ends, and yield its id; then it must end by itself."""
-    command = [sys.executable, "-m", "ragc.optimize.cli.main", "serve", *target, "--port", str(PORT)]
+    command = [sys.executable, "-m", "ragc.optimize.cli.main", "serve", *target, "--port", str(port)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
         while process.poll() is None:
             try:
-                http.client.HTTPConnection("127.0.0.1", PORT, timeout=5).request("GET", "/readyz")
+                http.client.HTTPConnection("127.0.0.1", port, timeout=5).request("GET", "/readyz")
                 break
             except OSError:
                 time.sleep(0.2)
@@ -58,9 +64,9 @@ def serve_apart(*target: str) -> Iterator[int]:
         process.wait(60)
 
 
-def ask_over_http(question: str, model: str = EXAMPLE.name) -> dict[str, Any]:
+def ask_over_http(question: str, model: str = EXAMPLE.name, port: int = PORT) -> dict[str, Any]:
     """Return what the server replies, over a connection of the question's own."""
-    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": question}]})
     connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
     reply = connection.getresponse()
@@ -109,6 +115,47 @@ def measure_moves(questions: Sequence[str], asked: int) -> Iterator[Figure]:
     yield figure("memory at the end over that after two moves", sizes[-1] / sizes[1], "<= 1.10", MOVES)
 
 
+def measure_crowd(workers: int, each: int) -> Iterator[Figure]:
+    """Ask by a crowd, and look at memory and at how long the server takes to say that it is well."""
+    questions = [one.question for one in read_labelled(EXAMPLE / "labelled.jsonl") if one.split != "test"]
+    ports, over = [PORT + n for n in range(workers)], Event()
+    healths: list[float] = []
+    sizes: list[list[int]] = []
+
+    def look(pids: Sequence[int]) -> None:
+        while not over.wait(0.5):
+            sizes.append([Process(pid).memory_info().rss for pid in pids])
+            connection, began = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60), time.perf_counter()
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+            healths.append(time.perf_counter() - began)
+
+    def ask_patiently(n: int) -> int:
+        while (reply := ask_over_http(questions[n % len(questions)], port=ports[n % workers]))["status"] == 429:
+            time.sleep(0.5)
+        return int(reply["status"])
+
+    with ExitStack() as servers, ThreadPoolExecutor(CROWD) as pool:
+        pids = [servers.enter_context(serve_apart(str(EXAMPLE), port=port)) for port in ports]
+        list(pool.map(ask_patiently, range(8 * workers)))
+        idle = sum(Process(pid).memory_info().rss for pid in pids) / workers
+        looking = Thread(target=look, args=[pids])
+        looking.start()
+        began = time.perf_counter()
+        amiss = sum(status != 200 for status in pool.map(ask_patiently, range(CROWD * each)))
+        seconds = time.perf_counter() - began
+        over.set()
+        looking.join()
+    asked, of = CROWD * each, f"{workers} server{'s'[: workers > 1]}, {CROWD} clients"
+    yield figure(f"{of}: questions that failed", amiss, "<= 0", asked)
+    yield figure(f"{of}: questions a second", asked / seconds, "reported", asked)
+    yield figure(f"{of}: MB of a server before", idle / 1e6, "reported", workers)
+    yield figure(f"{of}: MB of a server at most", max(map(max, sizes)) / 1e6, "reported", len(sizes))
+    yield figure(f"{of}: MB of a server at the end", max(sizes[-1]) / 1e6, "reported", workers)
+    yield figure(f"{of}: /healthz, slowest, s", max(healths), "reported", len(healths))
+    yield figure(f"{of}: /healthz, p99, s", statistics.quantiles(healths, n=100)[98], "<= 0.2", len(healths))
+
+
 def measure(quick: bool) -> Iterator[Figure]:
     questions = [one.question for one in read_labelled(EXAMPLE / "labelled.jsonl") if one.split != "test"]
     questions = questions[:: len(questions) // QUESTIONS][: 10 if quick else QUESTIONS]
@@ -134,4 +181,7 @@ def measure(quick: bool) -> Iterator[Figure]:
 
 
 if __name__ == "__main__":
-    run_benchmark(__doc__, measure)
+    if sys.argv[1:2] == ["--crowd"]:
+        show(measure_crowd(int(sys.argv[2]), int((*sys.argv[3:], EACH)[0])), as_json=False)
+    else:
+        run_benchmark(__doc__, measure)

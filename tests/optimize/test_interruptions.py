@@ -179,10 +179,19 @@ def test_on_a_terminal_one_view_shows_how_far_it_is_and_says_that_and_gives_the_
     master, slave = pty.openpty()
     shown = bytearray()
 
-    def until(text):
-        while text not in shown:
-            shown.extend(os.read(master, 65536))
+    def read():  # all the time, else a full terminal holds up who writes to it
+        with contextlib.suppress(OSError):
+            while some := os.read(master, 65536):
+                shown.extend(some)
 
+    def until(text):
+        ends = time.monotonic() + 60
+        while text not in shown:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
     with held_up(model) as waits:
         process = compiling(paid_shop, stderr=slave)
         os.close(slave)
@@ -192,6 +201,7 @@ def test_on_a_terminal_one_view_shows_how_far_it_is_and_says_that_and_gives_the_
         process.send_signal(signal.SIGINT)
         assert process.wait(5) == 130
         until(b"same command again")
+    reader.join()
     os.close(master)
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
     assert b"model call" in shown and b"0:00:0" in shown

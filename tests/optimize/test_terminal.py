@@ -53,8 +53,9 @@ def test_progress_has_what_how_many_of_how_many_and_how_long_and_is_not_told_of_
         advance(3, 10)
         time.sleep(0.1)
     assert "indexing: 3 of 10, 0:00" in capfd.readouterr().err.splitlines()
+    began = time.monotonic()
     done = subprocess.run([*RAGC, "index", own_shop], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0 and (done.stderr == "" or time.monotonic() - began > 5)
 
 
 def test_a_compile_tells_what_it_is_about_to_cost_once_and_then_how_far_it_is(soon, capfd):
