@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
@@ -39,6 +39,7 @@ from ragc.optimize.evaluation.stats import paired_test
 from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
 from ragc.optimize.labelled.split import split_questions
 from ragc.serve.opening import open_latest, open_program
+from ragc.settings import UtilitySettings
 from ragc.text.facts import states
 from tests.support.provider import serve
 
@@ -93,8 +94,9 @@ def measure_arms(
         program = open_program(Project.open(project.folder))
         questions = split_questions(read_labelled(project.labelled, project.folder))[options.split]
         questions = [question for question in questions if not question.readers][: QUICK if options.quick else None]
-        arms = [ask_all(f"{name}, plain RAG", program.plain(), questions)] if write else []
-        arms.append(ask_all(f"{name}, uncompiled", program, questions))
+        weights = project.settings.utility
+        arms = [ask_all(f"{name}, plain RAG", program.plain(), questions, weights)] if write else []
+        arms.append(ask_all(f"{name}, uncompiled", program, questions, weights))
         if write:
             yield figure(f"{name}: ceiling", measure_ceiling(program, arms[-1]), "", len(questions))
         if options.calls and write:
@@ -102,7 +104,7 @@ def measure_arms(
                 copy = Path(place) / project.folder.name
                 shutil.copytree(project.folder, copy)
                 compile_project(Project.open(copy), caps=Caps(calls=options.calls))
-                arms.append(ask_all(f"{name}, compiled", open_latest(Project.open(copy)), questions))
+                arms.append(ask_all(f"{name}, compiled", open_latest(Project.open(copy)), questions, weights))
         for arm in arms:
             yield from arm.show()
         for arm in arms[1:]:
@@ -112,8 +114,9 @@ def measure_arms(
             yield figure(f"{arm.name}: the same, lower end of its interval", gain.ci[0], "", len(b))
 
 
-def ask_all(name: str, program: AgenticRAG, questions: Sequence[LabelledQuestion]) -> Arm:
-    """Return a program's graded answers."""
+def ask_all(name: str, program: AgenticRAG, questions: Sequence[LabelledQuestion], weights: UtilitySettings) -> Arm:
+    """Return a program's graded answers, none of them a reviewed one: a version carries those of its own labels."""
+    program.runtime = replace(program.runtime, reviewed=None)
 
     async def ask(question: LabelledQuestion, free: asyncio.Semaphore) -> Answer:
         async with free:
@@ -123,7 +126,7 @@ def ask_all(name: str, program: AgenticRAG, questions: Sequence[LabelledQuestion
         free = asyncio.Semaphore(AT_ONCE)
         return await asyncio.gather(*(ask(question, free) for question in questions))
 
-    answers, grade = asyncio.run(ask_each()), Grader(program, Project.open(EXAMPLE).settings.utility, relevancy=False)
+    answers, grade = asyncio.run(ask_each()), Grader(program, weights, relevancy=False)
     return Arm(name, questions, answers, [grade(q, a) for q, a in zip(questions, answers, strict=True)])
 
 
