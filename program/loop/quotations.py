@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
@@ -135,16 +135,18 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
     return [*(one for one in chosen if one not in changes), *(() if state.years else changes)]
 
 
-def _quote_all(quotes: Iterable[_Quote], question: str, pages: Mapping[str, str] | None = None) -> Iterator[Claim]:
+def _quote_all(quotes: Iterable[_Quote], question: str) -> Iterator[Claim]:
     """Yield quotations as claims; neighbours of one list are one claim, in the list's order.
 
     Code, and a short list of which the lead, a step or several items are quoted, is told whole, unless the question
     names what one of them alone has. What passages of several subjects say alike stands behind the step of the title
-    that tells them apart.
+    that tells these apart.
     """
     quotes = list(quotes)
-    alike = [one for one in quotes if any(one.says_alike(other) for other in quotes)]
-    steps = find_steps(one.passage for one in alike) if pages is None else pages
+    steps: dict[str, str] = {}
+    for one in quotes:
+        alike = find_steps(other.passage for other in quotes if other is one or one.says_alike(other))
+        steps[one.passage.id] = steps.get(one.passage.id) or alike.get(one.passage.id, "")
     for (n, lead, items), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead, quote.piece.items)):
         of_lead = list(group)
         pieces = sorted((quote.piece for quote in of_lead if quote.piece.text != lead), key=lambda piece: piece.start)
@@ -161,7 +163,7 @@ def _quote_all(quotes: Iterable[_Quote], question: str, pages: Mapping[str, str]
         else:
             passage = of_lead[0].passage
             for shown in (show_piece(passage, piece) for piece in pieces):
-                step = steps.get(passage.id, "")
+                step = steps[passage.id]
                 yield Claim.quote(f"{step}: {shown}" if step and not holds(shown, step, 1.0) else shown, n)
 
 
@@ -173,13 +175,11 @@ def _is_named(quote: _Quote, question: str) -> bool:
 
 
 def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
-    """Return the best pieces as claims, those of a passage together, behind its page."""
+    """Return the best pieces as claims, those of one passage together."""
     found = yield from _weigh_pieces(state)
     best = [*{show_piece(quote.passage, quote.piece): quote for quote in reversed(found)}.values()][::-1][:MOST_NEAREST]
     first = [quote.n for quote in best]
-    pages = {quote.passage.id: quote.passage.title.partition(TITLE_STEP)[0] for quote in best}
-    best.sort(key=lambda quote: first.index(quote.n))
-    return tuple(dict.fromkeys(_quote_all(best, state.question, pages if len({*pages.values()}) > 1 else {})))
+    return tuple(dict.fromkeys(_quote_all(sorted(best, key=lambda quote: first.index(quote.n)), state.question)))
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:

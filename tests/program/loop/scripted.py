@@ -8,6 +8,7 @@ from dataclasses import replace
 import dspy
 from dspy.lm15 import response_to_events
 
+from ragc.loop.question_meter import Token, Withdrawn
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find, Runtime
 from ragc.models.catalog import Models
@@ -159,6 +160,17 @@ class Shelf:
         return [p for p in pool if p.source in find.sources]
 
 
+def read_drafts(events):
+    """Each text that a stream showed until it was withdrawn, or to the end."""
+    drafts = [""]
+    for event in events:
+        if isinstance(event, Withdrawn):
+            drafts.append("")
+        elif isinstance(event, Token):
+            drafts[-1] += event.text
+    return drafts
+
+
 class Scripted:
     """A program over a shelf; `ask` it, and read what its models were asked (`asked`, `inputs`) and what was found.
 
@@ -184,6 +196,9 @@ class Scripted:
         likely = {f"base_{card.name}": 0.1 if n else 0.9 for n, card in enumerate(cards)}
         self.models = models or ScriptedModels()
         self.models.replies.update({**likely, **(replies or {})})
+        own, now = REPLIES["sub_queries"], self.models.replies
+        if quotes and now["sub_queries"] is own and now["route"] != "complex":  # as the embedded writer does
+            now["sub_queries"] = lambda inputs: [inputs["question"]]
         self.shelf = Shelf(cards, pool)
         names = ModelSettings(decide="scripted/model", write="scripted/model")
         writer, queries = self.models.lm(READER if quotes else writes), self.models.lm()

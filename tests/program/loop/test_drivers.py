@@ -5,10 +5,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from scripted import POOL, Scripted, ScriptedModels, passage, turns
+from scripted import POOL, Scripted, ScriptedModels, passage, read_drafts, turns
 
 from ragc.answer import NEAREST, Outcome, StoppedBy
-from ragc.loop.question_meter import Progress, Token, Withdrawn
+from ragc.loop.question_meter import Progress, Token
 from ragc.models.language.adapter import FencedAdapter
 from ragc.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
 from ragc.settings import BudgetSettings
@@ -80,12 +80,7 @@ LACKS = "MISSING: the rest. QUERY: rest"
 )
 def test_a_draft_that_does_not_count_is_withdrawn_and_the_last_that_is_told_is_the_answer(replies, told):
     *events, answer = limited(streamed(Scripted(replies=replies, max_rounds=2, check=2).rag))
-    drafts = [""]
-    for event in events:
-        if isinstance(event, Withdrawn):
-            drafts.append("")
-        elif isinstance(event, Token):
-            drafts[-1] += event.text
+    drafts = read_drafts(events)
     assert drafts[-1].split() == answer.shown.split()
     assert [draft.removesuffix(f"\n\n{NEAREST} {answer.nearest}") for draft in drafts] == told
 

@@ -38,4 +38,4 @@ def test_a_part_that_is_named_as_not_found_is_no_claim_and_no_padding():
     part = f"{told} I could not find “do I need a cap” in the knowledge I have."
     answers = [Answer(text=text, outcome=Outcome.ANSWERED, retrieved=("docs/a#b",)) for text in (told, part)]
     assert len({grade_answer(labelled, one, UtilitySettings()).utility for one in answers}) == 1
-    assert len({score_support(one, lambda _: POOL) for one in answers}) == 1
+    assert len({score_support(one, labelled.question, lambda _: POOL) for one in answers}) == 1

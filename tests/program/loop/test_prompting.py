@@ -3,10 +3,9 @@
 import asyncio
 
 import pytest
-from scripted import Scripted, passage, turns
+from scripted import Scripted, passage, read_drafts, turns
 
 from ragc.answer import Outcome, StoppedBy
-from ragc.loop.question_meter import Token, Withdrawn
 from ragc.signatures import Generate
 from ragc.text.pieces import split_claims
 from tests.support.faults import EMBEDDED
@@ -178,13 +177,7 @@ def drafts(program, question=QUESTION):
         return [event async for event in program.rag.stream(question)]
 
     *events, answer = asyncio.run(collect())
-    told = [""]
-    for event in events:
-        if isinstance(event, Withdrawn):
-            told.append("")
-        elif isinstance(event, Token):
-            told[-1] += event.text
-    return answer, told
+    return answer, read_drafts(events)
 
 
 @pytest.mark.parametrize(
