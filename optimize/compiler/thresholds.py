@@ -8,7 +8,8 @@
 3. The fit stays unless it surely loses on topics that it was not made from.
 4. A decision that is asked several times of an example, which no one value can force, is swept.
 5. From which probability a quotation is said is fitted by itself, held near the value that the program has. On 351
-   questions of 28 topics that gained .036 in utility on topics left out, the best value of a grid .020.
+   questions of 28 topics that gained .036 in utility on topics left out, the best value of a grid .020; how strongly it
+   is held was chosen on the same questions.
 """
 
 from __future__ import annotations

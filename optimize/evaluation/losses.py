@@ -8,17 +8,8 @@ from collections.abc import Iterable, Sequence
 from ragc.answer import Outcome
 from ragc.optimize.evaluation.grades import Grade
 
-NOT_FOUND, CUT, OTHER, REFUSED, HALF, ASKED_BACK, TOLD = (
-    *(
-        "not found",
-        "cut at k",
-        "other piece first",
-        "refused",
-        "half said",
-        "asked back",
-        "answered what it should not",
-    ),
-)
+NOT_FOUND, CUT, OTHER = "not found", "cut at k", "other piece first"
+REFUSED, HALF, ASKED_BACK, TOLD = "refused", "half said", "asked back", "answered what it should not"
 REMEDIES = {
     NOT_FOUND: "say it in the documents in the askers' words, too; `ragc search` shows what is found instead",
     CUT: "raise `k` or `keep_at_most`, or part the long section; `ragc compile --trials` searches both",

@@ -34,7 +34,7 @@ class Difference:
     b: str
     point: str
     wording: Mapping[str, tuple[Edit, ...]]
-    """Instructions and descriptions that changed, by predictor (`judge.relevance`) or field (`... / Relevant:`)."""
+    """Instructions and descriptions that changed, by predictor (`judge.sufficiency`) or field (`... / Sufficient:`)."""
     demonstrations: Mapping[str, Mapping[str, Any]]
     """By predictor the demonstrations that `came` and `went`, in brief, and how many `stayed`."""
     same_program: bool  # whether nothing differs but data, packages, dates or scores

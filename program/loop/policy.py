@@ -206,7 +206,7 @@ class Risk:
 
 
 Setting = dict[str, float]
-"""A value for each parameter, by name: `policy.k`, `judge.relevance:relevant`, `classifier.route:route=simple`,
+"""A value for each parameter, by name: `policy.k`, `judge.sufficiency:sufficient`, `classifier.route:route=simple`,
 `generator.answer#instructions`; of a Score output the cut from which it is level 2: `grader.grade:quality>2`."""
 
 

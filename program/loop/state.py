@@ -247,7 +247,6 @@ class State:
     today: date = date.max
     own_words: str = field(init=False)  # the question as it was asked
     follows: bool = False  # whether it follows on from the conversation
-    asked: str = ""  # the question in the asker's own words, where they are searched by too
     chose: bool = False  # whether it chooses an option that was asked back about
     last_answer: str = ""  # what the question follows on from, as it was shown
     years: tuple[int, ...] = field(init=False)
@@ -285,15 +284,16 @@ class State:
             self.tuning = replace(self.tuning, k=self.tuning.shown)
 
     def follow_on(self, standalone: str) -> None:
-        """Take the question as it stands by itself.
-
-        The asker's own words count beside, unless they only choose an option.
-        """
+        """Take the question as it stands by itself."""
         self.follows, self.chose = True, answers_back(self.history, self.question)
-        if not self.chose:
-            self.asked = self.question
-            self.last_answer = self.history[-1].content if is_answer(self.history[-1]) else ""
+        if not self.chose and is_answer(self.history[-1]):
+            self.last_answer = self.history[-1].content
         self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))
+
+    @property
+    def asked(self) -> str:
+        """The asker's own words where they are searched by too: where they follow on, and choose no option."""
+        return self.own_words if self.follows and not self.chose else ""
 
     @property
     def day(self) -> date:

@@ -24,7 +24,7 @@ _LOCAL = "local/"
 FALLBACK = "fallback"
 QUOTED = "states"
 QUERIED = frozenset({"sub_queries", "query", "standalone", "next_query", "clarifying_question"})
-JUDGED = frozenset({"relevant", "sufficient", "supported", "responsive"})
+JUDGED = frozenset({"sufficient", "supported", "responsive"})
 _RUNS_HERE = ("vllm", "petals", "custom", "custom_openai", "oobabooga")
 """LiteLLM's names that run a model, or code, in this process: `ragc.toml` may not ask for that."""
 

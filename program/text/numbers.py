@@ -9,11 +9,12 @@ from functools import lru_cache
 from operator import add, mul, sub, truediv
 
 from ragc.text.facts import in_digits, normalise_text
+from ragc.text.pieces import NUMBER
 
 _PARTS = re.compile(r"[-/:,.]")
 _DECIMAL = re.compile(r"\d+\.\d+")
 _MONTHS = {f"{date(2000, n, 1):%B}".lower(): str(n) for n in range(1, 13)}
-_LIST_NUMBER = re.compile(r"^\s*\d{1,3}[.)]\s", re.MULTILINE)
+_LIST_NUMBER = re.compile(rf"^{NUMBER.pattern}", re.MULTILINE)
 _OPERATIONS = {
     "+": add,
     "-": sub,
@@ -27,10 +28,9 @@ _OPERATIONS = {
     "÷": truediv,
 }
 _AMOUNT = r"(?:[A-Z]{3}\s*|[£€$]\s*)?(\d[\d,]*(?:\.\d+)?)\s*(?:%|(?!x(?![^\W\d_]))[^\W\d_]{1,12})?"
-_SUM = re.compile(
-    rf"{_AMOUNT}((?:\s*[{re.escape(''.join(_OPERATIONS))}]\s*{_AMOUNT})+)\s*=\s*{_AMOUNT}".replace(" ", r"\s*")
-)
-_TERM = re.compile(rf"([{re.escape(''.join(_OPERATIONS))}])\s*{_AMOUNT}")
+_SIGN = f"[{re.escape(''.join(_OPERATIONS))}]"
+_SUM = re.compile(rf"{_AMOUNT}((?:\s*{_SIGN}\s*{_AMOUNT})+)\s*=\s*{_AMOUNT}")
+_TERM = re.compile(rf"({_SIGN})\s*{_AMOUNT}")
 ROUNDED = 0.01  # the share by which what was worked out may differ from its sum
 
 

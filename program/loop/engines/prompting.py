@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from ragc.answer import Answer, Outcome, Round, StoppedBy
 from ragc.loop.answers import answer_from_claims, make_answer, repeats_prompt, state_claims, text_of
 from ragc.loop.decide import Verdict
+from ragc.loop.engines.quoting import QuotingEngine
 from ragc.loop.quotations import ENDED, quote_passages
 from ragc.loop.reply import ReplyKind, TypedReply, read_reply
 from ragc.loop.state import DRAFT, Ask, Flow, State, StepFailed, format_share, list_ids
@@ -46,14 +47,11 @@ class PromptingEngine:
     def write(self, state: State, stopped_by: StoppedBy) -> Flow[Answer | None]:
         """Return what the last reply comes to; None where nothing can be said."""
         if state.draft is not None:
-            draft, state.draft = state.draft, None
-            return answer_from_claims(state, draft.claims, draft.probability, stopped_by)
+            return (yield from QuotingEngine().write(state, stopped_by))
         reply = state.reply or (yield from _ask(state))
         state.reply = None
         if reply.kind is ReplyKind.QUOTE:
-            draft = yield from quote_passages(state, bool(state.tuning.ground))
-            said = draft.claims and (draft.stated or not state.tuning.ground)
-            return answer_from_claims(state, draft.claims, draft.probability, stopped_by) if said else None
+            return (yield from QuotingEngine().write(state, stopped_by))
         if reply.kind is ReplyKind.MISSING or repeats_prompt(state, DRAFT, reply.text):
             return None
         if not state.program.runtime.withholds:
