@@ -130,7 +130,7 @@ def _answer_question(
     spoke = [answer.version or "uncompiled", f"trace {answer.trace.id}"]
     sure = f"confidence {answer.confidence:.2f}"
     if answer.reviewed is not None:
-        sure = f"reviewed {answer.reviewed.at[:10]} ({answer.reviewed.id})"
+        sure = " ".join(filter(None, ("reviewed", answer.reviewed.at[:10], f"({answer.reviewed.id})")))
     status = [answer.outcome, sure, calls, seconds, *spoke]
     typer.echo(f"  {' | '.join(status)}", err=True)
     if lacks := "; ".join(answer.degraded):

@@ -35,7 +35,7 @@ from ragc.storage import append_row, decode_row, keep_last, write_whole
 from ragc.text.facts import STOP, find_names, normalise_text, states
 from ragc.text.history import Asked
 from ragc.text.pieces import Claim, Piece, split_cells, split_pieces
-from ragc.text.words import fold_text, split_words
+from ragc.text.words import find_stems, fold_text
 
 if TYPE_CHECKING:
     from ragc.models.embedded.decider import LocalDecider
@@ -212,7 +212,7 @@ class ReviewedAnswers:
     def decide_same(self, question: str, known: KnownAnswer, library: Library) -> float:
         """Return how probably a question asks for what a reviewed one does."""
         source = self._find_source(known, library)
-        words = to_words(question), to_words(known.question)
+        words = find_stems(question), find_stems(known.question)
         if source is None or not share_names(question, known.question, source) or source.tells_apart(*words):
             return 0.0
         asked, other, said = self._decider.embedder.encode([question, known.question, source.said])
@@ -304,7 +304,7 @@ class AnswerSource:
         cells = [cell for text in tables for cell in split_pieces(text) if cell.row]
         heads = _head_words(piece for _, piece in places if piece and piece.row)
         said = "\n".join([*shown, written])
-        words, rivals = to_words(" ".join([said, *(one.text for one, _ in places)])), {*map(_key_words, cells)} - keys
+        words, rivals = find_stems(" ".join([said, *(one.text for one, _ in places)])), {*map(_key_words, cells)} - keys
         return cls(said, words, (*keys,), (*rivals,), heads, _head_words(cells) - heads)
 
     def tells_apart(self, asked: frozenset[str], other: frozenset[str]) -> bool:
@@ -321,7 +321,7 @@ class AnswerSource:
 
     def compare(self, asked: frozenset[str], other: frozenset[str], cosine: float, nearer: float) -> tuple[float, ...]:
         """Return the features of two questions, `nearer` the source by how much."""
-        lost, strange, pieces = other - asked, asked - other, to_words(self.said)
+        lost, strange, pieces = other - asked, asked - other, find_stems(self.said)
         sets = (
             strange - self.passages,
             strange & self.passages - pieces,
@@ -333,29 +333,23 @@ class AnswerSource:
 
 def _key_words(cell: Piece) -> frozenset[str]:
     """Return the words of the key of a cell's row."""
-    return to_words("; ".join(split_cells(cell.text)[:-1]))
+    return find_stems("; ".join(split_cells(cell.text)[:-1]))
 
 
 def _head_words(cells: Iterable[Piece]) -> frozenset[str]:
     """Return the words of the headers of some cells."""
-    return frozenset[str]().union(*(to_words(split_cells(cell.text)[-1].partition(": ")[0]) for cell in cells))
-
-
-@lru_cache(maxsize=TEXTS_KEPT)
-def to_words(text: str) -> frozenset[str]:
-    """Return the different words of a text, stemmed, without function words."""
-    return frozenset(split_words(text))
+    return frozenset[str]().union(*(find_stems(split_cells(cell.text)[-1].partition(": ")[0]) for cell in cells))
 
 
 def share_names(question: str, known: str, source: AnswerSource) -> bool:
     """Tell whether a question has the names of a reviewed one, and no strange ones."""
-    asked, other = to_words(question), to_words(known)
-    return _name_words(known) <= asked and _name_words(question) <= other | to_words(source.said)
+    asked, other = find_stems(question), find_stems(known)
+    return _name_words(known) <= asked and _name_words(question) <= other | find_stems(source.said)
 
 
 @lru_cache(maxsize=TEXTS_KEPT)
 def _name_words(text: str) -> frozenset[str]:
-    return frozenset(word for name in find_names(text) for word in split_words(name))
+    return frozenset[str]().union(*map(find_stems, find_names(text)))
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

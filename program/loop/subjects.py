@@ -19,7 +19,7 @@ from functools import lru_cache
 from ragc.loop.decide import shift_odds
 from ragc.passage import TITLE_STEP, Passage
 from ragc.text.pieces import Piece, split_cells
-from ragc.text.words import WORD, split_words
+from ragc.text.words import WORD, find_stems
 
 IN_TEXT = 0.5  # of a word that a rival has in its text, against 1 of one in its subject
 IN_HEADER = 1.5  # of a word in the header of another cell of the row
@@ -46,23 +46,18 @@ class Subject:
 
     @property
     def words(self) -> frozenset[str]:
-        return _word_set(self.name) | _word_set(self.text)
-
-
-@lru_cache(maxsize=TEXTS_KEPT)
-def _word_set(text: str) -> frozenset[str]:
-    return frozenset(split_words(text))
+        return find_stems(self.name) | find_stems(self.text)
 
 
 @lru_cache(maxsize=TEXTS_KEPT // 8)
 def count_strange(question: str, subjects: tuple[Subject, ...]) -> tuple[float, ...]:
     """Return for each piece how many words of the question are a rival's alone."""
-    asked = _word_set(question)
-    named = asked & frozenset(_list_codes(question)).union(*(_word_set(one.name) for one in subjects))
-    written = (asked & frozenset[str]().union(*(_word_set(one.text) for one in subjects))) - named
+    asked = find_stems(question)
+    named = asked & frozenset(_list_codes(question)).union(*(find_stems(one.name) for one in subjects))
+    written = (asked & frozenset[str]().union(*(find_stems(one.text) for one in subjects))) - named
     headers = defaultdict[str, set[str]](set)
     for one in subjects:
-        headers[one.name] |= _word_set(one.header) & asked
+        headers[one.name] |= find_stems(one.header) & asked
     return tuple(
         len(named - one.words)
         + IN_TEXT * len(written - one.words)
@@ -73,7 +68,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...]) -> tuple[float, 
 
 def _list_codes(text: str) -> list[str]:
     """Return the words of letters and digits, such as X300."""
-    return [word for word in _word_set(text) if word.isalnum() and not (word.isalpha() or word.isdigit())]
+    return [word for word in find_stems(text) if word.isalnum() and not (word.isalpha() or word.isdigit())]
 
 
 def find_unknown(question: str, subjects: Iterable[Subject]) -> str:
@@ -111,8 +106,8 @@ def names_other(question: str, one: Subject, other: Subject) -> bool:
 
     That is by a word that `one` has nowhere; a word with a digit counts in the text of `other`, too.
     """
-    own = _word_set(other.name) | {word for word in _word_set(other.text) if any(map(str.isdigit, word))}
-    return not (_word_set(question) & own) <= one.words
+    own = find_stems(other.name) | {word for word in find_stems(other.text) if any(map(str.isdigit, word))}
+    return not (find_stems(question) & own) <= one.words
 
 
 def find_steps(passages: Iterable[Passage]) -> dict[str, str]:

@@ -68,6 +68,12 @@ def stem_word(word: str) -> str:
         return str(_STEMMER.stemWord(word))
 
 
+@lru_cache(maxsize=20_000)
+def find_stems(text: str) -> frozenset[str]:
+    """Return the different words of a text, stemmed, without function words."""
+    return frozenset(split_words(text))
+
+
 @lru_cache(maxsize=4096)
 def find_foreign_language(text: str) -> str:
     """Return the question's ISO 639 code; "" for English, in doubt, or of few words."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from ragc.models.embedded.features import EvidenceText, Vector, WordRarity
 from ragc.models.embedded.reader import FLOOR, Reader, Reading
 from ragc.passage import TITLE_STEP
 from ragc.text.pieces import quote_shortly, split_cells, split_pieces
-from ragc.text.words import split_words
+from ragc.text.words import find_stems
 
 FORMS = 4
 COLUMN, ROW, PIECES, TITLES = range(FORMS)
@@ -30,7 +29,6 @@ MEASURES = 27  # of a kind, the last of which is 1
 RIVALS = FORMS * MEASURES  # numbers of a kind: the measures at the place of its form, else 0
 MOST_RIVALS = 4  # pieces or texts in a kind by score, and options in a question back
 LOWEST = FLOOR / 2  # of a score
-TEXTS_KEPT = 20_000
 
 Words = frozenset[str]
 
@@ -126,11 +124,6 @@ def _best_first(rivals: Sequence[Rival]) -> list[Rival]:
     return sorted(rivals, key=lambda rival: -rival.score)
 
 
-@lru_cache(maxsize=TEXTS_KEPT)
-def _words(text: str) -> Words:
-    return frozenset(split_words(text))
-
-
 def measure_kinds(
     question: str,
     texts: Sequence[EvidenceText],
@@ -148,7 +141,7 @@ def measure_kinds(
     answer; their greatest and least similarity, and the lead of the first; the share of the question's words in their
     texts, and in none; the logarithms of the numbers of texts and of kinds. Words weigh as they are rare.
     """
-    asked, bags = _words(question), [_words(f"{text.title} {text.text}") for text in texts]
+    asked, bags = find_stems(question), [find_stems(f"{text.title} {text.text}") for text in texts]
     rarity, known = WordRarity(bags), frozenset[str]().union(*bags)
     answers = [min(max(one.answers, LOWEST), -LOWEST) for one in read]
     best = max((kind.rivals[0].score for kind in kinds), default=0.0)
@@ -156,11 +149,11 @@ def measure_kinds(
     for n, (form, about, rivals, places) in enumerate(kinds):
         scores = np.array([rival.score for rival in rivals])
         shares = np.exp(scores - scores[0]) / np.exp(scores - scores[0]).sum()
-        names = [_words(rival.name) for rival in rivals]
+        names = [find_stems(rival.name) for rival in rivals]
         common = frozenset.intersection(*names)
         telling = [name - common for name in names]
         named, hit = [rarity.share_of(own, asked) for own in telling], [bool(own & asked) for own in telling]
-        common |= _words(about)
+        common |= find_stems(about)
         near, sure = sims[list(places)], [answers[at] for at in places]
         rows[n, form] = [
             *(scores[0], scores[0] - best, scores[1] - scores[0], scores.mean() - scores[0]),
