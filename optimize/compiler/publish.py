@@ -185,6 +185,7 @@ def seal(session: Session, found: Found, tested: Tested, optimizer: str, identit
     task, spending, points = found.task, session.spending, found.points
     publisher, before, after = Publisher(task.project, task.parts), tested.before, tested.after
     gain = _compare_held_out(found, tested)
+    program = task.complete(session, found.final, points)
     done = Compiled(
         name=task.project.name,
         reference="",
@@ -211,13 +212,12 @@ def seal(session: Session, found: Found, tested: Tested, optimizer: str, identit
         chosen=points.points[BALANCED],
         risks=found.risks,
         stage_seconds=session.progress.seconds,
-        learned=task.grade_learned(session, found.final),
     )
     page = b""
     if found.candidates and found.train and found.dev:
         done = _describe_search(done, task, found.candidates, found.train, found.dev)
         page = render_compile_page(done)
-    contents = task.contents(task.complete(session, found.final, points))
+    contents = task.contents(program)
     origin = done.describe_origin(identity, task.seed)
     known = publisher.find_sealed(identity, contents.files)
     reference = known or publisher.publish(contents, after, points.seal(), origin, tested.plain, page)
@@ -260,6 +260,7 @@ def _describe_search(done: Compiled, task: Task, candidates: CandidateSets, trai
         trials=train.tried,
         replayed=all(arm.replay.replays for arm in train.arms),
         broken={**train.broken, **dev.broken, **done.broken},
+        learned=[*train.grade_all(done.chosen), *dev.grade_all(done.chosen)] if task.tells_losses else (),
         started_from=read_setting(task.base),
         given=candidates.describe_choice(task.base, done.chosen),
         meanings={one.name: one.meaning for one in task.list_parameters(program) if one.meaning},

@@ -16,6 +16,7 @@ from ragc.loop.policy import ProgramParameters, Setting, apply_setting
 from ragc.optimize.compiler.runs.runner import AnyArm, Decided
 from ragc.optimize.compiler.runs.workers import Workers, no_workers
 from ragc.optimize.evaluation.evaluate import Grading
+from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.stats import ALPHA, one_sided_limits
 from ragc.optimize.labelled.dataset import Question
 from ragc.optimize.labelled.split import order_stratified
@@ -27,6 +28,7 @@ BATCH = 8  # questions that several settings are asked at once, until a cap is r
 
 Floats = NDArray[np.float64]
 A = TypeVar("A", bound=AnyArm)
+T = TypeVar("T")
 
 
 class Scores(NamedTuple):
@@ -115,14 +117,23 @@ class Scoring:
 
     def decide_all(self, setting: Setting) -> list[list[Decided]]:
         """Return the decisions on the way to each answer; a cap raises `BudgetStop`."""
-        shares = self._split(range(len(self.questions)))
-        found = self._workers.run([(number, ("_decide_share", setting, share)) for number, share in shares])
-        pairs = zip(shares, found, strict=True)
-        return [one for (_, share), own in pairs for one in own or self._decide_share(setting, share)]
+        return self._run_shares(self._decide_share, setting, range(len(self.questions)))
+
+    def grade_all(self, setting: Setting) -> list[Grade]:
+        """Return the grades of the questions that a setting was scored on; no call is made for them."""
+        graded = np.flatnonzero(np.isfinite(self._scores_of(setting)[0]))
+        return self._run_shares(self._grade_share, setting, graded.tolist())
 
     def over(self, arms: Sequence[AnyArm]) -> Scoring:
         """Return the same scoring over other arms."""
         return Scoring(arms, self._grade, self._fork)
+
+    def _run_shares(self, work: Callable[..., list[T]], setting: Setting, places: Sequence[int]) -> list[T]:
+        """Return what questions come to, each with its own process or here."""
+        shares = self._split(places)
+        found = self._workers.run([(number, (work.__name__, setting, share)) for number, share in shares])
+        pairs = zip(shares, found, strict=True)
+        return [one for (_, share), own in pairs for one in own or work(setting, share)]
 
     def _scores_of(self, setting: Setting) -> Floats:
         return self._known.setdefault(setting_key(setting), np.full((5, len(self.questions)), np.nan))
@@ -162,6 +173,15 @@ class Scoring:
         for at, arm in enumerate(self.arms):
             self._turning[at].apply(setting)
             found += arm.replay.decide_all([self.questions[n].asked for n in share if self._arm_of[n] == at])
+        return found
+
+    def _grade_share(self, setting: Setting, share: list[int]) -> list[Grade]:
+        """Return the grades of a share of the questions."""
+        found: list[Grade] = []
+        for at, arm in enumerate(self.arms):
+            own = [self.questions[n] for n in share if self._arm_of[n] == at]
+            self._turning[at].apply(setting)
+            found += map(self._grade, own, arm.replay.answer_all([question.asked for question in own]))
         return found
 
     def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:

@@ -60,7 +60,8 @@ class Compiled:
     meanings: Mapping[str, str] = field(default_factory=dict)  # by parameter what it is, in words
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage of the compile how long it took, in this process."""
-    learned: Sequence[Grade] = ()  # the answers of the new version to train and dev
+    learned: Sequence[Grade] = ()
+    """The answers to train and dev, each without what was learned from its topic."""
 
     @property
     def losses(self) -> list[tuple[str, Grade]]:

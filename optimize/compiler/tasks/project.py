@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragc.answer import Answer, Outcome
+from ragc.answer import Outcome
 from ragc.errors import BudgetStop, DataError
 from ragc.knowledge.index.build import index_project
 from ragc.knowledge.project import Project
@@ -43,8 +43,8 @@ from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
 from ragc.optimize.compiler.session import Session
 from ragc.optimize.compiler.tasks.task import Contents, Task
-from ragc.optimize.evaluation.evaluate import TOGETHER, Grader
-from ragc.optimize.evaluation.grades import Grade, judge_answer
+from ragc.optimize.evaluation.evaluate import Grader
+from ragc.optimize.evaluation.grades import judge_answer
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
 from ragc.optimize.evaluation.risk import judge_grades, prove_risk
 from ragc.optimize.labelled.check import find_shortages, require_sound_labels
@@ -69,7 +69,7 @@ READER_FIRST: Mapping[str, float] = {"quote_above": 0.5, "sql": 1}
 class ProjectTask(Task):
     """A project with its labels checked and divided."""
 
-    has_points = True
+    has_points = tells_losses = True
 
     first: AgenticRAG  # the program before any compile
     parent: AgenticRAG  # the version compiled from, or `first`
@@ -232,15 +232,6 @@ class ProjectTask(Task):
         if found := find_best_search(self.runner(session, self.base), self.searched):
             ways["the search that finds most evidence"] = found
         return {name: _name_knobs(one) for name, one in ways.items()}
-
-    def grade_learned(self, session: Session, program: AgenticRAG) -> Sequence[Grade]:
-        """Return the graded answers to train and dev, as far as the caps reach."""
-        questions, answers = [*self.parts["train"], *self.parts["dev"]], list[Answer]()
-        with suppress(BudgetStop):
-            for first in range(0, len(questions), TOGETHER):
-                together = questions[first : first + TOGETHER]
-                answers += self.runner(session, program).answer_all([one.asked for one in together])
-        return [self.search_grader(*pair) for pair in zip(questions, answers, strict=False)]
 
     def complete(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> AgenticRAG:
         """Return the program with heads for its decisions, and a bound of confidence."""

@@ -22,7 +22,6 @@ from ragc.optimize.compiler.runs.runner import Runner
 from ragc.optimize.compiler.session import Session
 from ragc.optimize.compiler.spending import Spending
 from ragc.optimize.evaluation.evaluate import Grading
-from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.labelled.dataset import digest_questions
 from ragc.optimize.labelled.split import sample_stratified
 
@@ -42,6 +41,7 @@ class Contents:
 class Task(ABC):
     """A program with its questions divided."""
 
+    tells_losses: ClassVar[bool] = False  # true where a grade tells what lost an answer
     has_points: ClassVar[bool] = False  # true where a version can be loaded at several operating points
 
     project: Project  # name of the versions, and the folders of the record and the registry
@@ -120,10 +120,6 @@ class Task(ABC):
     def list_parameters(self, program: dspy.Module) -> list[Dimension]:
         """Return the parameters that are searched."""
         return find_dimensions(program)
-
-    def grade_learned(self, session: Session, program: Any) -> Sequence[Grade]:
-        """Return the graded answers of a program to what was learned from, if any."""
-        return ()
 
     def complete(self, session: Session, program: Any, points: OperatingPoints) -> dspy.Module:
         """Return the program that is sealed."""
