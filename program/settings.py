@@ -370,8 +370,7 @@ class AnswerSettings(TomlTable):
     links: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+$")], ...] = ()
     """Hosts whose web addresses may stand in an answer where a passage states them."""
     check: Literal["none", "words", "model"] = "none"
-    """What of a written statement is held against the passages beside its marks and numbers: nothing, its words, or all
-    of it by whoever judges."""
+    """What of a statement is compared with passages beside marks and numbers: nothing, its words, or all by a judge."""
 
     @property
     def checks(self) -> int:

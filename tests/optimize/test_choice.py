@@ -29,9 +29,8 @@ class Table:
     def __call__(self, setting):
         utility = self.rows[int(setting["policy.k"])]
         none = np.full(len(utility), np.nan)
-        return Scores(
-            utility, none, np.full(len(utility), self.calls[int(setting["policy.k"])]), np.zeros(len(utility))
-        )
+        calls = np.full(len(utility), self.calls[int(setting["policy.k"])])
+        return Scores(utility, none, calls, np.zeros(len(utility)), none)
 
 
 def settings(count):

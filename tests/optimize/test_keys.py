@@ -56,7 +56,7 @@ def test_no_key_is_in_anything_that_any_command_leaves_behind(own_shop, monkeypa
     with serve(Script(), obliging) as provider:
         for variable in ("OPENAI_API_KEY", key_variable(provider.url)):
             monkeypatch.setenv(variable, SECRET)
-        models = '[models]\ndecide = ["local/reader", "openai/x"]\nwrite = "openai/x"\n[provider]\nretries = 0\n'
+        models = '[models]\ndecide = "openai/x"\nwrite = "openai/x"\n[provider]\nretries = 0\n'
         models += f'fallback = false\n[provider.model."openai/x"]\napi_base = "{provider.url}"\n'
         add_toml(own_shop, models)
         provider.follow(Script(HALF, seed=1))

@@ -170,7 +170,8 @@ def test_callbacks_see_every_module_decision_and_search_once_with_the_real_value
     names = {id(predictor): name for name, predictor in rag.named_predictors()} | {id(rag): "rag"}
     told = [(names.get(id(one), "search"), outputs) for one, _, outputs in seen.calls]
     assert Counter(name for name, _ in told) == Counter(["rag", *(step.name for step in answer.trace.steps)])
-    shown = [(name, n, d.probability) for name, out in told if "." in name for n, d in out.items()]
+    decided = [(name, n, d) for name, out in told if "." in name for n, d in out.items() if hasattr(d, "probability")]
+    shown = [(name, n, d.probability) for name, n, d in decided]
     steps = [(step.name, name, p) for step in answer.trace.steps for name, p in step.scores.items()]
     assert sorted(shown) == sorted(steps)
     assert {"question": QUESTION} in [inputs["kwargs"] for one, inputs, _ in seen.calls if one is rag]

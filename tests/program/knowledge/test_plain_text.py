@@ -262,7 +262,7 @@ def test_what_stands_in_a_word_file_is_its_text_in_order(document, header, foote
 
 
 entries = st.lists(words, min_size=1, max_size=9).map(" ".join)
-names = words.map(str.capitalize)
+names = words.map(str.capitalize).filter(lambda name: name != "True")  # a value, which heads no column
 columns = st.integers(3, 5).flatmap(
     lambda n: st.tuples(
         st.lists(names, min_size=n, max_size=n, unique=True),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragc.errors import ModelError
-from ragc.loop.reply import Kind, read_reply
+from ragc.loop.reply import ReplyKind, read_reply
 from ragc.models.embedded.decider import LocalDecider
 from ragc.models.embedded.direct import solve_sum
 from ragc.models.embedded.encoder import shared_embedder
@@ -94,7 +94,7 @@ async def test_it_answers_the_same_in_turn_and_awaited_with_its_usage_in_words()
 
 def test_a_text_from_passages_is_left_to_the_loop_which_quotes():
     asked = {"question": "How much is Deluxe?", "conversation": [], "sentences": 1}
-    assert read_reply(ask(Generate, **asked, passages=PASSAGES).answer).kind is Kind.QUOTE
+    assert read_reply(ask(Generate, **asked, passages=PASSAGES).answer).kind is ReplyKind.QUOTE
 
 
 @pytest.mark.parametrize(

@@ -519,12 +519,3 @@ def test_a_question_is_read_behind_the_messages_before_it(client):
     ]
     reply = client.chat.completions.create(model="shop", messages=[*said, {"role": "user", "content": "And the Wren?"}])
     assert "0.8 litres" in reply.choices[0].message.content
-
-
-def test_without_the_extra_the_verb_says_how_to_install_it(monkeypatch):
-    from ragc.errors import RagcError
-    from ragc.optimize.cli import serve
-
-    monkeypatch.setattr(serve, "find_spec", lambda name: None)
-    with pytest.raises(RagcError, match=r"\.\[serve\]"):
-        serve.run_serve("shop")

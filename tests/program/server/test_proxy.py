@@ -74,7 +74,7 @@ def test_each_user_asks_judges_and_reviews_as_their_groups_may(proxied):
             assert stream.headers["content-type"].startswith("text/event-stream") and "Gdansk" in stream.read().decode()
         said = ann.post("/v1/feedback", json={"trace_id": told["trace_id"], "verdict": "right"})
         assert said.json() == {"recorded": True}
-        review = {"trace_id": told["trace_id"], "verdict": "should_abstain"}
+        review = {"trace_id": told["trace_id"], "verdict": "skip"}
         assert (
             ann.post("/review", data=review).status_code == 303
             and "Recorded" in ann.get("/review", params={"after": told["trace_id"]}).text

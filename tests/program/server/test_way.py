@@ -14,6 +14,7 @@ NOTES = {
     "follows on: How big is it?": "It follows on from what was said before, and was read as: How big is it?",
     "history left out: conversation.follows_on: no reply in time": "A step failed.",
     "language de": "It seems not to be in English (de).",
+    "reviewed .97": "Answered before, and reviewed; it is the same question with a chance of 97 %.",
     "greeting": "It is a greeting.",
     "classify->direct[]": "It may need no looking up.",
     "classify->simple[]": "It is a simple question.",
