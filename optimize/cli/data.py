@@ -11,6 +11,7 @@ import typer
 from typer import Argument, Option
 
 from ragc.errors import DataError
+from ragc.optimize.cli.draft import run_draft
 from ragc.optimize.cli.show import ProjectFolder, count_noun, describe_looks, print_result, print_table, show_progress
 
 if TYPE_CHECKING:
@@ -133,16 +134,28 @@ def run_split(
 
 def run_import(
     folder: ProjectFolder,
-    source: Annotated[Path, Argument(help="The set: a file, or a BEIR folder.")],
-    format: Annotated[str, Option(help="beir, hotpotqa, 2wiki, musique, squad or csv; else told by the file.")] = "",
+    source: Annotated[Path, Argument(help="The set: a table, test cases, a public set, or a BEIR folder.")],
+    format: Annotated[
+        str,
+        Option(
+            help="beir, hotpotqa, 2wiki, musique, squad, csv (.xlsx too), ragas, deepeval, promptfoo or evals;"
+            " else told by the file."
+        ),
+    ] = "",
     base: Annotated[str, Option(help="The knowledge base to make; the format's name if not given.")] = "",
     limit: Annotated[int | None, Option(min=1, help="Take the first so many questions only.")] = None,
+    question: Annotated[str, Option(metavar="COLUMN", help="The column of the questions.")] = "",
+    answer: Annotated[str, Option(metavar="COLUMN", help="The column of the answers.")] = "",
+    abstain: Annotated[bool, Option("--abstain", help="Abstain from questions without an answer.")] = False,
 ) -> None:
-    """Bring in a public question set. The project is made if there is none."""
+    """Bring in questions and answers: a table, a tool's test cases, a public set.
+
+    An answer without a context is looked up in the documents of the project. The project is made if there is none.
+    """
     from ragc.optimize.labelled.imports import import_set
 
     with show_progress("importing"):
-        report = import_set(folder, source, format, base, limit)
+        report = import_set(folder, source, format, base, limit, question=question, answer=answer, abstain=abstain)
     print_result(report, lambda: _print_imported(report, folder))
 
 
@@ -151,6 +164,9 @@ def _print_imported(report: ImportReport, folder: Path) -> None:
     typer.echo(f"{questions} and {passages} of {report.format} into {folder}")
     for flaw in report.flaws:
         typer.echo(f"  {flaw}", err=True)
+    if report.proposed:
+        answers = count_noun(report.proposed, "answer")
+        typer.echo(f"  found in your documents, evidence and facts proposed (tag `proposed`): {answers}", err=True)
     if report.unchecked:
         answers = count_noun(report.unchecked, "answer")
         typer.echo(f"  in no evidence word for word, and so no facts: {answers}", err=True)
@@ -158,35 +174,6 @@ def _print_imported(report: ImportReport, folder: Path) -> None:
         questions = count_noun(report.contrary, "unanswerable question")
         typer.echo(f"  left out, since the set answers the same words elsewhere: {questions}", err=True)
     typer.echo(f"Next: ragc data check {shlex.quote(str(folder))}")
-
-
-def run_draft(
-    folder: ProjectFolder,
-    limit: Annotated[int, Option(min=1, help="How many passages at most.")] = 20,
-) -> None:
-    """Draft questions for passages that no label uses, for you to look over.
-
-    Without a language model it lists the passages. Lines that are right go into the file of labelled questions.
-    """
-    import orjson
-
-    from ragc.knowledge.project import Project
-    from ragc.optimize.labelled.dataset import read_labelled
-    from ragc.optimize.labelled.draft import draft_questions, list_unlabelled
-
-    project = Project.open(folder)
-    files = [file for file in (project.labelled, project.reviewed) if file.is_file() and file.stat().st_size]
-    labelled = [question for file in files for question in read_labelled(file, project.folder)]
-    with show_progress("drafting") as advance:
-        passages = list_unlabelled(project, labelled)
-        drafts = draft_questions(project, passages[:limit], advance)
-    shown = [{"id": passage.id, "title": passage.title} for passage in passages[:limit]]
-    if drafts:
-        print_result(drafts, lambda: typer.echo("\n".join(orjson.dumps(row).decode() for row in drafts)))
-        return
-    title = f"passages that no label uses: {len(passages)}"
-    rows = [[one["id"], one["title"]] for one in shown]
-    print_result(shown, lambda: print_table(title, ["passage", "title"], rows))
 
 
 VERBS = (run_check, run_split, run_import, run_draft)

@@ -22,8 +22,8 @@ EXAMPLES: Mapping[str, tuple[str, str]] = {
     "trace": ("ragc trace helpdesk --review", "ragc trace helpdesk 1f0c9a"),
     "data check": ("ragc data check helpdesk", "ragc data check helpdesk --json"),
     "data split": ("ragc data split helpdesk", "ragc data split helpdesk --again --seed 1"),
-    "data import": ("ragc data import wiki hotpot.json --limit 200", "ragc data import sci scifact --format beir"),
-    "data draft": ("ragc data draft helpdesk", "ragc data draft helpdesk --limit 50 --json"),
+    "data import": ("ragc data import wiki hotpot.json --limit 200", "ragc data import helpdesk faq.xlsx --abstain"),
+    "data draft": ("ragc data draft helpdesk", "ragc data draft helpdesk --json"),
     "compile": (
         "ragc compile helpdesk --max-calls 800",
         "ragc compile my_pkg.triage:make --data tickets.jsonl --metric my_pkg.triage:score --name triage",

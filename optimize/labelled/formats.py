@@ -1,4 +1,4 @@
-"""The layouts of public question sets, each read in this one place: BEIR's folder, SQuAD's JSON, and rows of JSON."""
+"""The layouts of question sets, each read in this one place: BEIR's folder, SQuAD's JSON, rows of JSON, YAML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,49 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ragc.errors import DataError
+from ragc.passage import Flaw
+
+_LISTS = ("tests", "goldens", "test_cases", "samples", "examples", "data")
+"""The fields of an object that hold its cases, in the files of evaluation tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One question of a set: spellings of its answer, keys of its passages."""
+
+    id: str
+    question: str
+    answers: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    answered: bool = True
+    sub_queries: tuple[str, ...] = ()
+    topic: str = ""
+    tags: tuple[str, ...] = ()
+    history: tuple[dict[str, str], ...] = ()
+    facts: tuple[str | tuple[str, ...], ...] = ()  # where they are not the answer
+
+
+class Passages:
+    """The passages of a set by key, what of it was not read, and by which names it was asked to be read."""
+
+    def __init__(self, question: str = "", answer: str = "", abstain: bool = False, looked_up: bool = False) -> None:
+        self.question, self.answer = question, answer  # the columns that hold them; empty: those of the usual names
+        self.abstain = abstain  # whether a question without an answer is one to abstain from
+        self.looked_up = looked_up  # whether an answer without evidence is looked up in documents
+        self.texts: dict[str, tuple[str, str]] = {}
+        self.flaws: list[Flaw] = []
+        self._keys: dict[tuple[str, str], str] = {}
+
+    def add(self, title: str, text: str, key: str = "") -> str:
+        """Return the key of a passage: given, of the same text, or the next one."""
+        title, text = " ".join(title.split()), text.strip()
+        key = key or self._keys.setdefault((title, text), f"p{len(self._keys) + 1}")
+        if text:  # an empty one can neither be found nor cited
+            self.texts[key] = title, text
+        return key
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +93,26 @@ def read_squad(file: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def list_objects(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file: a list of JSON, or JSON Lines."""
+    """Yield the objects of a file of JSON, JSON Lines or YAML."""
+    if file.suffix.lower() in (".yaml", ".yml"):
+        yield from _find_list(yaml.safe_load(file.read_text(encoding="utf-8")))
+        return
     with file.open(encoding="utf-8") as lines:
-        is_list = lines.read(100).lstrip().startswith("[")
+        head = lines.read(100).lstrip()
         lines.seek(0)
-        yield from json.load(lines) if is_list else (json.loads(line) for line in lines if line.strip())
+        first = "" if head.startswith("[") else next(filter(str.strip, lines), "")
+        lines.seek(0)
+        try:
+            whole = head.startswith("[") or not {*_LISTS}.isdisjoint(json.loads(first))
+        except ValueError:  # an object over several lines
+            whole = True
+        if whole:
+            yield from _find_list(json.load(lines))
+        else:
+            yield from (json.loads(line) for line in lines if line.strip())
+
+
+def _find_list(tree: Any) -> list[dict[str, Any]]:
+    if isinstance(tree, Mapping):
+        tree = next((tree[name] for name in _LISTS if isinstance(tree.get(name), list)), [tree])
+    return [dict(one) for one in tree or () if isinstance(one, Mapping)]

@@ -1,4 +1,8 @@
-"""Public question sets (BEIR, HotpotQA, 2WikiMultihopQA, MuSiQue, SQuAD, CSV) as knowledge and labelled questions."""
+"""Question sets, public ones and one's own tables and test cases, as knowledge and labelled questions.
+
+An answer without evidence is looked up in the documents that the project has: the passage that states it is proposed
+as the evidence.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,20 @@ from typing import Any
 
 from ragc.errors import DataError
 from ragc.knowledge.ingest.convert import UnreadableFile
-from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES, read_table_file
+from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES
 from ragc.knowledge.project import Project
+from ragc.optimize.labelled.cases import read_cases, read_question_table
 from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
-from ragc.optimize.labelled.formats import list_objects, read_beir, read_squad
+from ragc.optimize.labelled.formats import Item, Passages, list_objects, read_beir, read_squad
 from ragc.optimize.labelled.leaks import link_components
+from ragc.optimize.labelled.lookup import find_support
 from ragc.passage import Flaw
+from ragc.serve.opening import open_library
 from ragc.serve.reference import name_from
 from ragc.settings import BASE_NAME, FILE, MAX_MEGABYTES
 from ragc.storage import ASIDE, write_whole
 from ragc.text.facts import normalise_text, states
+from ragc.text.history import read_history
 
 NEW = 'name = "{name}"\nartifacts = "artifacts"\n'
 BASE = '\n[knowledge.{base}]\nkind = "documents"\npath = "knowledge/{base}"\nabout = "passages of {source}"\n'
@@ -30,12 +38,12 @@ _MARKS = {
     **{"musique": '"paragraph_text"', "squad": '"qas"'},
     **{"2wiki": '"evidences"', "hotpotqa": '"supporting_facts"'},
     **{"ragas": '"user_input"', "deepeval": '"expected_output"', "promptfoo": '"vars"'},
+    **{"evals": '"ideal"'},
 }
-_QUESTION = ("question", "user_input", "input", "query", "prompt")
-_ANSWER = ("answer", "reference", "expected_output", "__expected")
-_CONTEXT = ("context", "reference_contexts", "retrieved_contexts", "retrieval_context", "contexts")
-"""The fields of ragas', deepeval's and promptfoo's test cases, by what they hold; the first that is filled counts."""
-_ASSERTION = re.compile(r"^(?:i?contains|equals|similar(?:\([\d.]+\))?|llm-rubric|factuality):\s*")
+
+
+PROPOSED = "proposed"
+"""The tag of a question whose evidence and facts were looked up in the documents."""
 
 
 @dataclass(slots=True)
@@ -46,43 +54,28 @@ class ImportReport:
     base: str  # the knowledge base that was made
     questions: int = 0  # questions added
     passages: int = 0  # passages written
+    proposed: int = 0  # answers whose evidence was found in the documents of the project
     unchecked: int = 0  # answers that no passage states, so that no fact was made of them
     contrary: int = 0  # unanswerable questions left out, since the set answers them elsewhere
     files: list[str] = field(default_factory=list)  # the files that were written
     flaws: list[Flaw] = field(default_factory=list)  # what of the set was not read, or is probably not meant
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One question of a set: spellings of its answer, keys of its passages."""
+def import_set(
+    folder: Path,
+    source: Path,
+    format: str = "",
+    base: str = "",
+    limit: int | None = None,
+    *,
+    question: str = "",
+    answer: str = "",
+    abstain: bool = False,
+) -> ImportReport:
+    """Add a set, or its first `limit` questions, to a project, new or old.
 
-    id: str
-    question: str
-    answers: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ()
-    answered: bool = True
-    sub_queries: tuple[str, ...] = ()
-    topic: str = ""
-    tags: tuple[str, ...] = ()
-
-
-class _Passages:
-    def __init__(self) -> None:
-        self.texts: dict[str, tuple[str, str]] = {}
-        self.flaws: list[Flaw] = []
-        self._keys: dict[tuple[str, str], str] = {}
-
-    def add(self, title: str, text: str, key: str = "") -> str:
-        """Return the key of a passage: given, of the same text, or the next one."""
-        title, text = " ".join(title.split()), text.strip()
-        key = key or self._keys.setdefault((title, text), f"p{len(self._keys) + 1}")
-        if text:  # an empty one can neither be found nor cited
-            self.texts[key] = title, text
-        return key
-
-
-def import_set(folder: Path, source: Path, format: str = "", base: str = "", limit: int | None = None) -> ImportReport:
-    """Add a public set, or its first `limit` questions, to a project, new or old.
+    `question` and `answer` name the columns of a table; with `abstain` a question without an answer is one to abstain
+    from, else it is left out.
 
     Passages go to `knowledge/<base>`, questions to the end of the labelled file, and last the base into `ragc.toml`:
     until then the set is not imported, and what is there of it is taken over. Raises `DataError` for a set that is
@@ -96,7 +89,7 @@ def import_set(folder: Path, source: Path, format: str = "", base: str = "", lim
     report = ImportReport(format, base or format.replace("2wiki", "twowiki"))
     if not re.fullmatch(BASE_NAME, report.base):
         raise DataError(f"{report.base!r} is no name for a knowledge base.", "Use lower-case letters, digits and _.")
-    passages = _Passages()
+    passages = Passages(question, answer, abstain, (folder / FILE).is_file())
     try:
         items = list(FORMATS[format](source, passages))[:limit]
     except UnreadableFile as error:
@@ -120,7 +113,7 @@ def import_set(folder: Path, source: Path, format: str = "", base: str = "", lim
 
 
 def _add_to_project(
-    folder: Path, source: Path, items: Sequence[_Item], passages: _Passages, report: ImportReport
+    folder: Path, source: Path, items: Sequence[Item], passages: Passages, report: ImportReport
 ) -> None:
     base, toml = report.base, folder / FILE
     project = Project.open(folder) if toml.is_file() else None
@@ -130,10 +123,13 @@ def _add_to_project(
     corpus = folder / "knowledge" / base / "corpus.jsonl"
     own = {path.name for path in corpus.parent.iterdir()} if corpus.parent.exists() else set()
     strange = {name for name in own if not name.startswith(ASIDE)} - {corpus.name}
-    if strange or (project is not None and base in project.settings.knowledge):
+    if passages.texts and (strange or (project is not None and base in project.settings.knowledge)):
         raise DataError(f"The project has a knowledge base {base!r} already.", "Give the import another name: --base.")
 
     ids = {key: f"{base}/corpus.jsonl#{key}" for key in passages.texts}
+    if project is not None:
+        looked = _look_up(items, project, source)
+        report.proposed, items = sum(a is not b for a, b in zip(items, looked, strict=True)), looked
     topics = _name_topics(items, base)
     questions = [_label_item(item, ids, passages, topics[item.id], base if ids else "") for item in items]
     labelled = project.labelled if project is not None else folder / "labelled.jsonl"
@@ -160,6 +156,22 @@ def _add_to_project(
     report.files += [str(labelled), str(toml)]
 
 
+def _look_up(items: Sequence[Item], project: Project, source: Path) -> list[Item]:
+    """Return the items, those with an answer and no evidence with what the documents of the project say of it."""
+    bare = {item.id for item in items if item.answered and any(item.answers) and not item.evidence}
+    if not bare:
+        return [*items]
+    library, found = open_library(project), list[Item]()
+    for item in items:
+        support = find_support(item.question, item.answers, library, source.name) if item.id in bare else None
+        if support:
+            facts, tags = item.facts or (support.fact,), (*item.tags, PROPOSED)
+            found.append(replace(item, evidence=(support.evidence,), facts=facts, tags=tags))
+        else:
+            found.append(item)
+    return found
+
+
 def _append_rows(file: Path, rows: Iterable[dict[str, Any]]) -> None:
     _append_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
@@ -171,29 +183,32 @@ def _append_text(file: Path, text: str) -> None:
     write_whole(file, f"{before}{gap}{text}".encode())
 
 
-def _label_item(item: _Item, ids: Mapping[str, str], passages: _Passages, topic: str, base: str) -> LabelledQuestion:
+def _label_item(item: Item, ids: Mapping[str, str], passages: Passages, topic: str, base: str) -> LabelledQuestion:
     """Return the labels that hold: an answer that no passage states is no fact."""
-    evidence = [key for key in item.evidence if key in ids] if item.answered else []
-    text = "\n\n".join("\n\n".join(passages.texts[key]) for key in evidence)
+    keys = item.evidence if item.answered else ()
+    evidence = [ids.get(key, key) for key in keys if key in ids or PROPOSED in item.tags]
+    text = "\n\n".join("\n\n".join(passages.texts[key]) for key in keys if key in ids)
     spellings = tuple(dict.fromkeys(answer for answer in item.answers if answer.strip())) if item.answered else ()
     sub_queries = item.sub_queries if 2 <= len(item.sub_queries) <= 4 else ()
-    fact = spellings if len(spellings) > 1 else "".join(spellings)
+    facts = item.facts or ((spellings if len(spellings) > 1 else "".join(spellings),) if spellings else ())
+    stated = PROPOSED in item.tags or (bool(evidence) and all(states(text, fact) for fact in facts))
     return LabelledQuestion(
         id=item.id,
         question=item.question,
+        history=read_history(item.history),
         topic=topic,
         outcome="answered" if item.answered else "abstain",
         route="complex" if sub_queries or len(evidence) > 1 else "simple",
-        sources=(base,) if base and (evidence or not item.answered) else (),
+        sources=(base,) if base and not item.answered else tuple({id_.partition("/")[0]: None for id_ in evidence}),
         sub_queries=sub_queries,
-        evidence=tuple(ids[key] for key in evidence),
-        facts=(fact,) if evidence and states(text, spellings) else (),
+        evidence=tuple(evidence),
+        facts=facts if stated else (),
         answer=spellings[0] if spellings else "",
         tags=item.tags,
     )
 
 
-def _name_topics(items: Sequence[_Item], base: str) -> dict[str, str]:
+def _name_topics(items: Sequence[Item], base: str) -> dict[str, str]:
     """Return a topic for each question: its own, or that of its shared evidence."""
     links = [(f"passage {key}", f"question {item.id}") for item in items for key in item.evidence]
     component = link_components([*((f"question {item.id}",) * 2 for item in items), *links])
@@ -214,10 +229,12 @@ def _detect_format(source: Path) -> str:
             head = file.read(200_000)
         if found := next((format for format, mark in _MARKS.items() if mark in head), None):
             return found
+    if source.suffix.lower() in (".yaml", ".yml"):
+        return "promptfoo"
     raise DataError(f"{source} looks like no known format.", f"Name one with --format: {', '.join(FORMATS)}.")
 
 
-def _read_beir(source: Path, passages: _Passages) -> Iterator[_Item]:
+def _read_beir(source: Path, passages: Passages) -> Iterator[Item]:
     """Read a folder in BEIR's layout, without the questions that have no qrel."""
     beir = read_beir(source)
     for passage in list_objects(beir.corpus):
@@ -228,10 +245,10 @@ def _read_beir(source: Path, passages: _Passages) -> Iterator[_Item]:
         if key in beir.judged or not answered:
             answers = tuple(map(str, known.get("answers") or [known.get("answer") or ""]))
             evidence = tuple(beir.judged.get(key, ()))
-            yield _Item(key, row["text"], answers, evidence, answered, tags=_tag_kind(known.get("type")))
+            yield Item(key, row["text"], answers, evidence, answered, tags=_tag_kind(known.get("type")))
 
 
-def _read_hotpotqa(source: Path, passages: _Passages) -> Iterator[_Item]:
+def _read_hotpotqa(source: Path, passages: Passages) -> Iterator[Item]:
     """Read HotpotQA's and 2WikiMultihopQA's JSON, contexts as pairs or columns."""
     for row in list_objects(source):
         context, facts = row["context"], row.get("supporting_facts") or []
@@ -241,10 +258,10 @@ def _read_hotpotqa(source: Path, passages: _Passages) -> Iterator[_Item]:
         keys = {title: passages.add(title, _join_sentences(sentences)) for title, sentences in context}
         evidence = tuple(key for title, key in keys.items() if title in titles)
         id_ = str(row.get("_id") or row["id"])
-        yield _Item(id_, row["question"], (str(row["answer"]),), evidence, tags=_tag_kind(row.get("type")))
+        yield Item(id_, row["question"], (str(row["answer"]),), evidence, tags=_tag_kind(row.get("type")))
 
 
-def _read_musique(source: Path, passages: _Passages) -> Iterator[_Item]:
+def _read_musique(source: Path, passages: Passages) -> Iterator[Item]:
     """Read MuSiQue's JSON Lines, hops with the answers of earlier ones put in."""
     for row in list_objects(source):
         keys = [passages.add(p["title"], p["paragraph_text"]) for p in row["paragraphs"]]
@@ -256,78 +273,24 @@ def _read_musique(source: Path, passages: _Passages) -> Iterator[_Item]:
         if row.get("answerable", True):
             sub_queries = tuple(_fill_hop(str(hop["question"]), found) for hop in hops)
             evidence_keys = tuple(dict.fromkeys(evidence))
-            yield _Item(str(row["id"]), row["question"], answers, evidence_keys, sub_queries=sub_queries, tags=tags)
+            yield Item(str(row["id"]), row["question"], answers, evidence_keys, sub_queries=sub_queries, tags=tags)
         else:
-            yield _Item(str(row["id"]), row["question"], answered=False, tags=tags)
+            yield Item(str(row["id"]), row["question"], answered=False, tags=tags)
 
 
-def _read_squad(source: Path, passages: _Passages) -> Iterator[_Item]:
+def _read_squad(source: Path, passages: Passages) -> Iterator[Item]:
     """Read SQuAD 1.1's and 2.0's JSON; an article is a topic."""
     for article, context, qa in read_squad(source):
         title, answered = article.replace("_", " "), not qa.get("is_impossible", False)
         key = passages.add(title, context)
         answers = tuple(answer["text"] for answer in qa["answers"]) if answered else ()
-        yield _Item(qa["id"], qa["question"], answers, (key,) if answered else (), answered, topic=title)
+        yield Item(qa["id"], qa["question"], answers, (key,) if answered else (), answered, topic=title)
 
 
-def _read_csv(source: Path, passages: _Passages) -> Iterator[_Item]:
-    """Read a table of question, id, answer, title, context, topic, outcome; what it lacks is noted."""
-    table = read_table_file(source)
-    names = [_name_column(name.lower(), table.header) for name in table.header]
-    if "question" not in names:
-        raise ValueError(f"its first line names no column `question`, but {', '.join(filter(None, table.header))}")
-    unasked, useless, unfounded = list[int](), list[int](), list[int]()
-    for number, record in enumerate(table.rows, 1):
-        row = dict(zip(reversed(names), reversed(record.cells[: len(names)]), strict=True))  # of two names the first
-        answered = row.get("outcome", "") in ("", "answered")
-        context, answer = row.get("context") or row.get("text") or "", _ASSERTION.sub("", row.get("answer", ""))
-        if not row["question"] or (answered and not (context or answer)):
-            (useless if row["question"] else unasked).append(record.first)
-            continue
-        key = passages.add(row.get("title", ""), context) if context else ""
-        if answered and not context:
-            unfounded.append(record.first)
-        id_, evidence = row.get("id") or f"{source.stem}-{number}", (key,) if key and answered else ()
-        yield _Item(id_, row["question"], (answer,), evidence, answered, topic=row.get("topic", ""))
-    table.note_rows("without a question; left out", unasked, "Fill the column `question`.")
-    lacks = f"Add a column `context` or `answer`: there are {', '.join(filter(None, table.header))}."
-    mend = lacks if {"context", "text", "answer"}.isdisjoint(names) else "Fill the column `context` or `answer`."
-    table.note_rows("with neither context nor answer; left out", useless, mend)
-    table.note_rows("without a context, so that the answer has no evidence", unfounded, "Fill the column `context`.")
-    passages.flaws = [replace(flaw, path=source.name) for flaw in table.flaws]
-
-
-def _name_column(name: str, header: Sequence[str]) -> str:
-    """Return what a column holds, by the names that evaluation tools give it."""
-    known = {one.lower() for one in header}
-    for held, names in (("question", _QUESTION), ("answer", _ANSWER), ("context", _CONTEXT)):
-        if name == next((one for one in names if one in known), ""):
-            return held
-    return name
-
-
-def _read_cases(source: Path, passages: _Passages) -> Iterator[_Item]:
-    """Read test cases of ragas, deepeval or promptfoo; each context is evidence."""
-    for number, case in enumerate(list_objects(source), 1):
-        expected = next((one.get("value") for one in case.get("assert") or () if one.get("value")), "")
-        row = {**case, **(case.get("vars") or {}), **({"__expected": expected} if expected else {})}
-        question, answer, held = (_first_filled(row, names) for names in (_QUESTION, _ANSWER, _CONTEXT))
-        if not question:
-            raise KeyError(f"case {number} has none of {', '.join(_QUESTION)}, but {', '.join(row)}")
-        contexts = held if isinstance(held, list) else [held] if held else []
-        keys = tuple(passages.add("", str(context)) for context in contexts)
-        id_ = str(case.get("id") or f"{source.stem}-{number}")
-        yield _Item(id_, str(question), (_ASSERTION.sub("", str(answer or "")),), keys, bool(answer or keys))
-
-
-def _first_filled(row: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((row[name] for name in names if row.get(name)), None)
-
-
-FORMATS: dict[str, Callable[[Path, _Passages], Iterator[_Item]]] = {
+FORMATS: dict[str, Callable[[Path, Passages], Iterator[Item]]] = {
     **{"beir": _read_beir, "hotpotqa": _read_hotpotqa, "2wiki": _read_hotpotqa},
-    **{"musique": _read_musique, "squad": _read_squad, "csv": _read_csv},
-    **{"ragas": _read_cases, "deepeval": _read_cases, "promptfoo": _read_cases},
+    **{"musique": _read_musique, "squad": _read_squad, "csv": read_question_table},
+    **dict.fromkeys(("ragas", "deepeval", "promptfoo", "evals"), read_cases),
 }
 
 

@@ -393,9 +393,12 @@ def see_sources(evidence: Sequence[str], library: Library) -> dict[str, str]:
     return {id_: _digest_source(id_, library) for id_ in evidence or ("",)}
 
 
-def write_answer(project: Project, row: Mapping[str, Any], id_: str = "") -> None:
-    """Write an answer in place of that of its id; an empty row only drops that."""
-    file, id_ = project.reviewed, id_ or str(row["id"])
+def write_answer(project: Project, row: Mapping[str, Any], id_: str = "", *, file: Path | None = None) -> None:
+    """Write an answer in place of that of its id; an empty row only drops that.
+
+    The file is that of the reviewed ones unless it is named.
+    """
+    file, id_ = file or project.reviewed, id_ or str(row["id"])
     with FileLock(project.private / "reviewed.lock"):
         lines = file.read_bytes().splitlines(keepends=True) if file.is_file() else []
         kept = [line for line in lines if (decode_row(line) or {}).get("id") != id_]

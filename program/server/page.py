@@ -23,6 +23,7 @@ from starlette.templating import Jinja2Templates
 
 from ragc.answer import Answer, Outcome
 from ragc.errors import DataError, ExperimentError
+from ragc.loop.drafts import Drafts, FindPassage
 from ragc.loop.rag import check_question
 from ragc.serve.experiment_store import require_outcome
 from ragc.server.chat import describe, find_quotes
@@ -47,7 +48,9 @@ VERDICTS = {
 }
 """What the review page calls a verdict, and its key."""
 NOT_KNOWN = "Nothing was recorded for that answer: it is not known."
-TEMPLATES.env.globals |= {"outcomes": OUTCOMES, "verdicts": VERDICTS}
+DECISIONS = {"keep": ("Keep", "k"), "drop": ("Drop", "d")}
+"""What the page of drafts calls a decision, and its key."""
+TEMPLATES.env.globals |= {"outcomes": OUTCOMES, "verdicts": VERDICTS, "decisions": DECISIONS}
 THUMB = "thumb_up"
 """The outcome by which an experiment counts verdicts: 1 for right, 0 for wrong."""
 EXAMPLES = 4  # questions that an empty page shows at most
@@ -90,6 +93,16 @@ class ReviewForm(BaseModel):
     verdict: Verdict
     fact: Annotated[str, Field(max_length=2_000)] = ""
     evidence: tuple[str, ...] = ()
+    seconds: Annotated[float, Field(ge=0, le=86_400)] = 0.0
+
+
+class DraftForm(BaseModel):
+    """What the page of drafts posts."""
+
+    id: str
+    decision: Literal["keep", "drop", "undo"]
+    question: Annotated[str, Field(max_length=10_000)] = ""
+    fact: Annotated[str, Field(max_length=10_000)] = ""
     seconds: Annotated[float, Field(ge=0, le=86_400)] = 0.0
 
 
@@ -231,7 +244,7 @@ def _render_review(
     context["why"] = next((one["why"] for one in queue if entry and one["trace_id"] == entry["trace_id"]), "")
     context |= {"reviewed": after if notice else "", "queue": queue[:LISTED], "wanted": wanted}
     context["filters"] = {name: sorted({str(one.get(name, "")) for one in every}) for name in FILTERS}
-    context["query"] = urlencode(wanted)
+    context["query"], context["drafts"] = urlencode(wanted), len(_find_drafts(request)[2])
     if entry is not None:
         answered = entry["outcome"] == Outcome.ANSWERED
         numbers = {one["id"]: one["n"] for one in entry["citations"] if answered}
@@ -283,6 +296,53 @@ def _write_review(request: Request, form: ReviewForm) -> Response:
     return RedirectResponse(f"/review?{urlencode({'after': form.trace_id, **_read_filters(request)})}", 303)
 
 
+def _find_drafts(request: Request) -> tuple[Drafts, FindPassage, list[dict[str, Any]]]:
+    """Return the project's drafts, what finds their passages, and those that wait and the reviewer may read."""
+    work, readers = work_of(request), readers_of(request)
+    drafts, find = Drafts(work.programs.project), work.programs.library.readable_by(readers).find_passage
+    return drafts, find, [row for row in drafts.list_waiting(find) if {*row.get("readers", ())} <= {*readers}]
+
+
+def show_draft(request: Request) -> Response:
+    """Show the first draft of a labelled question that waits."""
+    return _render_draft(request)
+
+
+def _render_draft(request: Request, problem: str = "", form: DraftForm | None = None) -> Response:
+    _, find, waiting = _find_drafts(request)
+    draft = next((row for row in waiting if form and row["id"] == form.id), waiting[0] if waiting else None)
+    context: dict[str, Any] = {"draft": draft, "left": len(waiting), "problem": problem}
+    context["decided"] = request.query_params.get("after", "")
+    if draft is not None:
+        fact = " | ".join(map(str, draft["facts"]))
+        context["question"], context["fact"] = (form.question, form.fact) if form else (draft["question"], fact)
+        context["passages"] = [passage for id_ in draft["evidence"] if (passage := find(id_)) is not None]
+    return TEMPLATES.TemplateResponse(request, "draft.html", context, status_code=400 if problem else 200)
+
+
+async def take_draft(request: Request) -> Response:
+    """Keep or drop a draft, or take that back, and go on to the next one."""
+    return await record(_write_draft, request, DraftForm.model_validate(dict(await request.form())))
+
+
+def _write_draft(request: Request, form: DraftForm) -> Response:
+    drafts, find, waiting = _find_drafts(request)
+    try:
+        if form.decision == "undo":
+            drafts.reopen(form.id)
+        elif form.id in {row["id"] for row in waiting}:
+            if form.decision == "drop":
+                drafts.drop(form.id)
+            else:
+                facts = [fact.strip() for fact in form.fact.split("|") if fact.strip()]
+                changes = {"question": form.question.strip(), "facts": facts}
+                drafts.keep(form.id, find, changes, by=request.user.username[:8], seconds=form.seconds)
+    except DataError as error:
+        return _render_draft(request, str(error), form)
+    after = "" if form.decision == "undo" else f"?{urlencode({'after': form.id})}"
+    return RedirectResponse(f"/review/draft{after}", 303)
+
+
 ROUTES = [
     Route("/", show_ask, methods=["GET"]),
     Route("/compare", show_compare, methods=["GET"]),
@@ -290,6 +350,8 @@ ROUTES = [
     Route("/compare/vote", vote_version, methods=["POST"]),
     Route("/review", show_review, methods=["GET"]),
     Route("/review", take_review, methods=["POST"]),
+    Route("/review/draft", show_draft, methods=["GET"]),
+    Route("/review/draft", take_draft, methods=["POST"]),
     Route("/v1/feedback", take_feedback, methods=["POST"]),
     Mount("/static", StaticFiles(directory=HERE / "static"), name="static"),
 ]

@@ -152,6 +152,7 @@ def test_an_excel_file_of_questions_is_read_as_a_csv_of_them_is(tmp_path):
             "Add a column `context` or `answer`: there are question, wanted",
         ),
         ("a.csv", "question,answer\nWho?,\n", {}, "1 row with neither context nor answer; left out. Fill the column"),
+        ("a.csv", "a,b,c\n1,2,3\n", {"question": "Frage"}, "has no column 'Frage', but a, b, c"),
         ("a.csv", "question,answer\n,Ann\n", {}, "1 row without a question; left out. Fill the column `question`"),
         ("a.csv", "\0\0", {}, "was not read: binary"),
         ("", "", {}, "nothing at"),
@@ -216,24 +217,84 @@ def test_a_folder_of_somebody_s_own_and_a_question_of_another_text_are_not_taken
     assert read_files(own_shop) == before
 
 
-PAGE = "Descale the kettle every six weeks."
+MONEY = "billing/refunds.md#money-back"
+PAGE, ASKED = "Descale the kettle every six weeks.", "How often is it descaled?"
+SAID = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Is it steel?"}]
 CASES = {
-    "ragas.jsonl": {"user_input": "How often is it descaled?", "reference": "six weeks", "reference_contexts": [PAGE]},
-    "deepeval.jsonl": {"input": "How often is it descaled?", "expected_output": "six weeks", "context": [PAGE]},
+    "ragas.jsonl": {"user_input": ASKED, "reference": "six weeks", "reference_contexts": [PAGE]},
+    "ragas.json": [{"user_input": ASKED, "ground_truths": ["six weeks"], "contexts": [PAGE]}],
+    "deepeval.jsonl": {"input": ASKED, "expected_output": "six weeks", "context": [PAGE]},
+    "deepeval.json": {"goldens": [{"input": ASKED, "expected_output": "six weeks", "context": [PAGE]}]},
     "promptfoo.jsonl": {
-        "vars": {"question": "How often is it descaled?", "context": PAGE},
-        "assert": [{"type": "icontains", "value": "six weeks"}],
+        "vars": {"question": ASKED, "context": PAGE},
+        "assert": [{"type": "javascript", "value": "output.length"}, {"type": "icontains", "value": "six weeks"}],
     },
+    "promptfoo.yaml": {
+        "prompts": ["{{question}}"],
+        "tests": [
+            {"vars": {"question": ASKED, "context": PAGE}, "assert": [{"type": "contains-all", "value": ["six weeks"]}]}
+        ],
+    },
+    "evals.jsonl": {"input": [*SAID, {"role": "user", "content": ASKED}], "ideal": ["six weeks"], "context": PAGE},
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_test_cases_of_evaluation_tools_are_questions_with_their_contexts_as_evidence(tmp_path, name):
-    (tmp_path / name).write_text(json.dumps(CASES[name]) + "\n")
+    (tmp_path / name).write_text(json.dumps(CASES[name], indent=2 * (".jsonl" not in name) or None) + "\n")
     report = import_set(tmp_path / "project", tmp_path / name)
     (question,) = checked(tmp_path / "project").values()
-    assert report.format == name.partition(".")[0] and question.question == "How often is it descaled?"
+    assert report.format == name.partition(".")[0] and question.question == ASKED
     assert [*question.facts] == ["six weeks"] and len(question.evidence) == 1
+    assert [turn.content for turn in question.history] == ["Is it steel?"] * name.startswith("evals")
+
+
+ANSWERED = {  # questions and answers, and of each what is proposed: the evidence and the facts
+    "How long do I have to ask for my money back?": ("30 days", MONEY, "30 days"),
+    "When is it too late for a refund?": (
+        "The money is back within 30 days of the delivery.",
+        MONEY,
+        "30 days",
+    ),
+    "Who sings?": ("a fortnight of Sundays", "", ""),
+}
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx", "promptfoo", "evals"])
+def test_an_answer_without_a_context_is_looked_up_in_the_documents(own_shop, tmp_path, kind):
+    pairs, source = [(asked, answer) for asked, (answer, *_) in ANSWERED.items()], tmp_path / f"faq.{kind}"
+    if kind == "xlsx":
+        openpyxl = pytest.importorskip("openpyxl")
+        book = openpyxl.Workbook()
+        for row in (("Frage", "Antwort"), *pairs):
+            book.active.append(row)
+        book.save(source)
+    elif kind == "csv":
+        source.write_text("Nr;Wortlaut;Soll\n" + "".join(f"{n};{';'.join(pair)}\n" for n, pair in enumerate(pairs)))
+    else:
+        source = tmp_path / "faq.jsonl"
+        cases = [{"vars": {"query": q}, "assert": [{"type": "contains", "value": answer}]} for q, answer in pairs]
+        cases = cases if kind == "promptfoo" else [{"input": q, "ideal": answer} for q, answer in pairs]
+        source.write_text("\n".join(map(json.dumps, cases)))
+    named = {"question": "Wortlaut", "answer": "soll"} if kind == "csv" else {}
+    before = {*checked(own_shop)}
+    report = import_set(own_shop, source, **named)
+    labels = [one for name, one in checked(own_shop).items() if name not in before]
+    assert {q.question: (q.answer, "".join(q.evidence), "".join(q.facts)) for q in labels} == ANSWERED
+    assert (report.proposed, report.unchecked) == (2, 1)
+    assert [q.tags for q in labels] == [("proposed",), ("proposed",), ()]
+
+
+@pytest.mark.parametrize("name", ["faq.csv", "faq.jsonl"])
+def test_a_question_without_an_answer_is_left_out_unless_it_is_one_to_abstain_from(own_shop, tmp_path, name):
+    cases = [{"input": "Is there a blue one?", "ideal": ""}, {"input": "How many watts?", "ideal": "2000 watts"}]
+    rows = "question,answer\nIs there a blue one?,\nHow many watts?,2000 watts\n"
+    (tmp_path / name).write_text(rows if name == "faq.csv" else "\n".join(map(json.dumps, cases)))
+    report = import_set(own_shop, tmp_path / name)
+    assert report.questions == 1 and any("--abstain" in flaw.mend for flaw in report.flaws)
+    other = write_shop(tmp_path / "other")
+    assert import_set(other, tmp_path / name, abstain=True).questions == 2
+    assert [one.outcome for one in checked(other).values() if one.question == "Is there a blue one?"] == ["abstain"]
 
 
 def test_a_table_of_test_cases_may_call_its_columns_as_evaluation_tools_do(tmp_path):

@@ -135,10 +135,7 @@ def test_a_wrong_review_is_named_with_its_file(project):
     assert told.exit_code == 1 and "reviewed.jsonl line 1 (review-1)" in told.stdout
 
 
-def test_drafts_are_of_passages_that_no_label_uses(project, monkeypatch):
-    listed = json.loads(invoke("data", "draft", project.folder, "--json").stdout)
-    assert {one["id"] for one in listed} == {FIRMS, "billing/refunds-2024.md#money-back"}
-
+def test_a_language_model_drafts_for_passages_that_no_label_uses(project, monkeypatch):
     def brain(body):
         fact = "10 days" if "10 days" in str(body["messages"][-1]) else "a fact of no passage"
         return f"[[ ## question ## ]]\nHow long do firms have?\n\n[[ ## fact ## ]]\n{fact}\n\n[[ ## completed ## ]]"

@@ -1,3 +1,14 @@
 """Files turned into passages with titles, dates and authority."""
 
-__all__ = ["bounds", "convert", "csv_rows", "csv_tables", "folder", "metadata", "records", "sections", "table_rows"]
+__all__ = [
+    "amounts",
+    "bounds",
+    "convert",
+    "csv_rows",
+    "csv_tables",
+    "folder",
+    "metadata",
+    "records",
+    "sections",
+    "table_rows",
+]

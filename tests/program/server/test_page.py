@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from ragc.knowledge.project import Project
+from ragc.loop.drafts import Drafts
 from ragc.optimize.abtest.online import report_experiment, start_experiment
 from ragc.optimize.registry.aliases import promote_version
 from ragc.storage import read_json_rows
@@ -275,6 +276,35 @@ def test_reviews_by_keyboard_alone_label_questions(page, project):
     assert corrected["reviewed"]["seconds"] > 0 and "Nothing is left" in page.get_by_role("main").inner_text()
 
 
+def test_drafts_are_kept_dropped_and_undone_by_keys(page, project):
+    drafts = Drafts(project)
+    rows = [
+        {"id": f"draft-{n}", "question": f"Kettles: {n}?", "outcome": "answered", "tags": ["draft"]}
+        | {"evidence": ["product/kettles.md#descaling"], "facts": ["6 weeks"]}
+        for n in range(3)
+    ]
+    drafts.add([*rows, {**rows[0], "id": "draft-gone", "facts": ["six years"]}])
+    page.goto("/review")
+    page.get_by_role("link", name="3 drafts").click()
+    page.get_by_label("What a right answer states").fill("seven weeks")
+    page.get_by_role("button", name="Keep").focus()
+    press(page, "k")
+    assert "does not state “seven weeks”" in page.get_by_role("alert").inner_text()
+    page.get_by_label("A question").fill("How often is it descaled?")
+    page.get_by_label("What a right answer states").fill("6 weeks")
+    page.get_by_role("button", name="Keep").focus()
+    for key in "kdbdk":
+        press(page, key)
+    assert "No draft is left" in page.get_by_role("main").inner_text()
+    kept = [row for row in read_json_rows(project.labelled) if row["id"].startswith("draft-")]
+    assert [row["question"] for row in kept] == ["How often is it descaled?", "Kettles: 2?"]
+    assert all(row["tags"] == ["reviewed"] and row["reviewed"]["at"] for row in kept)
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_label("A question").wait_for()
+    assert [row["id"] for row in read_json_rows(project.labelled) if row["id"].startswith("draft-")] == ["draft-0"]
+    drafts.drop("draft-2")
+
+
 def send_question(address, question):
     """Ask without a browser; return the trace's id."""
     model = httpx.get(f"{address}/v1/models").json()["data"][0]["id"]
@@ -482,7 +512,7 @@ def test_any_two_of_three_arms_are_compared_and_the_report_counts_each_pair(brow
 def test_every_page_fits_its_width_and_names_every_control(browser, address, width, scheme):
     context = browser.new_context(base_url=address, viewport={"width": width, "height": 700}, color_scheme=scheme)
     page = context.new_page()
-    for path in ("/", "/compare", "/review"):
+    for path in ("/", "/compare", "/review", "/review/draft"):
         if path == "/":
             page.goto(path)
             assert page.get_by_label("Question").bounding_box()["y"] < 250
@@ -504,5 +534,7 @@ def test_every_page_fits_its_width_and_names_every_control(browser, address, wid
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (colour == "rgb(255, 255, 255)") == (scheme == "light")
         if folder := os.environ.get("RAGC_SCREENSHOTS"):
-            page.screenshot(path=f"{folder}/{path.strip('/') or 'ask'}-{width}-{scheme}.png", full_page=True)
+            page.screenshot(
+                path=f"{folder}/{path.strip('/').replace('/', '-') or 'ask'}-{width}-{scheme}.png", full_page=True
+            )
     context.close()
