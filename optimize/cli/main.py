@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from functools import wraps
 from importlib.metadata import version
 from inspect import Parameter, signature
@@ -124,22 +124,6 @@ for group, grouped, about in (
     app.add_typer(below, name=group, hidden=group == "reader")  # few train one: docs/models.md does
 
 
-FORMER: Mapping[str, str] = {
-    **{"ab offline": "compare", "test": "compare", "ab start": "experiment start", "ab stop": "experiment stop"},
-    **{"ab report": "experiment report", "ab status": "experiment report", "eval-search": "eval --search"},
-    **{"data stats": "data check", "trace stats": "trace", "log": "ls"},
-}
-"""Verbs by the names that scripts may have of them, which stand in no help."""
-
-
-def read_former_name(arguments: Sequence[str]) -> list[str]:
-    """Return a command line in which a former name of a verb is its present one."""
-    for words in (2, 1):
-        if verb := FORMER.get(" ".join(arguments[:words])):
-            return [*verb.split(), *arguments[words:]]
-    return list(arguments)
-
-
 def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(f"ragc {version('ragc')}")
@@ -167,7 +151,7 @@ def main() -> NoReturn:
 def run_app(app: typer.Typer, name: str | None = None) -> NoReturn:
     """Run a command line; an error is two sentences and an exit code."""
     debug = DEBUG in sys.argv
-    arguments = read_former_name([argument for argument in sys.argv[1:] if argument != DEBUG])
+    arguments = [argument for argument in sys.argv[1:] if argument != DEBUG]
     try:
         app(args=arguments, prog_name=name)
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 
 from ragc.optimize.cli.examples import EXAMPLES
-from ragc.optimize.cli.main import FORMER, PANELS, app, read_former_name
+from ragc.optimize.cli.main import PANELS, app
 from tests.optimize.conftest import invoke
 
 MOST = 26
@@ -38,9 +38,3 @@ def test_an_example_is_a_command_line_that_the_verb_takes(verb):
         assert line in invoke(*verb.split(), "--help").stdout.replace("\n    ", "\n")
         words = shlex.split(line.removeprefix(f"ragc {verb}"))
         assert VERBS[verb].make_context(verb, words).params
-
-
-@pytest.mark.parametrize("former", FORMER)
-def test_a_former_name_is_read_as_a_verb(former):
-    read = read_former_name([*former.split(), "a", "--json"])
-    assert any(" ".join(read).startswith(verb) for verb in VERBS) and read[-2:] == ["a", "--json"]
