@@ -15,7 +15,7 @@ import dspy
 from ragc.answer import Answer, Outcome, StoppedBy
 from ragc.errors import ExperimentError, IntegrityError
 from ragc.serve import experiment_store as store
-from ragc.serve.follow import Proxy
+from ragc.serve.follow import Proxy, Reopened
 from ragc.serve.opening import load
 from ragc.serve.reference import resolve
 from ragc.storage import keep_last
@@ -215,16 +215,21 @@ def measure_answer(answer: Any, seconds: float) -> dict[str, float]:
 def _load_arm(
     arm: store.ArmDesign, make: Factory | None, artifacts: str | Path | None, project: str | Path | None
 ) -> Any:
-    found = resolve(arm.version, artifacts)
-    if found.digest != arm.digest:
-        raise IntegrityError(
-            f"Arm {arm.name} began as {arm.version} with {arm.digest}, but that is now {found.digest}.",
-            "Restore the version, or stop the experiment and start another.",
-        )
-    if make is not None:
-        return load(arm.version, make, artifacts=artifacts)
-    program = load(arm.version, artifacts=artifacts, project=project)
-    for model in (program.runtime.models.decide, program.runtime.models.write):
-        model.cache = False
-    program.runtime.models.embedder.encode([arm.version])  # loads it now, not in the first user's latency
-    return program
+    """Return an arm's program; a project's is loaded anew when the index of its documents changed."""
+
+    def load_version() -> Any:
+        found = resolve(arm.version, artifacts)
+        if found.digest != arm.digest:
+            raise IntegrityError(
+                f"Arm {arm.name} began as {arm.version} with {arm.digest}, but that is now {found.digest}.",
+                "Restore the version, or stop the experiment and start another.",
+            )
+        if make is not None:
+            return load(arm.version, make, artifacts=artifacts)
+        program = load(arm.version, artifacts=artifacts, project=project)
+        for model in (program.runtime.models.decide, program.runtime.models.write):
+            model.cache = False
+        program.runtime.models.embedder.encode([arm.version])  # loads it now, not in the first user's latency
+        return program
+
+    return Reopened(arm.version, load_version) if make is None else load_version()

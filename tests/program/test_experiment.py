@@ -9,6 +9,7 @@ import sys
 import time
 import unicodedata
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,10 @@ from hypothesis import strategies as st
 
 from ragc import Experiment
 from ragc.errors import ExperimentError, IntegrityError
+from ragc.knowledge.index.build import index_project
+from ragc.knowledge.project import Project
 from ragc.optimize.abtest.online import look_at_experiment, report_experiment, start_experiment, stop_experiment
+from ragc.optimize.registry.aliases import promote_version
 from ragc.serve.experiment import measure_answer
 from ragc.serve.experiment_store import (
     DESIGN,
@@ -241,7 +245,29 @@ def test_real_versions_are_loaded_and_asked_by_their_arms(compiled):
         with exp.assign(unit=f"user-{n}") as arm:
             versions[arm.name] = arm.program("How much water does the Merle hold?").version
     assert versions == {"A": "shop@v1", "B": "shop@v2"}
-    assert not any(program.runtime.models.write.cache for program in exp.programs.values())
+    assert not any(program.current.runtime.models.write.cache for program in exp.programs.values())
+
+
+def test_an_arm_answers_over_the_index_as_it_is_now_by_the_version_that_it_began_with(compiled, tmp_path):
+    project = Path(shutil.copytree(compiled, tmp_path / "shop"))
+    artifacts, file = project / "artifacts", project / "knowledge" / "billing" / "refunds.md"
+    start_experiment("live", {"A": "shop@v1", "B": "shop@v2"}, primary="resolved", max_units=100, artifacts=artifacts)
+    promote_version("shop@v1", "production", root=artifacts)
+    exp = Experiment.open("live", artifacts=artifacts)
+
+    def ask_arms():
+        found = {}
+        for n in range(8):
+            with exp.assign(unit=f"user-{n}") as arm:
+                answer = arm.program("What do companies pay to return a kettle?")
+                found[arm.name] = answer.version, [fee for fee in ("GBP 5", "GBP 7") if fee in answer.text]
+        return found
+
+    assert ask_arms() == {"A": ("shop@v1", ["GBP 5"]), "B": ("shop@v2", ["GBP 5"])}
+    file.write_text(file.read_text().replace("GBP 5", "GBP 7"))
+    index_project(Project.open(project))
+    promote_version("shop@v2", "production", root=artifacts)  # which no arm follows
+    assert ask_arms() == {"A": ("shop@v1", ["GBP 7"]), "B": ("shop@v2", ["GBP 7"])}
 
 
 def test_an_experiment_that_is_not_there_or_was_changed_or_has_no_key_is_refused(tmp_path, monkeypatch):
