@@ -19,11 +19,12 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from ragc.errors import BudgetError, BudgetStop, DataError, StudyError
 from ragc.knowledge.project import Project
@@ -77,7 +78,8 @@ class Terms(TypedDict, total=False):
 def compile_project(project: Project, **terms: Unpack[Terms]) -> Compiled:
     """Compile a project's program against its labelled questions, and publish it.
 
-    The parent is the version `origin`, or the uncompiled program, which the first compile publishes too. The same
+    The parent is the version `origin`, else the one in use; else the uncompiled program, which the first compile
+    publishes too. It is compiled from `origin` alone. The same
     compile given again after it was sealed makes no call and seals nothing new where it ends in the same bytes.
 
     Raises:
@@ -144,6 +146,8 @@ def compile_task(
         try:
             task = maker(session, seed, origin)
             digest = digest_json([task.describe_conditions(), optimizer, trials or 0]).hex()
+            if again := Publisher(project, task.parts).find_sealed(digest, {}):
+                task = task.compared_with(resolve(again, project.artifacts).parent or "")  # as it was then
             account = session.record.open_account(digest)
             if account:
                 session.spending.use_account(account)
@@ -186,9 +190,23 @@ def search_task(session: Session, task: Task, trials: int) -> Found:
     dev = train.over(asked)
     points = choose_points(train, dev, stages, task.price, gated=task.risk is None)
     points = points if task.has_points else points.only_balanced()
+    if task.against:
+        points = replace(points, before=score_parent(session, task, dev.questions))
     apply_setting(final, points.points[BALANCED])
     risks = task.prove_risks(session, final, points)
     return Found(task, final, points, candidates, train, dev, risks)
+
+
+def score_parent(session: Session, task: Task, questions: Sequence[Any]) -> list[float]:
+    """Return the utilities of what is compared with, NaN where a cap was reached."""
+    found = [math.nan] * len(questions)
+    with suppress(BudgetStop):
+        for first in range(0, len(questions), TOGETHER):
+            together = questions[first : first + TOGETHER]
+            answers = task.tester(session, task.controls[-1]).answer_all([one.asked for one in together])
+            grades = (task.search_grader(*pair) for pair in zip(together, answers, strict=True))
+            found[first : first + TOGETHER] = [grade.utility for grade in grades]
+    return found
 
 
 def make_arms(session: Session, task: Task) -> list[AnyArm]:

@@ -186,11 +186,15 @@ def seal(session: Session, found: Found, tested: Tested, optimizer: str, identit
     publisher, before, after = Publisher(task.project, task.parts), tested.before, tested.after
     gain = _compare_held_out(found, tested)
     program = task.complete(session, found.final, points)
+    parent = task.origin or task.against
+    if not parent:
+        parent = publisher.publish_uncompiled(task.contents(task.controls[-1]), before, tested.plain)
     done = Compiled(
         name=task.project.name,
+        began_as_parent=not task.against,
         reference="",
         optimizer=optimizer,
-        parent=task.origin or publisher.publish_uncompiled(task.contents(task.controls[-1]), before, tested.plain),
+        parent=parent,
         gain=gain,
         over_plain=compare_grades(tested.plain.grades, after.grades) if tested.plain else None,
         plain=tested.plain,

@@ -18,7 +18,8 @@ from ragc.optimize.evaluation import grades
 from ragc.optimize.evaluation.outcome import Compiled
 from ragc.optimize.registry.aliases import promote_version
 from ragc.serve.manifest import verify_folder
-from ragc.serve.reference import list_aliases, resolve
+from ragc.serve.reference import find_versions, list_aliases, resolve
+from ragc.storage import append_row
 from tests.conftest import add_toml
 from tests.optimize.conftest import compile_, invoke, manifest_of
 
@@ -180,3 +181,34 @@ def test_a_compile_from_a_version_however_it_is_named_is_compared_with_that_vers
         assert second.parent == manifest_of(paid_shop, second.reference).parent != origin
         assert resolve(second.parent, root) == resolve(first.reference, root)
         assert second.before.measure("utility").value == pytest.approx(first.after.measure("utility").value)
+
+
+def test_the_uncompiled_program_is_sealed_once_and_what_is_in_use_is_the_parent(own_shop):
+    root, row = own_shop / "artifacts", {"outcome": "answered", "evidence": ["product/kettles.md#capacity"]}
+
+    def label_more(n):
+        asked = {"id": f"n{n}", "question": f"Does pot {n} of the Wren hold 0.8 litres?", "topic": f"t{n}"}
+        append_row(own_shop / "labelled.jsonl", {**asked, **row, "facts": ["0.8 litres"]})
+
+    def list_parents():
+        found = [manifest_of(own_shop, f"shop@{version}") for version in find_versions(root, "shop")]
+        return [one.parent and one.parent.partition("-")[0] for one in found]
+
+    splits = {}
+    for n in range(2):
+        done, again = compile_(own_shop), compile_(own_shop)
+        assert (again.reference, again.parent, again.gain) == (done.reference, done.parent, done.gain)
+        data = manifest_of(own_shop, done.reference).section("data")
+        now = {question: part for part in data for question in data[part]["questions"]}
+        assert splits.items() <= now.items(), "what a version learned from is in no test of the next"
+        splits = now
+        label_more(n)
+    assert list_parents() == [None, "shop@v1", "shop@v2"]
+    promote_version("shop@v2", "production", root=root)
+    assert compile_(own_shop).parent.startswith("shop@v2-")
+    label_more(2)
+    state = resolve("shop@production", root).path / "program.json"
+    state.write_bytes(state.read_bytes() + b" ")
+    done = compile_(own_shop)
+    assert manifest_of(own_shop, done.parent).section("optimizer")["name"] == "none"
+    assert "cannot be opened" in "".join(done.doubts)

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ragc.answer import Outcome
-from ragc.errors import BudgetStop, DataError
+from ragc.errors import BudgetStop, DataError, IntegrityError, RagcError, VersionError
 from ragc.knowledge.index.build import index_project
 from ragc.knowledge.project import Project
 from ragc.loop import reviewed
@@ -55,7 +55,7 @@ from ragc.optimize.registry.versions import read_ancestors
 from ragc.optimize.report.estimate import estimate_cost, list_asked, measure_model
 from ragc.serve.artifact import ROLES, describe_structure, export_files, require_keys
 from ragc.serve.opening import load, open_program
-from ragc.serve.reference import Manifest
+from ragc.serve.reference import Manifest, find_current, resolve
 from ragc.text.history import Asked
 
 PROBED = 12  # questions asked to see how long a compile takes
@@ -72,7 +72,7 @@ class ProjectTask(Task):
     has_points = tells_losses = True
 
     first: AgenticRAG  # the program before any compile
-    parent: AgenticRAG  # the version compiled from, or `first`
+    parent: AgenticRAG  # the version compiled from or compared with, or `first`
     demonstrations: Sequence[Demonstration] = ()  # that the labels of train give
 
     @property
@@ -116,7 +116,7 @@ class ProjectTask(Task):
         task = self
         if read_paces(self.project.private) != before:
             anew = open_project_task(self.project, session, self.seed, self.origin, leads=False)
-            task = replace(anew, doubts=self.doubts)
+            task = replace(anew, doubts=self.doubts, parent=self.parent, against=self.against)
         session.progress.expected = estimate_cost(
             self.project,
             searched=len(self.searched) + len(self.parts["dev"]),
@@ -222,6 +222,14 @@ class ProjectTask(Task):
             embedded.import_heads(heads or {})
         session.end_processes()
 
+    def compared_with(self, ref: str) -> ProjectTask:
+        """Return the task compared with another version, unless compiled from one."""
+        if self.origin or ref == self.against:
+            return self
+        compiled = resolve(ref, self.project.artifacts).section("optimizer").get("name") != "none"
+        parent = _open_parent(self.project, self.first, ref) if compiled else self.first
+        return replace(self, against=ref if compiled else "", parent=parent)
+
     def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
         """Return the best search, the published designs, and the ways to use a model."""
         if not self.base.view().quotes:
@@ -290,7 +298,8 @@ class ProjectTask(Task):
 def open_project_task(project: Project, session: Session, seed: int, origin: str, leads: bool = True) -> ProjectTask:
     """Return the project, indexed, its labels divided and, by who `leads`, checked.
 
-    No question that the version `origin` or its ancestors learnt from comes into the test. Raises `ModelError` when a
+    It is compared with the version `origin`, else with the one in use. No question that this one or its ancestors
+    learnt from comes into the test. Raises `ModelError` when a
     key is missing for a model that the project names, `DataError` for labels that contradict the knowledge or leave
     nothing to learn from.
     """
@@ -301,34 +310,53 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
     session.begin_stage("checking the labels")
     questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
-    ancestors = read_ancestors(origin, project.artifacts) if origin else []
-    before = find_previous_splits(ancestors) if origin else None
+    parent, doubts, ref = first, list[str](), origin or _find_in_use(project)
+    try:
+        parent = _open_parent(project, first, ref) if ref else first
+    except RagcError as error:
+        if origin:
+            raise
+        doubts, ref = [f"{ref} is in use and cannot be opened, so that nothing is compared with it: {error}"], ""
+    before = find_previous_splits(read_ancestors(ref, project.artifacts)) if ref else None
     joined = join_reviewed(project, split_questions(questions, before=before))
     if joined.unread:
         raise DataError(joined.unread[0].what, "Mend that line, or take it out of the reviewed questions.")
     parts = joined.parts
-    doubts: list[str] = []
     if leads:
         report = require_sound_labels(project, joined.questions, parts)
-        doubts = [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
+        doubts += [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
     if not (parts["train"] and parts["test"]):
         lacks = next(find_shortages(parts))
         raise DataError(f"{lacks.what[0].upper()}{lacks.what[1:]}", lacks.mend)
-    parent = load(origin, artifacts=project.artifacts, project=project.folder) if origin else first
-    if ancestors and _wrote_here(ancestors[0]) and not first.view().quotes:
-        parent.policy.turn(**AS_EMBEDDED)
     return ProjectTask(
         project=project,
         parts=parts,
-        base=inherit_learned(first, parent),
+        base=inherit_learned(first, parent if origin else first),
         seed=seed,
         origin=origin,
+        against="" if origin else ref,
         doubts=doubts,
         price=project.settings.utility.call,
         risk=project.settings.utility.risk,
         first=first,
         parent=parent,
     )
+
+
+def _find_in_use(project: Project) -> str:
+    """Return the version that answers for the project's folder, or empty."""
+    with suppress(VersionError, IntegrityError):
+        found = find_current(project.artifacts, project.name)
+        return str(found) if found else ""
+    return ""
+
+
+def _open_parent(project: Project, first: AgenticRAG, ref: str) -> AgenticRAG:
+    """Return a version's program, under a language model as it answered without one."""
+    parent = load(ref, artifacts=project.artifacts, project=project.folder)
+    if _wrote_here(resolve(ref, project.artifacts)) and not first.view().quotes:
+        parent.policy.turn(**AS_EMBEDDED)
+    return parent
 
 
 def _name_knobs(values: Mapping[str, float]) -> Setting:

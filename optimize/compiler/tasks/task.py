@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import dspy
 
@@ -49,6 +49,7 @@ class Task(ABC):
     base: Any  # the program that is compiled
     seed: int = 0
     origin: str = ""  # the version compiled from, or empty
+    against: str = ""  # the version compared with, where it is not compiled from one
     doubts: Sequence[str] = ()  # shortcuts in the labels
     price: float = 0.0  # utility that a model call costs
     risk: float | None = None  # the share of wrong among the answers that is to be proved as the most
@@ -112,6 +113,10 @@ class Task(ABC):
     @abstractmethod
     def prepare(self, session: Session, trials: int) -> Task:
         """Return the task ready to be searched by so many trials, measured once."""
+
+    def compared_with(self, ref: str) -> Self:
+        """Return the task compared with another version, unless compiled from one."""
+        return self
 
     def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
         """Return by name how each whole way differs from what the labels teach."""
