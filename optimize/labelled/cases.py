@@ -29,9 +29,11 @@ ANSWER = (
 CONTEXT = ("context", "reference_contexts", "retrieved_contexts", "retrieval_context", "contexts")
 """The fields of tables and of the test cases of tools, by what they hold; the first that is filled counts."""
 _ASSERTION = re.compile(r"^(?:i?contains|equals|similar(?:\([\d.]+\))?|llm-rubric|factuality):\s*")
-_ANY = ("contains-any", "icontains-any")
-_ALL = ("contains-all", "icontains-all")
-_STATED = ("contains", "icontains", "equals", "similar", "factuality", "starts-with", *_ANY, *_ALL)
+_MANY = ("-any", "-all")
+_STATED = (
+    *("contains", "icontains", "equals", "similar", "factuality", "starts-with"),
+    *(f"{kind}{many}" for kind in ("contains", "icontains") for many in _MANY),
+)
 """The assertions of promptfoo whose value is an answer or a part of one."""
 
 
@@ -108,33 +110,36 @@ def read_cases(source: Path, passages: Passages) -> Iterator[Item]:
     """Read the test cases of a tool; each context is evidence."""
     unanswered = 0
     for number, case in enumerate(list_objects(source), 1):
-        stated = [one for one in case.get("assert") or () if one.get("type") in _STATED and one.get("value")]
-        row = {**case, **(case.get("vars") or {})}
-        question = _first_filled(row, (passages.question, *QUESTION))
-        answer = _first_filled(row, (passages.answer, *ANSWER)) if not stated else stated[0]["value"]
-        if not question:
+        row, facts = {**case, **(case.get("vars") or {})}, _read_assertions(case.get("assert") or ())
+        question, history = _read_messages(_first_filled(row, (passages.question, *QUESTION)) or "")
+        if not question.strip():
             raise KeyError(f"case {number} has none of {', '.join(QUESTION)}, but {', '.join(row)}")
-        held = _first_filled(row, CONTEXT)
-        contexts = held if isinstance(held, list) else [held] if held else []
-        keys = tuple(passages.add("", str(context)) for context in contexts)
-        answers = [_ASSERTION.sub("", str(one)) for one in (answer if isinstance(answer, list) else [answer]) if one]
-        if not answers and not keys and not passages.abstain:
-            unanswered += 1
-            continue
-        facts = tuple(_read_fact(one) for one in stated if one["type"] not in _ALL) if len(stated) > 1 else ()
-        facts += tuple(str(one) for many in stated if many["type"] in _ALL for one in many["value"])
-        asked, history = _read_messages(question)
-        id_ = str(case.get("id") or f"{source.stem}-{number}")
-        known = bool(answers or keys)
-        yield Item(id_, asked, tuple(answers), keys if known else (), known, history=history, facts=facts)
+        answer = facts[0] if facts else _first_filled(row, (passages.answer, *ANSWER)) or ()
+        if len(facts) > 1:  # an answer states all of them
+            answer = "; ".join(fact if isinstance(fact, str) else fact[0] for fact in facts)
+        spelt = answer if isinstance(answer, list | tuple) else [answer]
+        answers = tuple(text for one in spelt if (text := _ASSERTION.sub("", str(one)).strip()))
+        held = _first_filled(row, CONTEXT) or ()
+        keys = tuple(passages.add("", str(context)) for context in (held if isinstance(held, list | tuple) else [held]))
+        id_, known = str(case.get("id") or f"{source.stem}-{number}"), bool(answers or keys)
+        if known or passages.abstain:
+            yield Item(id_, question, answers, keys, known, history=history, facts=facts if len(facts) > 1 else ())
+        unanswered += not (known or passages.abstain)
     if unanswered:
         what = f"{unanswered} of its cases have neither an answer nor a context; left out"
         passages.flaws.append(Flaw(what, "Have the program abstain there: --abstain.", path=source.name))
 
 
-def _read_fact(stated: Mapping[str, Any]) -> str | tuple[str, ...]:
-    value = stated["value"]
-    return tuple(map(str, value)) if isinstance(value, list) else str(value)
+def _read_assertions(assertions: Sequence[Mapping[str, Any]]) -> tuple[str | tuple[str, ...], ...]:
+    """Return the facts that promptfoo's assertions ask for."""
+    facts: list[str | tuple[str, ...]] = []
+    for one in assertions:
+        kind, value = str(one.get("type")), one.get("value")
+        many = value if isinstance(value, list) else str(value).split(",") if kind.endswith(_MANY) else [value]
+        spelt = tuple(text for text in (str(each).strip() for each in many if each is not None) if text)
+        if kind in _STATED and spelt:
+            facts += spelt if kind.endswith("-all") or len(spelt) == 1 else [spelt]
+    return tuple(facts)
 
 
 def _read_messages(given: Any) -> tuple[str, tuple[dict[str, str], ...]]:

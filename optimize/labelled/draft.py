@@ -104,7 +104,9 @@ def _read_structure(passages: Mapping[str, Passage], labelled: Sequence[Labelled
     found: list[tuple[tuple[bool, int], Row]] = []
     for place, passage in _place_passages(passages):
         for n, (question, fact) in enumerate(_read_passage(passage)):
-            if len(fact) <= LONGEST and (passage.id, normalise_text(fact)) not in told:
+            given = states(question, fact)  # as a price is that tells two rows apart
+            short = len(normalise_text(fact).strip()) < 2  # any answer may hold it
+            if not (given or short or len(fact) > LONGEST) and (passage.id, normalise_text(fact)) not in told:
                 found.append(((passage.id in used, place + n), _make_draft(passage, question, fact)))
     times = Counter(normalise_text(row["question"]) for _, row in found)
     times.update(normalise_text(question.question) for question in labelled)

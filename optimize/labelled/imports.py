@@ -163,10 +163,12 @@ def _look_up(items: Sequence[Item], project: Project, source: Path) -> list[Item
         return [*items]
     library, found = open_library(project), list[Item]()
     for item in items:
-        support = find_support(item.question, item.answers, library, source.name) if item.id in bare else None
-        if support:
-            facts, tags = item.facts or (support.fact,), (*item.tags, PROPOSED)
-            found.append(replace(item, evidence=(support.evidence,), facts=facts, tags=tags))
+        wanted = [(fact,) if isinstance(fact, str) else fact for fact in item.facts] or [item.answers]
+        supports = [find_support(item.question, one, library, source.name) for one in wanted if item.id in bare]
+        if supports and all(supports):
+            evidence = tuple({one.evidence: None for one in supports if one})
+            facts, tags = tuple(one.fact for one in supports if one), (*item.tags, PROPOSED)
+            found.append(replace(item, evidence=evidence, facts=facts, tags=tags))
         else:
             found.append(item)
     return found

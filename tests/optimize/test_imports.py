@@ -154,6 +154,12 @@ def test_an_excel_file_of_questions_is_read_as_a_csv_of_them_is(tmp_path):
         ("a.csv", "question,answer\nWho?,\n", {}, "1 row with neither context nor answer; left out. Fill the column"),
         ("a.csv", "a,b,c\n1,2,3\n", {"question": "Frage"}, "has no column 'Frage', but a, b, c"),
         ("a.csv", "question,answer\n,Ann\n", {}, "1 row without a question; left out. Fill the column `question`"),
+        (
+            "a.json",
+            '[{"input": [{"role": "system", "content": "x"}], "ideal": "y"}]',
+            {},
+            "case 1 has none of question",
+        ),
         ("a.csv", "\0\0", {}, "was not read: binary"),
         ("", "", {}, "nothing at"),
     ],
@@ -295,6 +301,26 @@ def test_a_question_without_an_answer_is_left_out_unless_it_is_one_to_abstain_fr
     other = write_shop(tmp_path / "other")
     assert import_set(other, tmp_path / name, abstain=True).questions == 2
     assert [one.outcome for one in checked(other).values() if one.question == "Is there a blue one?"] == ["abstain"]
+
+
+@pytest.mark.parametrize(
+    ("assertions", "facts"),
+    [
+        ([{"type": "contains-any", "value": ["six weeks", "6 weeks"]}], (("six weeks", "6 weeks"),)),
+        ([{"type": "icontains-all", "value": "kettle, six weeks"}], ("kettle", "six weeks")),
+        (
+            [{"type": "is-json"}, {"type": "contains", "value": "six"}, {"type": "equals", "value": "weeks"}],
+            ("six", "weeks"),
+        ),
+        ([{"type": "contains-all", "value": ["kettle", "eight weeks"]}], ()),
+    ],
+)
+def test_what_assertions_ask_for_are_facts_where_the_context_states_all_of_it(tmp_path, assertions, facts):
+    (tmp_path / "cases.json").write_text(
+        json.dumps([{"vars": {"query": ASKED, "context": PAGE}, "assert": assertions}])
+    )
+    import_set(tmp_path / "project", tmp_path / "cases.json")
+    assert [question.facts for question in checked(tmp_path / "project").values()] == [facts]
 
 
 def test_a_table_of_test_cases_may_call_its_columns_as_evaluation_tools_do(tmp_path):

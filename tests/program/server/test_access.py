@@ -33,6 +33,8 @@ def locked(shop_folder):
         ("/", ("any", PLAIN), 200),
         ("/v1/models", PLAIN, 200),
         ("/review", PLAIN, 403),
+        ("/review/draft", PLAIN, 403),
+        ("/review/draft", REVIEWER, 200),
         ("/review", REVIEWER, 200),
         ("/healthz", None, 200),
         ("/mcp", None, 401),
