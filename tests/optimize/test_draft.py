@@ -83,7 +83,8 @@ words = st.text(st.characters(categories=["Ll", "Lo"], exclude_characters="ªº"
 def test_every_cell_of_a_table_is_asked_for_by_its_row_and_column_in_any_language(drawn, kind):
     title, key, *names, a, b = drawn[:7]
     one, other, third, fourth = drawn[7:]
-    rows = [[key, *names[:2]], [a, f"{one} 1", f"{other} 2"], [b, f"{third} 3", f"{fourth} 4"]]
+    header = [f"{name}ö" for name in (key, *names[:2])]  # `title` is of the row as a whole
+    rows = [header, [a, f"{one} 1", f"{other} 2"], [b, f"{third} 3", f"{fourth} 4"]]
     table = "\n".join(
         ["| " + " | ".join(rows[0]) + " |", "|---|---|---|", *("| " + " | ".join(r) + " |" for r in rows[1:])]
     )
