@@ -14,7 +14,7 @@ from dspy.lm15 import Message, Request, Response, TextPart, Usage
 from dspy.teleprompt import BootstrapFewShotWithOptuna, BootstrapFewShotWithRandomSearch, MIPROv2
 
 from ragc.loop.rag import AgenticRAG
-from ragc.optimize.compiler.runs.replay import Performer
+from ragc.optimize.compiler.runs.performer import Performer
 from ragc.optimize.compiler.tasks.project import ProjectTask
 from ragc.optimize.evaluation.evaluate import Grader, evaluate
 from ragc.optimize.labelled.dataset import LabelledQuestion

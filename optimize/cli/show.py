@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ragc.optimize.evaluation.comparison import Comparison
     from ragc.optimize.evaluation.grades import Grade
 
-EVERY = 5.0  # seconds between two lines of progress where there is no terminal
+EVERY, AGAIN = 5.0, 60.0
+"""Seconds that a stage has lasted when a log is told of it, where there is no terminal, and until it is told again."""
 GAP = 2  # spaces between two columns of a table
 SHOWN = 3  # questions that were lost
 UNWRAPPED = 16  # a cell is wrapped to no fewer columns, unless before an interval
@@ -261,13 +262,27 @@ def refuse_beside(option: str, value: object, **others: object) -> None:
         )
 
 
+class Cadence:
+    """When a log is told how far work is: of a stage that is new to it, and then once a minute."""
+
+    def __init__(self) -> None:
+        self._stage, self._told = "", 0.0
+
+    def is_due(self, stage: str, seconds: float) -> bool:
+        """Tell whether it is time for a line, so many seconds after the work began."""
+        due = stage != self._stage or seconds >= self._told + AGAIN
+        if due:
+            self._stage, self._told = stage, seconds
+        return due
+
+
 @contextmanager
 def show_work(
     label: str, quiet: bool = False, stopping: str = "", left: Callable[[], str] | None = None, patient: bool = False
 ) -> Iterator[Callable[..., None]]:
     """Show on stderr how far work is.
 
-    In a terminal it is a bar, else a line every EVERY seconds, beside JSON nothing.
+    In a terminal it is a bar, beside JSON nothing, else a line for each stage that lasts, and another every minute.
     Yields what is called with a label, how much is done and of how much, further figures as texts, and `once`, a line
     that a log has once. It is where Ctrl-C stops the work at the latest. `stopping` is shown at the first Ctrl-C; where
     `left` is given, the second one ends the process at once, with what it returns.
@@ -304,10 +319,11 @@ def show_work(
             say(line)
 
     def go_on() -> None:
+        cadence = Cadence()
         while not over.wait(EVERY):
-            seconds = int(task.elapsed or 0)
-            figures = filter(None, [task.fields["count"], *below, f"{seconds // 60}:{seconds % 60:02}"])
-            say(f"{task.description}: {', '.join(figures)}")
+            if cadence.is_due(task.description, seconds := task.elapsed or 0.0):
+                figures = filter(None, [task.fields["count"], *below, f"{int(seconds) // 60}:{int(seconds) % 60:02}"])
+                say(f"{task.description}: {', '.join(figures)}")
 
     def end() -> None:
         if left is not None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ragc.errors import BudgetStop
+from ragc.knowledge.index.build import Advance
 from ragc.loop.policy import Setting, is_candidate
 from ragc.optimize.compiler.scoring import Scores, Scoring, prove_gain, setting_key
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
@@ -64,7 +65,12 @@ class OperatingPoints:
 
 
 def choose_points(
-    train: Scoring, dev: Scoring, stages: Mapping[str, Setting], price: float, gated: bool = True
+    train: Scoring,
+    dev: Scoring,
+    stages: Mapping[str, Setting],
+    price: float,
+    gated: bool = True,
+    progress: Advance = lambda done, of: None,
 ) -> OperatingPoints:
     """Return the setting of each named point; `price` is that of a model call.
 
@@ -72,7 +78,7 @@ def choose_points(
     take its place. Unless `gated`, as where dev is kept for a proof of its own, what was fitted stands and nothing else
     does. A setting that a cap keeps from being scored on dev takes no place.
     """
-    scored = _score_stages(train, dev, stages)
+    scored = _score_stages(train, dev, stages, progress)
     topics = [question.cluster for question in dev.questions]
 
     def gains(name: str, other: str, at: float) -> bool:
@@ -105,15 +111,18 @@ def _list_choices(setting: Setting) -> Setting:
     return {name: value for name, value in setting.items() if is_candidate(name)}
 
 
-def _score_stages(train: Scoring, dev: Scoring, stages: Mapping[str, Setting]) -> dict[str, tuple[Scores, Scores]]:
+def _score_stages(
+    train: Scoring, dev: Scoring, stages: Mapping[str, Setting], progress: Advance
+) -> dict[str, tuple[Scores, Scores]]:
     """Return what each setting scores on train and dev, as far as the caps reach; the first one in any case."""
     scored: dict[str, tuple[Scores, Scores]] = {}
     known: dict[Any, str] = {}
-    for name, setting in stages.items():
+    for done, (name, setting) in enumerate(stages.items()):
         if (key := setting_key(setting)) in known:
             scored[name] = scored[known[key]]
             continue
         with suppress(BudgetStop):
+            progress(done, len(stages))
             scored[name] = train(setting), dev(setting)
             known[key] = name
         if not scored:

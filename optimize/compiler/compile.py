@@ -49,7 +49,7 @@ from ragc.optimize.compiler.thresholds import fit_caution, fit_thresholds
 from ragc.optimize.evaluation.evaluate import TOGETHER, evaluate_side_by_side
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED, Compiled
 from ragc.optimize.registry.versions import hold_lock
-from ragc.optimize.report.estimate import Expected
+from ragc.optimize.report.estimate import LISTING, Expected
 from ragc.serve.factory import Factory, adopt_predictors
 from ragc.serve.reference import resolve
 
@@ -188,13 +188,15 @@ def search_task(session: Session, task: Task, trials: int) -> Found:
     if session.caps != Caps():
         asked = limit_to_reach(asked, list(stages.values())[:2], lambda n: session.tell())
     dev = train.over(asked)
-    points = choose_points(train, dev, stages, task.price, gated=task.risk is None)
+    points = choose_points(train, dev, stages, task.price, task.risk is None, session.advance)
     points = points if task.has_points else points.only_balanced()
     if task.against:
         points = replace(points, before=score_parent(session, task, dev.questions))
     apply_setting(final, points.points[BALANCED])
     risks = task.prove_risks(session, final, points)
-    return Found(task, final, points, candidates, train, dev, risks)
+    session.begin_stage(LISTING)
+    learned = task.grade_learned(session, final, points, train, dev)
+    return Found(task, final, points, candidates, train, dev, risks, learned)
 
 
 def score_parent(session: Session, task: Task, questions: Sequence[Any]) -> list[float]:
@@ -230,12 +232,13 @@ def fit_stages(
     worth: dict[str, float] = {}
     session.begin_stage("trying whole ways")
     with suppress(BudgetStop):
-        train.score_ahead([(setting, None) for setting in ways.values()])
-        for name, setting in ways.items():
-            worth[name] = train(setting).worth
+        for done, (name, setting) in enumerate(ways.items(), 1):
+            train(setting, train.preview)
+            if name in (AS_IT_IS, FITTED) or not train.loses(setting, ways[max(worth, key=worth.__getitem__)]):
+                worth[name] = train(setting).worth
             session.progress.best = max(worth.values())
             session.progress.baseline = worth[AS_IT_IS]
-            session.advance(len(worth), len(ways))
+            session.advance(done, len(ways))
     if not worth:
         session.limit(CHOICE)
         worth[AS_IT_IS] = train(ways[AS_IT_IS]).worth
@@ -283,10 +286,10 @@ def test(session: Session, found: Found, digest: str) -> Tested:
     looks = Publisher(task.project, task.parts).note_look(digest)  # first, so that one cut short counts
     session.limit(1.0)
     programs = [*task.controls, found.final]
-    asks = session.share([task.tester(session, program).answer_all for program in programs])
-    arms = [(task.grader(program), ask) for program, ask in zip(programs, asks, strict=True)]
+    arms = [(task.grader(program), task.tester(session, program).answer_all) for program in programs]
     together = TOGETHER if session.caps != Caps() else WITHOUT_CAP
-    *plain, before, after = evaluate_side_by_side(arms, questions, session.advance, together)
+    session.end_processes()
+    *plain, before, after = evaluate_side_by_side(arms, questions, session.advance, together, fork=session.fork)
     if after.failed and not after.grades:
         what = f"No question of test could be graded: {after.failed[0]}."
         raise DataError(what, "Mend the metric, or the labels that it reads.")

@@ -33,6 +33,7 @@ from ragc.optimize.evaluation.stats import PairedResult, paired_test
 from ragc.optimize.labelled.dataset import Question, digest_questions
 from ragc.optimize.labelled.split import question_digest
 from ragc.optimize.registry.versions import hold_lock, note_test_use, publish_version, read_manifests
+from ragc.optimize.report.estimate import SEALING
 from ragc.optimize.report.page import render_compile_page
 from ragc.serve.artifact import STATE
 from ragc.serve.factory import Factory
@@ -45,7 +46,10 @@ PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The compiled program at the setting of `balanced`; `train` and `dev` unless another optimizer made it."""
+    """The compiled program at the setting of `balanced`; `train` and `dev` unless another optimizer made it.
+
+    `learned` are its graded answers to the questions of both, each by a program that was shown nothing of its topic.
+    """
 
     task: Task
     final: dspy.Module
@@ -54,6 +58,7 @@ class Found:
     train: Scoring | None = None
     dev: Scoring | None = None
     risks: Mapping[str, Risk] = field(default_factory=dict)
+    learned: Sequence[Grade] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +186,11 @@ def seal(session: Session, found: Found, tested: Tested, optimizer: str, identit
     `identity` is the digest of what was compiled: the same compile that ends in the same bytes is the version that it
     sealed before.
     """
-    session.begin_stage("sealing")
+    session.begin_stage(SEALING)
     task, spending, points = found.task, session.spending, found.points
     publisher, before, after = Publisher(task.project, task.parts), tested.before, tested.after
     gain = _compare_held_out(found, tested)
-    program = task.complete(session, found.final, points)
+    program = task.complete(session, found.final, points, found.learned)
     parent = task.origin or task.against
     if not parent:
         parent = publisher.publish_uncompiled(task.contents(task.controls[-1]), before, tested.plain)
@@ -216,6 +221,7 @@ def seal(session: Session, found: Found, tested: Tested, optimizer: str, identit
         chosen=points.points[BALANCED],
         risks=found.risks,
         stage_seconds=session.progress.seconds,
+        learned=found.learned,
     )
     page = b""
     if found.candidates and found.train and found.dev:
@@ -264,7 +270,6 @@ def _describe_search(done: Compiled, task: Task, candidates: CandidateSets, trai
         trials=train.tried,
         replayed=all(arm.replay.replays for arm in train.arms),
         broken={**train.broken, **dev.broken, **done.broken},
-        learned=[*train.grade_all(done.chosen), *dev.grade_all(done.chosen)] if task.tells_losses else (),
         started_from=read_setting(task.base),
         given=candidates.describe_choice(task.base, done.chosen),
         meanings={one.name: one.meaning for one in task.list_parameters(program) if one.meaning},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,10 +26,10 @@ ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ti
 FOLDS = 4
 LEAST = 12  # questions of an arm kept under any cap
 BATCH = 8  # questions that several settings are asked at once, until a cap is reached
+PREVIEW, FEW = 3, 60  # what is tried is first scored on every third question, where there are more than 60
 
 Floats = NDArray[np.float64]
 A = TypeVar("A", bound=AnyArm)
-T = TypeVar("T")
 
 
 class Scores(NamedTuple):
@@ -111,29 +112,39 @@ class Scoring:
                 self.broken |= broken
 
     @property
+    def preview(self) -> range:
+        """The places of the questions on which what is tried is scored first."""
+        return range(0, len(self.questions), PREVIEW if len(self.questions) > FEW else 1)
+
+    @property
     def tried(self) -> int:
         """How many settings were scored on some of the questions."""
         return len(self._known)
 
     def decide_all(self, setting: Setting) -> list[list[Decided]]:
         """Return the decisions on the way to each answer; a cap raises `BudgetStop`."""
-        return self._run_shares(self._decide_share, setting, range(len(self.questions)))
+        return self._gather("decide", setting, range(len(self.questions)))
 
     def grade_all(self, setting: Setting) -> list[Grade]:
-        """Return the grades of the questions that a setting was scored on; no call is made for them."""
-        graded = np.flatnonzero(np.isfinite(self._scores_of(setting)[0]))
-        return self._run_shares(self._grade_share, setting, graded.tolist())
+        """Return the graded answers of the questions that a setting was scored on."""
+        scored = np.flatnonzero(np.isfinite(self._scores_of(setting)[2])).tolist()
+        return [grade for grade in self._gather("grade", setting, scored) if grade is not None]
+
+    def loses(self, setting: Setting, to: Setting) -> bool:
+        """Tell whether a setting loses to another on the preview, by a standard error."""
+        gains = (self.read(setting).merit - self.read(to).merit)[self.preview]
+        return float(gains.sum()) < -float(np.linalg.norm(gains))
+
+    def _gather(self, what: str, setting: Setting, places: Sequence[int]) -> list[Any]:
+        """Return the decisions on the way to the answer to each question, or its grade."""
+        shares = self._split(places)
+        found = self._workers.run([(number, ("_ask_share", what, setting, share)) for number, share in shares])
+        pairs = zip(shares, found, strict=True)
+        return [one for (_, share), own in pairs for one in own or self._ask_share(what, setting, share)]
 
     def over(self, arms: Sequence[AnyArm]) -> Scoring:
         """Return the same scoring over other arms."""
         return Scoring(arms, self._grade, self._fork)
-
-    def _run_shares(self, work: Callable[..., list[T]], setting: Setting, places: Sequence[int]) -> list[T]:
-        """Return what questions come to, each with its own process or here."""
-        shares = self._split(places)
-        found = self._workers.run([(number, (work.__name__, setting, share)) for number, share in shares])
-        pairs = zip(shares, found, strict=True)
-        return [one for (_, share), own in pairs for one in own or work(setting, share)]
 
     def _scores_of(self, setting: Setting) -> Floats:
         return self._known.setdefault(setting_key(setting), np.full((5, len(self.questions)), np.nan))
@@ -167,12 +178,19 @@ class Scoring:
                 waiting += [places[:middle], places[middle:]] if middle else []
         return self._scores_of(setting)[:, share], self.broken
 
-    def _decide_share(self, setting: Setting, share: list[int]) -> list[list[Decided]]:
-        """Return the decisions on the way to the answers of a share of the questions, which are in order."""
-        found = []
+    def _ask_share(self, what: str, setting: Setting, share: list[int]) -> list[Any]:
+        """Return the same of a share of the questions, which are in order; None for one that cannot be graded."""
+        found: list[Any] = []
         for at, arm in enumerate(self.arms):
             self._turning[at].apply(setting)
-            found += arm.replay.decide_all([self.questions[n].asked for n in share if self._arm_of[n] == at])
+            own = [self.questions[n] for n in share if self._arm_of[n] == at]
+            if what == "decide":
+                found += arm.replay.decide_all([one.asked for one in own])
+                continue
+            for question, answer in zip(own, arm.replay.answer_all([one.asked for one in own]), strict=True):
+                found.append(None)
+                with suppress(Exception):
+                    found[-1] = self._grade(question, answer)
         return found
 
     def _grade_share(self, setting: Setting, share: list[int]) -> list[Grade]:

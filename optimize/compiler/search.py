@@ -28,7 +28,6 @@ NEAR = 0.25  # of a knob's range, on either side of the swept setting, in which 
 GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # places in the range of a threshold at which it is swept
 COUNTED = 5  # values of a count, or of a knob with steps, that are swept at most
-PREVIEW, FEW = 3, 60  # a value is first scored on every third question, where there are more than 60
 
 
 def search_settings(
@@ -104,8 +103,7 @@ def sweep_knobs(
 
 def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> tuple[list[float], Floats, bool]:
     """Return a knob's values that gain on a preview, all utilities (its own first), whether any matters."""
-    before = scoring(setting).utility
-    preview = range(0, len(before), PREVIEW if len(before) > FEW else 1)
+    before, preview = scoring(setting).utility, scoring.preview
     values, rows, matters = list[float](), [before], False
     grid = {value: {**setting, dimension.name: value} for value in grid_of(dimension, setting[dimension.name])}
     scoring.score_ahead([(tried, preview) for tried in grid.values()])

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.workers import Workers
 from ragc.optimize.compiler.spending import BOOKED_EVERY, Caps, Spending
-from ragc.optimize.evaluation.evaluate import Asking
 from ragc.optimize.report.estimate import Expected
 
 TOGETHER = 4  # questions that a process is given before it says how far it is
@@ -61,26 +59,6 @@ class Session:
         """Return the processes that share some work."""
         self._forked.append(Workers(self.jobs, work, self.spending))
         return self._forked[-1]
-
-    def share(self, asks: Sequence[Asking]) -> list[Asking]:
-        """Return what gives the same answers, worked out by several processes.
-
-        Those forked before are ended.
-        """
-        self.end_processes()
-        workers = self.fork(lambda given: asks[given[0]](given[1]))
-
-        def ask(at: int, texts: Sequence[Any]) -> list[Any]:
-            parts = [texts[n :: workers.count] for n in range(min(workers.count, len(texts)))] or [texts]
-            found = workers.run([(n, (at, part)) for n, part in enumerate(parts)])
-            answers = {
-                text: answer
-                for part, made in zip(parts, found, strict=True)
-                for text, answer in zip(part, asks[at](part) if made is None else made, strict=True)
-            }
-            return [answers[text] for text in texts]
-
-        return [partial(ask, at) for at in range(len(asks))]
 
     def divide(self, work: Callable[[Sequence[A]], B], among: Sequence[A], needed: bool = True) -> list[B | None]:
         """Return what several processes make of parts, in order.

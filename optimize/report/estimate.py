@@ -21,15 +21,18 @@ from ragc.models.language.spending import Cap
 WRITTEN, DECIDED = (3, 2), (8, 5)
 """Calls of a writing and of a deciding language model for a question of train and dev, and for one of the test."""
 READING, SEARCHING, TESTING = "reading what is found for the questions", "searching", "testing"
+LISTING, SEALING = "listing what is still wrong", "sealing"
 STAGES: Mapping[str, tuple[float, float, float]] = {
     READING: (1, 0, 0.4),
-    "making demonstrations": (0.3, 0, 0),
-    "fitting decisions": (0, 10, 0),
-    "trying whole ways": (0, 15, 0.3),
-    "fitting thresholds": (0, 25, 0),
+    "making demonstrations": (0.23, 0, 0),
+    "fitting decisions": (0.14, 0, 0),
+    "trying whole ways": (0.16, 3, 0.3),
+    "fitting thresholds": (0.05, 5, 0),
     SEARCHING: (0, 0, 0),
-    "choosing on dev": (0, 10, 0),
-    TESTING: (2, 0, 0.3),
+    "choosing on dev": (0.04, 1, 0),
+    LISTING: (0.002, 0, 0),
+    TESTING: (1.05, 0, 0.3),
+    SEALING: (0.01, 0, 0),
 }
 """Of each stage: how often its questions are answered anew, settings scored on train, and the share of calls."""
 TRUSTED = 0.03  # the share of the plan that weighs as much as what the clock says

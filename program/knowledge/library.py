@@ -272,8 +272,8 @@ class Library:
         packed: list[Any] = []
         for one in pool:
             scores = {name: float(score) for name, score in one.scores.items()}
-            rescored = one.rescored(float(one.score), one.method, scores)
-            packed.append([one.id, rescored.score, one.method, scores, one.reason] if one.id in rows else rescored)
+            row = [one.id, float(one.score), one.method, scores, one.reason]
+            packed.append(row if one.id in rows else one.rescored(float(one.score), one.method, scores))
         return packed
 
     def unpack_pool(self, packed: Sequence[Any]) -> list[Passage]:

@@ -25,8 +25,8 @@ from ragc.loop.evidence import (
     rank_source,
     speak_of_one_time,
 )
-from ragc.loop.state import STATES, Draft, Flow, Request, State, format_share
-from ragc.loop.subjects import Subject, discount_strange, find_steps, find_unknown, names_other
+from ragc.loop.state import STATES, Draft, Flow, Request, State, format_share, list_ids
+from ragc.loop.subjects import Subject, discount_strange, find_steps, find_subject, find_unknown, names_other
 from ragc.passage import TITLE_STEP, Passage
 from ragc.text.facts import holds
 from ragc.text.history import FOUND_NOTHING
@@ -183,20 +183,32 @@ def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
 
 
 def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
-    """Return every piece of the passages that each look-up found and the last answer did not say, best first."""
+    """Return every piece of the passages that each look-up found and the last answer did not say, best first.
+
+    What is quoted for an answer is weighed once, and is known where it is refused after all.
+    """
+    key = (*list_ids(state.kept), *state.queries)
+    found: list[_Quote] | None = state.weighed.get(key)
+    if found is None:
+        found = state.weighed[key] = yield from _weigh_anew(state)
+    return found
+
+
+def _weigh_anew(state: State) -> Flow[list[_Quote]]:
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asks, of = list[Request](), list[tuple[tuple[int, str], Passage, Piece]]()
     for look_up, (query, passages) in enumerate(_list_look_ups(state)):
         for p in passages:
             every = ask_pieces(query, p.id, p.source, p.subject, p.text, p.as_of, p.authority)
             pairs = zip(every, split_pieces(p.text), strict=True)
-            new = [(ask, piece) for ask, piece in pairs if show_piece(p, piece).rstrip(".") not in state.last_answer]
+            said = state.last_answer
+            new = [(ask, piece) for ask, piece in pairs if not said or show_piece(p, piece).rstrip(".") not in said]
             asks += [ask for ask, _ in new]
             of += [((look_up, query), p, piece) for _, piece in new]
     if not asks:
         return []
     alone = [reply["states"].probability for reply in (yield asks)]
-    subjects = [Subject.of_piece(passage, piece) for _, passage, piece in of]
+    subjects = [find_subject(passage.subject, piece) for _, passage, piece in of]
     alone = discount_strange(alone, [asked for asked, *_ in of], subjects, state.tuning.subject)
     chances = weigh_rivals(alone, [look_up for (look_up, _), *_ in of], state.tuning.rivalry)
     best = defaultdict[int, float](float)

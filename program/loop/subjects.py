@@ -36,17 +36,23 @@ class Subject:
     header: str = ""
     """What the column of a cell is called."""
 
-    @classmethod
-    def of_piece(cls, passage: Passage, piece: Piece) -> Subject:
-        """Return that of a piece of a passage."""
-        key, *cells = split_cells(piece.text) if piece.row else [""]
-        header = "".join(cells[-1:]).partition(": ")
-        said = f"{passage.subject}\n{key}", f"{piece.lead or ''}\n{piece.text}"
-        return cls(*said, header[0] if header[1] else "")
-
     @property
     def words(self) -> frozenset[str]:
-        return find_stems(self.name) | find_stems(self.text)
+        return _find_words(self)
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def _find_words(subject: Subject) -> frozenset[str]:
+    return find_stems(subject.name) | find_stems(subject.text)
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def find_subject(of: str, piece: Piece) -> Subject:
+    """Return that of a piece of a passage which is `of` something."""
+    key, *cells = split_cells(piece.text) if piece.row else [""]
+    header = "".join(cells[-1:]).partition(": ")
+    said = f"{of}\n{key}", f"{piece.lead or ''}\n{piece.text}"
+    return Subject(*said, header[0] if header[1] else "")
 
 
 @lru_cache(maxsize=TEXTS_KEPT // 8)
@@ -73,10 +79,12 @@ def _list_codes(text: str) -> list[str]:
 
 def find_unknown(question: str, subjects: Iterable[Subject]) -> str:
     """Return a code of the question that stands nowhere, where one of its form is a subject; else an empty string."""
+    if not (codes := _list_codes(question)):
+        return ""
     subjects = list(subjects)
     every = frozenset[str]().union(*(one.words for one in subjects))
     forms = {_form_of(code) for one in subjects for code in _list_codes(one.name)}
-    unknown = {code for code in _list_codes(question) if code not in every and _form_of(code) in forms}
+    unknown = {code for code in codes if code not in every and _form_of(code) in forms}
     return next((word for word in WORD.findall(question) if word.casefold() in unknown), "")
 
 

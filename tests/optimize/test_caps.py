@@ -7,10 +7,10 @@ import pytest
 
 from ragc.optimize.compiler import spending
 from ragc.optimize.compiler.compile import CHOICE
-from ragc.optimize.compiler.runs.replay import PARALLEL_CALLS
+from ragc.optimize.compiler.runs.performer import PARALLEL_CALLS
 from tests.optimize.conftest import compile_
 
-CALLS, SECONDS = 20, 600.0
+CALLS, SECONDS = 15, 600.0
 
 
 def interrupted(folder, at="trying whole ways", **options):

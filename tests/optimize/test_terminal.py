@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import pty
@@ -31,6 +32,7 @@ WREN = "How many watts does the Wren draw?"
 def soon(monkeypatch):
     """Progress without waiting for it."""
     monkeypatch.setattr(show, "EVERY", 0.002)
+    monkeypatch.setattr(show, "AGAIN", 0.002)
     show.AS_JSON.set(False)
 
 
@@ -56,6 +58,18 @@ def test_progress_has_what_how_many_of_how_many_and_how_long_and_is_not_told_of_
     began = time.monotonic()
     done = subprocess.run([*RAGC, "index", own_shop], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and (done.stderr == "" or time.monotonic() - began > 5)
+
+
+@given(st.lists(st.floats(0, 300), min_size=1, max_size=8))
+def test_a_log_is_told_of_each_stage_that_lasts_and_then_once_a_minute(lasting):
+    cadence, told, now = show.Cadence(), [], 0.0
+    for stage, seconds in enumerate(lasting):
+        begun = now
+        while (now := now + show.EVERY) < begun + seconds:
+            told += [(stage, now)] if cadence.is_due(f"stage {stage}", now) else []
+    assert {stage for stage, _ in told} == {n for n, seconds in enumerate(lasting) if seconds > show.EVERY}
+    assert all(b - a >= show.AGAIN for (one, a), (other, b) in itertools.pairwise(told) if one == other)
+    assert len(told) <= len(lasting) + now / show.AGAIN
 
 
 def test_a_compile_tells_what_it_is_about_to_cost_once_and_then_how_far_it_is(soon, capfd):

@@ -41,7 +41,7 @@ def test_the_version_is_the_same_and_the_work_is_done_by_the_others(own_shop, al
 
     monkeypatch.setattr(Replay, "answer_all", note)
     assert compiled_by(own_shop, 3, watch=lambda live: stages.append(live.stage))[0] == alone
-    assert list(asked) == ["measuring how long answers take", "sealing"]
+    assert list(asked) == ["measuring how long answers take"]
     assert not multiprocessing.active_children()
 
 

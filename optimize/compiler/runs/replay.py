@@ -1,57 +1,52 @@
 """A program run on questions from a record of its evidence.
 
 A decision is recorded as its probabilities, a search as its pool of scored candidates, a text as itself. Another
-threshold, fusion weight or round cap is then arithmetic; only a branch that was never taken is performed, once.
+threshold, fusion weight or round cap is then arithmetic; only a branch that was never taken is performed, once. Nor is
+a question run again under other thresholds where all decisions on its way fall as they did.
 """
 
 from __future__ import annotations
 
-import contextvars
-import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
-
-import dspy
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ragc.answer import Answer, Usage
-from ragc.errors import BudgetStop, RagcError
-from ragc.loop.decisions import ask_client, client_of, is_decision, to_prompt_inputs, traits_of
+from ragc.loop.decisions import client_of, is_decision
 from ragc.loop.evidence import Pool
 from ragc.loop.question_meter import account
 from ragc.loop.rag import AgenticRAG
-from ragc.loop.state import Ask, Find, Flow, Reply, Request, Result, StepFailed, search_arguments
+from ragc.loop.state import STATES, Ask, Find, Flow, Reply, Request, Result, StepFailed, View
 from ragc.loop.steps import steps
-from ragc.models.catalog import is_local, price_call
-from ragc.models.language.adapter import use_adapter
-from ragc.models.language.spending import ModelSpending, count_used_tokens, track_spending
-from ragc.models.language.transport import CallFailed
-from ragc.models.requests import decode
+from ragc.models.catalog import is_local
+from ragc.models.requests import Decision, decode, decode_output
 from ragc.optimize.compiler.record import Entry, Record, RequestKeys
+from ragc.optimize.compiler.runs.performer import PendingCall, Performer
 from ragc.optimize.compiler.runs.runner import Arm, Decided
 from ragc.optimize.compiler.spending import Spending
 from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.storage import keep_last
 from ragc.text.history import Asked
 
-ATTEMPTS = 4
-PARALLEL_CALLS = 8  # calls under way at once to a model whose provider states no number
-REFUSING = (400, 413, 422)  # HTTP statuses by which a provider refuses this very prompt
+STATES_KEPT = 4  # states of a program, its thresholds aside, whose answers are remembered
+
+Found = TypeVar("Found")
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCall:
-    """A search, or a request to one model; `digest` names its reply on disk, where that may be kept."""
+class _Traced(NamedTuple):
+    """A run that is over: the answer, the requests on the way with their replies, and whether none of them failed."""
 
-    request: Request
-    model: Any = None
-    digest: bytes | None = None
+    answer: Answer
+    asked: Sequence[tuple[Ask, Reply]]
+    whole: bool
 
-    @property
-    def heard_as(self) -> bytes | None:
-        """The digest of a language model's reply."""
-        return None if self.model is None or is_local(self.model) else self.digest
+
+class _Known(NamedTuple):
+    """An answer, and the decisions on the way to it with what each fell on; those of single pieces are left out."""
+
+    answer: Answer
+    decided: Sequence[tuple[Decided, Decision]]
 
 
 @dataclass(slots=True)
@@ -67,10 +62,12 @@ class _Run:
     entries: list[Entry] = field(default_factory=list)
     asked: list[tuple[Ask, Reply]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    whole: bool = True
 
     def resume(self, told: list[Reply] | StepFailed | None) -> None:
         """Tell the flow the replies, or the failure of one; without either begin it."""
         try:
+            self.whole &= not isinstance(told, StepFailed)
             self.requests = self.flow.throw(told) if isinstance(told, StepFailed) else self.flow.send(told)  # type: ignore[arg-type]
             self.said = [None] * len(self.requests)
         except StopIteration as stop:
@@ -113,6 +110,7 @@ class Replay:
         self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
         self._models: dict[tuple[str, bool], tuple[Any, int]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
+        self._known: OrderedDict[Hashable, tuple[list[Any], dict[Asked, list[_Known]]]] = OrderedDict()
 
     def __call__(self, question: Asked) -> Answer:
         """Return the answer, with its cost when it was performed."""
@@ -120,37 +118,61 @@ class Replay:
 
     def answer_all(self, questions: Sequence[Asked]) -> list[Answer]:
         """Return the answers, in order; what several of them lack is performed together."""
-        return [answer for answer, _ in self.trace_all(questions)]
+        return [known.answer for known in self._by_readers(Replay._recall, questions)]
 
     def decide_all(self, questions: Sequence[Asked]) -> list[list[Decided]]:
-        """Return the decisions on the way to each answer."""
-        return [
-            [
-                Decided(ask.predictor, output, one.probability if one.probabilities is None else one.probabilities)
-                for ask, reply in asked
-                if ask.predictor in self._deciders
-                for output, one in reply.items()
-                if not one.undecided
-            ]
-            for _, asked in self.trace_all(questions)
-        ]
+        """Return the decisions on the way to each answer, but those about single pieces of passages."""
+        return [[at for at, _ in known.decided] for known in self._by_readers(Replay._recall, questions)]
 
-    def trace_all(self, questions: Sequence[Asked]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
+    def trace_all(self, questions: Sequence[Asked]) -> list[tuple[Answer, Sequence[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
-        traced: dict[int, tuple[Answer, list[tuple[Ask, Reply]]]] = {}
+        return [(run.answer, run.asked) for run in self._by_readers(Replay._trace, questions)]
+
+    def _by_readers(
+        self, work: Callable[[Replay, Sequence[Asked]], Sequence[Found]], questions: Sequence[Asked]
+    ) -> list[Found]:
+        """Return what a method finds for each question, by the replay of its own readers."""
+        found: dict[int, Found] = {}
         for readers in {one.readers for one in questions}:
             asked = {n: one for n, one in enumerate(questions) if one.readers == readers}
             if readers != self._readers and readers not in self._others:
                 self._others[readers] = Replay(self.program, self.record, self._spending, self._vouches, readers)
-            traced |= zip(asked, self._others.get(readers, self)._trace([*asked.values()]), strict=True)
-        return [traced[n] for n in range(len(questions))]
+            found |= zip(asked, work(self._others.get(readers, self), [*asked.values()]), strict=True)
+        return [found[n] for n in range(len(questions))]
 
-    def _trace(self, questions: Sequence[Asked]) -> list[tuple[Answer, list[tuple[Ask, Reply]]]]:
+    def _recall(self, questions: Sequence[Asked]) -> list[_Known]:
+        """Return what is known of each question; one is run only where a decision on its way falls otherwise now."""
+        view = self.program.readable_by(self._readers).view(self._vouches)
+        kept = self._answers_of(view)
+        found = [next((one for one in kept[asked] if _fall_alike(one, view)), None) for asked in questions]
+        lacking = [n for n, one in enumerate(found) if one is None]
+        for n, run in zip(lacking, self._trace([questions[n] for n in lacking]), strict=True):
+            found[n] = known = _Known(run.answer, [*self._list_decisions(run)])
+            kept[questions[n]] += [known] if run.whole else []  # what failed may be had the next time
+        return [one for one in found if one is not None]
+
+    def _answers_of(self, view: View) -> dict[Asked, list[_Known]]:
+        """Return what is known of questions under the knobs, prompts and demonstrations of now."""
+        parts = [part for one in view.predictors.values() for part in (one.signature, one.demos)]
+        key: Hashable = view.tuning, view.threshold(STATES, "states"), (*view.layouts.items(),), (*map(id, parts),)
+        _, kept = self._known.get(key) or (parts, defaultdict[Asked, list[_Known]](list))
+        keep_last(self._known, {key: (parts, kept)}, STATES_KEPT)  # with the parts, so that no others take their ids
+        return kept
+
+    def _list_decisions(self, run: _Traced) -> Iterator[tuple[Decided, Decision]]:
+        for ask, reply in run.asked:
+            if ask.predictor in self._deciders and ask.predictor != STATES:
+                for output, one in reply.items():
+                    if not one.undecided:
+                        chances = one.probability if one.probabilities is None else one.probabilities
+                        yield Decided(ask.predictor, output, chances), one
+
+    def _trace(self, questions: Sequence[Asked]) -> list[_Traced]:
         view = self.program.readable_by(self._readers).view(self._vouches)  # the knobs are read once for all questions
         paths: list[list[str]] = [[] for _ in questions]
         rounds = view.runtime.budget.max_rounds
         runs = self._run_all([steps(q, view, rounds, path=path) for q, path in zip(questions, paths, strict=True)])
-        return [(_finish_answer(run, path), run.asked) for run, path in zip(runs, paths, strict=True)]
+        return [_Traced(_finish_answer(run, path), run.asked, run.whole) for run, path in zip(runs, paths, strict=True)]
 
     def reply(self, request: Request) -> Reply:
         """Return the reply to one request. Raises `StepFailed` when it cannot be had."""
@@ -251,6 +273,15 @@ class Replay:
         return said
 
 
+def _fall_alike(known: _Known, view: View) -> bool:
+    """Tell whether each decision on the way to an answer falls as it did."""
+    for (predictor, output, chances), before in known.decided:
+        found = chances if before.level is None else [*chances.values()]  # type: ignore[union-attr]
+        if decode_output(found, view.predictors[predictor].fields.get(output, {})) != before:
+            return False
+    return True
+
+
 def _ask_for(request: Request) -> Flow[Reply]:
     (reply,) = yield [request]
     return reply
@@ -265,143 +296,3 @@ def _finish_answer(run: _Run, path: Sequence[str]) -> Answer:
 
 
 ReplayArm = Arm[Replay, LabelledQuestion]
-
-
-class Performer:
-    """Performs the calls that a record lacks, counted and capped; a failed one is tried again, then told."""
-
-    def __init__(self, program: AgenticRAG, record: Record, spending: Spending) -> None:
-        self._program = program
-        self._record = record
-        self._spending = spending
-
-    def perform_calls(self, calls: Sequence[PendingCall]) -> list[Entry | StepFailed]:
-        """Return the replies, in order. Raises `BudgetStop` at a cap."""
-        results: dict[int, Entry | StepFailed] = {}
-        groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for at, call in enumerate(calls):
-            name = "" if isinstance(call.request, Find) else call.request.predictor
-            groups[name, id(call.model)].append(at)
-        for places in groups.values():
-            self._spending.check()
-            results |= zip(places, self._perform_group([calls[at] for at in places]), strict=True)
-        self._record.performed += len(calls)
-        return [results[at] for at in range(len(calls))]
-
-    def _perform_group(self, calls: Sequence[PendingCall]) -> list[Entry | StepFailed]:
-        """Perform calls of one kind to one model; what goes through at once is kept at once."""
-        model, request = calls[0].model, calls[0].request
-        if not (self._spending.pays or all(map(self._needs_no_server, calls))):
-            raise BudgetStop("calls")
-        if isinstance(request, Find):
-            found = self._search([call.request for call in calls if isinstance(call.request, Find)])
-            return self._keep(calls, found, self._program.runtime.library.pack_pool)
-        here = is_local(model)
-        if here and traits_of(model).decides and is_decision(self._program.predictor(request.predictor)):
-            asks = [call.request for call in calls if isinstance(call.request, Ask)]
-            return self._keep(calls, self._decide(model, asks), lambda value: value)
-        if here:
-            return [self._make_call(call) for call in calls]
-        endpoint = getattr(model, "endpoint", None)
-        pool = ThreadPoolExecutor(endpoint.terms.concurrency if endpoint else PARALLEL_CALLS)
-        try:
-            made = [pool.submit(contextvars.copy_context().run, self._make_call, call) for call in calls]
-            return [one.result() for one in made]
-        finally:
-            pool.shutdown(cancel_futures=True)  # after a stop, calls under way are waited for, and none is begun
-
-    def _needs_no_server(self, call: PendingCall) -> bool:
-        library = self._program.runtime.library
-        if isinstance(call.request, Find):
-            return call.digest is not None and (library.index is None or library.searches_here(()))
-        return is_local(call.model)
-
-    def _keep(
-        self, calls: Sequence[PendingCall], found: Sequence[Entry | StepFailed], pack: Callable[[Any], Any]
-    ) -> list[Entry | StepFailed]:
-        pairs = zip((call.digest for call in calls), found, strict=True)
-        new = {digest: entry for digest, entry in pairs if digest is not None and isinstance(entry, Entry)}
-        self._record.write({digest: replace(entry, value=pack(entry.value)) for digest, entry in new.items()})
-        return list(found)
-
-    def _search(self, finds: Sequence[Find]) -> list[Entry | StepFailed]:
-        library = self._program.runtime.library
-        library.embedder.encode([find.query for find in finds])  # in one batch; each search finds its vector kept
-        found: list[Entry | StepFailed] = []
-        for find in finds:
-            self._spending.check()
-            started = time.perf_counter()
-            try:
-                pool = library.candidates(*search_arguments(find))
-            except RagcError as error:
-                found.append(StepFailed("search", error.what[:200], error.mend))
-                continue
-            found.append(Entry(Pool(pool), time.perf_counter() - started))
-        return found
-
-    def _decide(self, model: Any, asks: Sequence[Ask]) -> list[Entry | StepFailed]:
-        started = time.perf_counter()
-        try:
-            evidence = ask_client(self._program.view(), model, asks)
-        except RagcError as error:
-            return [StepFailed(asks[0].predictor, error.what[:200], error.mend)] * len(asks)
-        seconds = (time.perf_counter() - started) / len(asks)
-        return [Entry(found, seconds) for found in evidence]
-
-    def _make_call(self, call: PendingCall) -> Entry | StepFailed:
-        """Ask one model, again where that fails; the reply is kept at once."""
-        ask, model, digest = cast(Ask, call.request), call.model, call.digest
-        if digest is not None and digest in self._record.refused:
-            return StepFailed(ask.predictor, self._record.refused[digest])
-        here = is_local(model)
-        # A project's models ask the cap before each request; a model of this process takes no call.
-        counts_itself = here or hasattr(model, "endpoint")
-        failure, refusals = "", 0
-        for _ in range(ATTEMPTS):
-            if not counts_itself:
-                self._spending.before_call()
-            self._record.calls += not here
-            started, spent, usd = time.perf_counter(), ModelSpending(), 0.0
-            try:
-                adapter = use_adapter(model, self._program.layout_of(ask.predictor))
-                with track_spending(cap=self._spending) as spent, adapter, dspy.track_usage() as tracker:
-                    value = self._ask(ask, model)
-                entry = _entry_of(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
-                usd = entry.usd
-            except Exception as error:
-                failure = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
-                refusals += _is_refusal(error)
-                continue
-            finally:
-                if not counts_itself:
-                    self._spending.after_call(0.0, usd or spent.usd)
-            if spent.notes:  # another model stood in, or a default was taken
-                self._record.stand_ins += 1
-                return replace(entry, stand_in=True)
-            if digest is not None:
-                self._record.write({digest: entry})
-            return entry
-        if digest is not None and refusals == ATTEMPTS:
-            self._record.refused[digest] = failure[:200]
-        return StepFailed(ask.predictor, failure[:200])
-
-    def _ask(self, ask: Ask, model: Any) -> Any:
-        """Return a text's fields, or a decision's evidence."""
-        predictor = self._program.predictor(ask.predictor)
-        if is_decision(predictor):
-            return ask_client(self._program.view(), model, [ask])[0]
-        return dict(predictor(lm=model, **to_prompt_inputs(ask.inputs)))
-
-
-def _entry_of(value: Any, model: Any, seconds: float, spent: ModelSpending, usage: Mapping[str, Any]) -> Entry:
-    if hasattr(model, "endpoint"):
-        return Entry(value, seconds, spent.tokens_in, spent.tokens_out, spent.usd)
-    tokens_in, tokens_out = count_used_tokens(usage)
-    return Entry(value, seconds, tokens_in, tokens_out, price_call(model, tokens_in, tokens_out))
-
-
-def _is_refusal(error: BaseException | None) -> bool:
-    """Return True for a provider's word that it will not answer this prompt."""
-    while error is not None and not isinstance(error, CallFailed):
-        error = error.__cause__
-    return error is not None and (error.cut or error.status in REFUSING)

@@ -21,7 +21,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragc.answer import Outcome
 from ragc.errors import BudgetStop, DataError, IntegrityError, RagcError, VersionError
 from ragc.knowledge.index.build import index_project
 from ragc.knowledge.project import Project
@@ -41,10 +40,11 @@ from ragc.optimize.compiler.choice import OperatingPoints, fit_doubt
 from ragc.optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
 from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
+from ragc.optimize.compiler.scoring import Scoring
 from ragc.optimize.compiler.session import Session
 from ragc.optimize.compiler.tasks.task import Contents, Task
 from ragc.optimize.evaluation.evaluate import Grader
-from ragc.optimize.evaluation.grades import judge_answer
+from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
 from ragc.optimize.evaluation.risk import judge_grades, prove_risk
 from ragc.optimize.labelled.check import find_shortages, require_sound_labels
@@ -69,7 +69,7 @@ READER_FIRST: Mapping[str, float] = {"quote_above": 0.5, "sql": 1}
 class ProjectTask(Task):
     """A project with its labels checked and divided."""
 
-    has_points = tells_losses = True
+    has_points = True
 
     first: AgenticRAG  # the program before any compile
     parent: AgenticRAG  # the version compiled from or compared with, or `first`
@@ -134,6 +134,8 @@ class ProjectTask(Task):
         session.begin_stage("reading what is found for the questions")
         every = [one.asked for part in ("train", "dev") for one in task.parts[part]]
         session.divide(read, every, needed=False)
+        known, library = task._known[1], task.first.runtime.library
+        session.divide(lambda some: [known.rank_near(one.question, library) for one in some], task._questions, False)
         session.begin_stage("making demonstrations")
         train = task.parts["train"]
         demonstrator = Demonstrator(task.first, task.runner(session, task.first), sample_stratified(train, WORKED))
@@ -218,7 +220,8 @@ class ProjectTask(Task):
             return embedded.export_heads()
 
         wanted = [(program, name) for name in candidates.offers for program in programs]
-        for heads in session.fork(lambda n: fit(*wanted[n])).run([(n, n) for n in range(len(wanted))]):
+        tasks = [(n, n) for n in range(len(wanted))]
+        for heads in session.fork(lambda n: fit(*wanted[n])).run(tasks, lambda n: session.advance(n, len(wanted))):
             embedded.import_heads(heads or {})
         session.end_processes()
 
@@ -241,27 +244,32 @@ class ProjectTask(Task):
             ways["the search that finds most evidence"] = found
         return {name: _name_knobs(one) for name, one in ways.items()}
 
-    def complete(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> AgenticRAG:
-        """Return the program with heads for its decisions, and a bound of confidence."""
-        program, questions = program.deepcopy(), [question.asked for question in self.parts["dev"]]
-        asked: set[str] = set()
-        for setting in points.points.values():
-            apply_setting(program, setting)
-            with suppress(BudgetStop):
-                for _, path in self.runner(session, program).trace_all(questions):
-                    asked |= {ask.predictor for ask, _ in path}
+    def grade_learned(
+        self, session: Session, program: AgenticRAG, points: OperatingPoints, train: Scoring, dev: Scoring
+    ) -> Sequence[Grade]:
+        """Return the graded answers to train and dev, as far as the caps reach."""
+        if bound := program.policy.refuse_below.value:
+            session.end_processes()  # they hold programs without the bound
+            for arm in train.arms:
+                arm.replay.program.policy.turn(refuse_below=bound)
+        return [grade for scoring in (train, dev) for grade in scoring.grade_all(points.points[BALANCED])]
+
+    def complete(
+        self, session: Session, program: AgenticRAG, points: OperatingPoints, learned: Sequence[Grade]
+    ) -> AgenticRAG:
+        """Return the program with heads for its decisions, and a bound of confidence, which dev gives."""
         sealed: AgenticRAG = program.deepcopy()  # what was asked of it so far depends on the record
         apply_setting(sealed, points.points[BALANCED])
         if points.chosen != AS_IT_IS:
-            judged = []
-            with suppress(BudgetStop):
-                answers = self.tester(session, sealed).answer_all(questions)
-                for question, answer in zip(self.parts["dev"], answers, strict=True):
-                    if answer.outcome is Outcome.ANSWERED:
-                        verdict = judge_answer(question, answer.outcome, answer.text)
-                        judged.append((answer.confidence, verdict.wrong))
+            dev = self.parts["dev"]
+            answers = [grade for grade in learned if grade.id in {question.id for question in dev}]
+            if not sealed.view().quotes:  # of what a model wrote the confidence was not asked for
+                with suppress(BudgetStop):
+                    told = self.tester(session, sealed).answer_all([question.asked for question in dev])
+                    answers = [*map(self.search_grader, dev, told)]
+            judged = [(one.confidence, bool(one.wrong)) for one in answers if one.confidence is not None]
             sealed.policy.turn(unsure_below=fit_doubt(judged))
-        for name in sorted(asked):
+        for name, _ in sealed.named_predictors():
             _fit_head(sealed, name)
         return sealed
 
@@ -289,10 +297,18 @@ class ProjectTask(Task):
     @cached_property
     def carried(self) -> tuple[bytes, float]:
         """The reviewed answers that a version carries, and how sure their decision has to be."""
-        runtime, questions = self.first.runtime, [question for part in self.parts.values() for question in part]
-        rows = seal_answers(questions, self.project, runtime.library)
-        known = reviewed.ReviewedAnswers(None, runtime.models.embedded).sealed_with(rows, reviewed.SAME)
-        return rows, fit_same(questions, known, runtime.library)
+        rows, known = self._known
+        return rows, fit_same(self._questions, known, self.first.runtime.library)
+
+    @cached_property
+    def _known(self) -> tuple[bytes, reviewed.ReviewedAnswers]:
+        rows = seal_answers(self._questions, self.project, self.first.runtime.library)
+        known = reviewed.ReviewedAnswers(None, self.first.runtime.models.embedded)
+        return rows, known.sealed_with(rows, reviewed.SAME)
+
+    @property
+    def _questions(self) -> list[Any]:
+        return [question for part in self.parts.values() for question in part]
 
 
 def open_project_task(project: Project, session: Session, seed: int, origin: str, leads: bool = True) -> ProjectTask:

@@ -19,9 +19,11 @@ from ragc.optimize.compiler.candidates.offers import CandidateSets
 from ragc.optimize.compiler.choice import OperatingPoints
 from ragc.optimize.compiler.record import compiler_digest
 from ragc.optimize.compiler.runs.runner import Runner
+from ragc.optimize.compiler.scoring import Scoring
 from ragc.optimize.compiler.session import Session
 from ragc.optimize.compiler.spending import Spending
 from ragc.optimize.evaluation.evaluate import Grading
+from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.labelled.dataset import digest_questions
 from ragc.optimize.labelled.split import sample_stratified
 
@@ -41,7 +43,6 @@ class Contents:
 class Task(ABC):
     """A program with its questions divided."""
 
-    tells_losses: ClassVar[bool] = False  # true where a grade tells what lost an answer
     has_points: ClassVar[bool] = False  # true where a version can be loaded at several operating points
 
     project: Project  # name of the versions, and the folders of the record and the registry
@@ -126,6 +127,14 @@ class Task(ABC):
         """Return the parameters that are searched."""
         return find_dimensions(program)
 
-    def complete(self, session: Session, program: Any, points: OperatingPoints) -> dspy.Module:
+    def grade_learned(
+        self, session: Session, program: Any, points: OperatingPoints, train: Scoring, dev: Scoring
+    ) -> Sequence[Grade]:
+        """Return the graded answers to train and dev, if they are of use."""
+        return ()
+
+    def complete(
+        self, session: Session, program: Any, points: OperatingPoints, learned: Sequence[Grade]
+    ) -> dspy.Module:
         """Return the program that is sealed."""
         return program

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,18 @@ class Graph:
         about = _share_titles(_to_matrix([{number[name]: w for name, w in row.items()} for row in titled], shape))
         stamps = _to_matrix([dict.fromkeys(sorted(number[name] for name in row), 1.0) for row in stamped], shape)
         return cls(keys, mentions, about, stamps, _link_passages(mentions, about))
+
+    @cached_property
+    def find_shared(self) -> Callable[[int, int], int | None]:
+        """By two passages the rarest entity that both mention, if any; kept, as every question meets the same."""
+
+        @cache
+        def find(one: int, other: int) -> int | None:
+            named, also = (self.entities_of(row, "mentions") for row in (one, other))
+            shared = np.intersect1d(named, also, assume_unique=True)
+            return int(shared[int(np.argmax(self.rarity[shared]))]) if len(shared) else None
+
+        return find
 
     @property
     def passages(self) -> int:

@@ -45,13 +45,14 @@ MAX_WAY = 3  # passages in a way that is shown
 class GraphScores:
     """What the graph says of every passage for one question: `scores` in [0, 1].
 
-    `mass` is the walk's share. `named` and `stamped` give the entity of the question by which a passage is entered,
-    `hops` the passage and the entity that a hop came by; `starts` were found by text.
+    `before` has for each row that from which most of the walk came, -1 where none did. `named` and `stamped` give the
+    entity of the question by which a passage is entered, `hops` the passage and the entity that a hop came by; `starts`
+    were found by text.
     """
 
     graph: Graph
     scores: Floats
-    mass: Floats
+    before: NDArray[np.int64]
     named: Mapping[int, int]
     stamped: Mapping[int, int]
     starts: frozenset[int]
@@ -80,17 +81,9 @@ class GraphScores:
         """Return where most of a passage's score came from, and their rarest entity."""
         if row in self.hops:
             return self.hops[row]
-        graph, links = self.graph, self.graph.links
-        rows = links.indices[links.indptr[row] : links.indptr[row + 1]]
-        if not len(rows):
-            return None
-        given = links.data[links.indptr[row] : links.indptr[row + 1]] * self.mass[rows] / graph.strength[rows]
-        before = int(rows[int(np.argmax(given))])
-        there, here = (graph.entities_of(one, "mentions") for one in (before, row))
-        shared = np.intersect1d(there, here, assume_unique=True)
-        if not len(shared) or not given.max() > 0:
-            return None
-        return before, int(shared[int(np.argmax(graph.rarity[shared]))])
+        before = int(self.before[row])
+        shared = self.graph.find_shared(before, row) if before >= 0 else None
+        return None if shared is None else (before, shared)
 
 
 def score_passages(
@@ -126,7 +119,20 @@ def score_passages(
     first = int(np.argmax((1 - GRAPH) * text + GRAPH * reached))
     reached = np.maximum(reached - REPEATED * _measure_repetition(words, first), 0)
     scores = np.minimum(_measure_trust(graph, entities, starts[:TRUSTED]) * reached + stamp, 1)
-    return GraphScores(graph, scores, mass, named, stamped, frozenset(starts), hops)
+    return GraphScores(graph, scores, _find_sources(graph, mass), named, stamped, frozenset(starts), hops)
+
+
+def _find_sources(graph: Graph, mass: Floats) -> NDArray[np.int64]:
+    """Return for each row the first of those that give it most by their links, -1 where none gives anything."""
+    links, before = graph.links, np.full(graph.passages, -1, np.int64)
+    linked = np.flatnonzero(np.diff(links.indptr))
+    if len(linked):
+        given = links.data * mass[links.indices] / graph.strength[links.indices]
+        most = np.maximum.reduceat(given, links.indptr[linked])
+        best = np.flatnonzero(given == np.repeat(most, np.diff(links.indptr)[linked]))
+        rows, firsts = np.unique(np.searchsorted(links.indptr, best, side="right") - 1, return_index=True)
+        before[rows] = np.where(given[best[firsts]] > 0, links.indices[best[firsts]], -1)
+    return before
 
 
 def _find_topics(graph: Graph, entities: Sequence[int]) -> tuple[Floats, dict[int, int]]:

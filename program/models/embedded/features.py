@@ -149,6 +149,8 @@ class WordRarity:
         bags = [set(words) for words in texts]
         self._counts, self._total = Counter(word for bag in bags for word in bag), len(bags) + 1 + IMAGINED
         self._known: dict[str, float] = {}
+        self.weigh = lru_cache(maxsize=TEXTS_KEPT)(self._weigh)
+        """Returns the sum of some words' rarities."""
 
     def __call__(self, word: str) -> float:
         if word not in self._known:
@@ -165,8 +167,7 @@ class WordRarity:
         whole = self.weigh(some)
         return self.weigh(some & words) / whole if whole else 0.0
 
-    def weigh(self, words: frozenset[str]) -> float:
-        """Return the sum of some words' rarities."""
+    def _weigh(self, words: frozenset[str]) -> float:
         return math.fsum(map(self, words))
 
 

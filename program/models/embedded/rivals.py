@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ MEASURES = 27  # of a kind, the last of which is 1
 RIVALS = FORMS * MEASURES  # numbers of a kind: the measures at the place of its form, else 0
 MOST_RIVALS = 4  # pieces or texts in a kind by score, and options in a question back
 LOWEST = FLOOR / 2  # of a score
+QUESTIONS_KEPT = 1024  # of those asked last: one is asked again with other demonstrations
 
 Words = frozenset[str]
 
@@ -63,9 +65,16 @@ def read_rivals(
 
     `sims` are the texts' similarities to the question.
     """
+    return _read_known(question, tuple(texts), tuple(sims.tolist()), reader)
+
+
+@lru_cache(maxsize=QUESTIONS_KEPT)
+def _read_known(
+    question: str, texts: tuple[EvidenceText, ...], sims: tuple[float, ...], reader: Reader
+) -> tuple[list[Kind], Vector]:
     read = reader.read(question, [text[:2] for text in texts])
     kinds = list_kinds(texts, read)
-    return kinds, measure_kinds(question, texts, read, sims, kinds)
+    return kinds, measure_kinds(question, texts, read, np.array(sims, np.float32), kinds)
 
 
 def list_kinds(texts: Sequence[EvidenceText], read: Sequence[Reading]) -> list[Kind]:
