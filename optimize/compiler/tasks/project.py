@@ -134,6 +134,7 @@ class ProjectTask(Task):
         session.begin_stage("reading what is found for the questions")
         every = [one.asked for part in ("train", "dev") for one in task.parts[part]]
         session.divide(read, every, needed=False)
+        session.begin_stage("comparing the questions")
         known, library = task._known[1], task.first.runtime.library
         session.divide(lambda some: [known.rank_near(one.question, library) for one in some], task._questions, False)
         session.begin_stage("making demonstrations")
