@@ -1,4 +1,4 @@
-"""How questions end: asked back (`vagueness.py`), after others (`conversations.py`), and at a stated risk.
+"""How questions end: after others (`conversations.py`), and at a stated risk.
 
     python benchmarks/outcomes.py [--quick] [--json]
 
@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 
 import conversations
 import numpy as np
-import vagueness
 from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 from machines import make_project
 from small_projects import open_example, open_set
@@ -107,7 +106,7 @@ def measure_areas(quick: bool) -> Iterator[Figure]:
 
 
 def measure(quick: bool) -> Iterator[Figure]:
-    for part in (vagueness.measure, conversations.measure, measure_risk, measure_areas):
+    for part in (conversations.measure, measure_risk, measure_areas):
         yield from part(quick)
 
 

@@ -21,7 +21,6 @@ def run_train(
     data: Annotated[list[str], Argument(metavar="DATA", help=DATA)],
     out: Annotated[Path, Option(help="The folder to make; or that of a training that was stopped, to go on.")],
     dev: Annotated[list[Path] | None, Option(help="A file held out, for the card's figures; once or more.")] = None,
-    vague: Annotated[Path | None, Option(help="JSONL of vague questions and twins, for when to ask back.")] = None,
     teacher: Annotated[Path | None, Option(help="An encoder of sentence-transformers, to learn from.")] = None,
     start: Annotated[Path | None, Option(help="A reader with weights.safetensors, to go on from.")] = None,
     keep: Annotated[float, Option(min=0, max=1, help="Share of the weights of --start in those of the end.")] = 0.0,
@@ -45,7 +44,7 @@ def run_train(
         with show_progress("training", quiet, patient=True) as advance:
             files = [DataFile.read(word) for word in data]
             held_out = [DataFile(path, 1.0, read_examples(path)) for path in dev or ()]
-            card = make_reader(files, held_out, out, training, licence, advance, vague)
+            card = make_reader(files, held_out, out, training, licence, advance)
     except KeyboardInterrupt:
         typer.echo("stopped. Give the same command again to go on.", err=True)
         raise typer.Exit(INTERRUPTED) from None

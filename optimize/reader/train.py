@@ -33,7 +33,6 @@ from ragc.models.embedded.reader import CARD, PAIR_TOKENS, SPAN_TOKENS, STRIDE, 
 from ragc.optimize.reader import network
 from ragc.optimize.reader.examples import DataFile, ReadingExample, draw_groups, find_negatives, measure_reader
 from ragc.optimize.reader.statement import fit_prior
-from ragc.optimize.reader.vague import fit_vague, read_vague
 from ragc.storage import digest_file, write_whole
 
 Advance = Callable[[int, int], None]  # called with the steps made so far and in all
@@ -66,7 +65,6 @@ def make_reader(
     training: Training,
     licence: str = "",
     advance: Advance = lambda done, of: None,
-    vague: Path | None = None,
 ) -> dict[str, Any]:
     """Train a reader, leave it in a folder with its card, and return the card.
 
@@ -74,7 +72,6 @@ def make_reader(
     holds anything else than this very training, `ModelError` for a start or teacher that is none.
     """
     texts = {one.text for file in files for one in file.examples}
-    pairs = read_vague(vague) if vague else []
     card: dict[str, Any] = {
         "minilm_sha256": MINILM_SHA256,
         "data": [file.describe() | {"share": file.share} for file in files],
@@ -92,9 +89,6 @@ def make_reader(
         one["figures"] = {"questions": one["questions"], **measure_reader(Reader(out), file.examples)}
     if held_out:
         card["statement"] = fit_prior(Reader(out), [file.examples for file in held_out], Embedder(MINILM))
-    if vague:
-        card["vague_pairs"] = {"file": vague.name, "sha256": digest_file(vague), "questions": len(pairs)}
-        card["vague"] = fit_vague(Reader(out), pairs, Embedder(MINILM))
     write_whole(out / "README.md", render_card(card).encode())
     write_whole(out / CARD, orjson.dumps(card, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     advance(1, 1)  # whoever pressed Ctrl-C meanwhile finds a training to go on with

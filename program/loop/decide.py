@@ -34,7 +34,6 @@ class LoopProgress:
     previous: float | None = None  # the last round's sufficiency
     strategy: str = ""
     untried: tuple[str, ...] = ()
-    vagueness: float = 0.0
 
 
 class Move(StrEnum):
@@ -42,7 +41,6 @@ class Move(StrEnum):
 
     SEARCH = "search"  # search again, with other queries
     SWITCH = "switch"  # search by another strategy
-    ASK_BACK = "ask back"
     GIVE_UP = "give up"
     WRITE = "write"
 
@@ -90,8 +88,6 @@ def decide(
     stopped_by = tripped or (StoppedBy.ROUNDS if gaining else StoppedBy.GAIN)
     if tripped is not None and verdict.kept:
         return Action(Move.WRITE, stopped_by=tripped)
-    if progress.vagueness > tuning.clarify_above:
-        return Action(Move.ASK_BACK, stopped_by=stopped_by)
     if not verdict.kept or verdict.sufficiency < tuning.generate_above:
         return Action(Move.GIVE_UP, stopped_by=stopped_by)
     return Action(Move.WRITE, stopped_by=stopped_by)

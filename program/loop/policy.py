@@ -111,7 +111,9 @@ class Tuning:
     sql: int = _switch(1, "query tables by SQL that a language model writes")
     one_strategy: int = _switch(0, "search by one strategy at a time, by the next when the evidence is poor")
     fast_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a simple question past which nothing is judged")
-    clarify_above: float = _knob(1.0, 0.0, 1.0, meaning="vagueness past which poor evidence is asked back about")
+    open_above: float = _knob(
+        0.4, 0.0, 1.0, meaning="odds of the second choice over those of the best past which it is asked which is meant"
+    )
     stated_above: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="share of a claim's words that a passage must hold")
     unsure_below: float = _knob(
         0.0, 0.0, 1.0, searched=False, meaning="confidence under which an answer says that it is not certain"
@@ -151,7 +153,7 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
     # One strategy after another until the evidence as a whole is good enough; then, or in the end, write.
     "strategy-router": {**_WHOLE, "one_strategy": 1, "max_rounds": 2},
     # The chosen bases only; rewrite and search again; ask back when that does not help.
-    "knowledge-router": {**_WHOLE, "only_chosen_bases": 1, "clarify_above": 0.3, "max_rounds": 3},
+    "knowledge-router": {**_WHOLE, "only_chosen_bases": 1, "max_rounds": 3},
     # A fast path; else parts, the passages that help, the missing looked up, and the answer checked by claims.
     "judge-and-ground": {"fast_above": 0.5, "max_rounds": 3, "check": 2},
     # Retrieve or answer, round by round, the next query from what was found; the last round answers.

@@ -8,14 +8,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
 
-from ragc.loop.decide import shift_odds, weigh_rivals
+from ragc.loop.decide import LEAST_DOUBT, shift_odds, weigh_rivals
 from ragc.loop.evidence import (
     ALIKE,
     ask_pieces,
@@ -34,6 +35,7 @@ from ragc.text.pieces import ASKS, Claim, Piece, quote_shortly, split_cells, spl
 from ragc.text.words import split_words
 
 MOST_NEAREST = 4  # pieces under a refusal
+MOST_CHOICES = 6  # that a question back lists
 _NUMBERED = re.compile(r"\d{1,3}[.)] ")
 ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 """How a sentence ends."""
@@ -59,6 +61,18 @@ class _Quote:
             heading = self.passage.title.rpartition(TITLE_STEP)[2]
             return heading and f"{heading}:"
         return self.piece.lead or ""
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The steps of its title, the name of its row and the header of its cell, the last two empty of a sentence."""
+        cells = split_cells(self.piece.text) if self.piece.row else [""]
+        row = self.passage.name or ", ".join(cell.partition(": ")[2] or cell for cell in cells[:-1])
+        return *self.passage.title.split(TITLE_STEP), row, cells[-1].rpartition(": ")[0]
+
+    @property
+    def value(self) -> str:
+        """What it says: of a cell its value."""
+        return self.piece.text[self.piece.value :]
 
     def says_alike(self, other: _Quote) -> bool:
         """Tell whether a piece of another passage says the like in other numbers."""
@@ -106,6 +120,56 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     probability = sum(best) / len(best)
     state.path.append(f"quote {format_share(probability)}")
     return Draft(claims, any(one >= threshold for one in best), probability)
+
+
+def list_choices(state: State) -> Flow[Draft | None]:
+    """Return the choices that a question leaves open; None where it leaves none.
+
+    Choices differ from the best piece in one coordinate alone, and not in their day. Of those that hold most of the
+    question's words several have to be left, and the second to be nearly as probable as the best (`open_above`).
+    """
+    found = [] if state.chose or len(state.queries) > 1 else (yield from _weigh_pieces(state))
+    if find_unknown(state.question, (quote.subject for quote in found)):
+        return None
+    for at in range(len(found[0].coordinates) if found else 0):
+        choices = _keep_named(_list_beside(found, at), state.question)
+        chance = 1 - math.prod(1 - one.probability for one in choices.values())
+        if _are_even(choices, state.tuning.open_above) and chance >= state.program.threshold(STATES, "states"):
+            ordered = sorted(choices.items(), key=lambda pair: (pair[1].n, pair[1].piece.start))
+            state.path.append(f"which of {len(ordered)}")
+            claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in ordered)
+            return Draft(claims, True, chance, tuple(name for name, _ in ordered))
+    return None
+
+
+def _list_beside(found: Sequence[_Quote], at: int) -> dict[str, _Quote]:
+    """Return the best piece, and those that differ from it in that coordinate alone, the best of each by its name."""
+    first, choices = found[0], {found[0].coordinates[at]: found[0]}
+    best = first.coordinates
+    for quote in found:
+        own = quote.coordinates
+        beside = len(own) == len(best) and (*own[:at], *own[at + 1 :]) == (*best[:at], *best[at + 1 :])
+        alike = beside and quote.passage.as_of == first.passage.as_of and (quote.piece.row or quote.says_alike(first))
+        if alike and own[at]:
+            choices.setdefault(own[at], quote)
+    return choices if best[at] else {}
+
+
+def _keep_named(choices: Mapping[str, _Quote], question: str) -> dict[str, _Quote]:
+    """Return the choices that hold most of the question's words, where these are the same words in each."""
+    asked = {*split_words(question)}
+    words = {name: asked.intersection(split_words(f"{name} {one.value}")) for name, one in choices.items()}
+    most = max(map(len, words.values()), default=0)
+    named = [name for name, own in words.items() if len(own) == most]
+    return {name: choices[name] for name in named[:MOST_CHOICES] if words[name] == words[named[0]]}
+
+
+def _are_even(choices: Mapping[str, _Quote], least: float) -> bool:
+    """Tell whether several choices mostly say different things, and the second is likely enough beside the best."""
+    if len(choices) < 2 or 2 * len({one.value.casefold() for one in choices.values()}) <= len(choices):
+        return False
+    first, second = (one.probability / (1 - one.probability + LEAST_DOUBT) for one in [*choices.values()][:2])
+    return second > least * first
 
 
 def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote], query: str) -> list[_Quote]:

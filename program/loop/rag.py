@@ -70,7 +70,6 @@ class AgenticRAG(dspy.Module):
         self.generator = Predictors(
             answer=signatures.Generate,
             states=signatures.States,
-            clarify=signatures.Clarify,
         )
         self.grounder = Predictors(support=signatures.Support, responsive=signatures.Responsive)
         self.policy = Policy()

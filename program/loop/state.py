@@ -103,8 +103,6 @@ class Plan:
     route: str
     bases: tuple[str, ...]
     likely: tuple[tuple[str, float], ...]
-    vague: bool = False
-    vagueness: float = 0.0
     confidence: float = 1.0  # the probability of the route
 
 
@@ -113,9 +111,8 @@ def read_plan(reply: Mapping[str, Any], sources: Sequence[str]) -> Plan:
     likely = tuple((name, float(reply[BASE_PREFIX + name].probability)) for name in sources)
     bases = tuple(name for name in sources if reply[BASE_PREFIX + name].value)
     bases = bases or (max(likely, key=lambda pair: pair[1])[0],)
-    route, vague = str(reply["route"].value), reply["vague"]
-    sure = float(reply["route"].probabilities[route])
-    return Plan(route, bases, likely, bool(vague.value), float(vague.probability), sure)
+    route = str(reply["route"].value)
+    return Plan(route, bases, likely, float(reply["route"].probabilities[route]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +152,8 @@ class Draft:
     claims: tuple[Claim, ...]
     stated: bool
     probability: float
+    options: tuple[str, ...] = ()
+    """The names of the choices that the question leaves open, of which the claims tell what is said of each."""
 
 
 Observer = Callable[[Answer, Asked, str], None]
@@ -339,7 +338,7 @@ class State:
         tried = {name for name, _ in self.ranked}
         untried = tuple(strategy.name for strategy in self.order if strategy.name not in tried)
         done = self.searched, frozenset(self.ranked), self.previous
-        return LoopProgress(*done, self.strategy.name, untried, self.plan.vagueness)
+        return LoopProgress(*done, self.strategy.name, untried)
 
 
 def list_ids(passages: Iterable[Passage]) -> tuple[str, ...]:

@@ -4,9 +4,9 @@
 asynchronously, streaming, or from a record.
 
 1. A question that follows on is made to stand by itself, searched as it is, and classified by what was found.
-2. A greeting, or a sum, is answered at once; a vague question is asked back about.
+2. A greeting, or a sum, is answered at once.
 3. Each look-up is searched. The engine judges what was found, and `decide` says what is next: search again, by another
-   strategy, ask back, give up, or have the engine write.
+   strategy, give up, or have the engine write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ragc.loop.answers import abstain, make_answer, repeats_prompt
 from ragc.loop.decide import Move, Verdict, decide
 from ragc.loop.engines import Engine, engine_of
 from ragc.loop.searching import look_first, search_plan, search_queries
-from ragc.loop.state import Ask, Flow, Plan, State, StepFailed, View, format_share, read_look_ups, read_plan
+from ragc.loop.state import Ask, Flow, Plan, State, StepFailed, View, read_look_ups, read_plan
 from ragc.models.embedded.direct import GREETINGS, find_reply, solve_sum
 from ragc.text.history import Asked
 from ragc.text.words import find_foreign_language
@@ -66,13 +66,6 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
     yield from _resolve_history(state)
     yield from _plan_question(state)
     plan = state.plan
-    # Where it is likelier that no look-up is needed than that the question is vague, there is nothing to ask back.
-    if state.program.quotes and plan.vague and not (plan.route == "direct" and plan.confidence > plan.vagueness):
-        state.path.append(f"clarify ({format_share(plan.vagueness)})")
-        state.kept = state.found = evidence.preview_pool(
-            evidence.drop_superseded(state.pool or (), state.years, state.day)
-        )
-        return (yield from _ask_back(state))
     if state.tuning.route and plan.route == "direct" and (text := _reply_directly(state)):
         state.path.append("unretrieved")
         return make_answer(state, text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
@@ -107,9 +100,6 @@ def _look_up(state: State, engine: Engine) -> Flow[Answer]:
         action = decide(state.verdict, state.progress, tuning, state.max_rounds, state.tripped())
         if action.move is Move.WRITE:
             return (yield from _write(state, engine, action.stopped_by))
-        if action.move is Move.ASK_BACK:
-            state.path.append("clarify")
-            return (yield from _ask_back(state, action.stopped_by))
         if action.move is Move.GIVE_UP:
             return (yield from abstain(state, state.missing, 1.0 - state.verdict.sufficiency, action.stopped_by))
         state.previous = state.verdict.sufficiency
@@ -156,21 +146,7 @@ def _plan_question(state: State) -> Flow[None]:
     glimpse = evidence.preview_pool(state.pool)
     (reply,) = yield [Ask("classifier.route", {"question": question, "glimpse": glimpse})]
     state.plan = read_plan(reply, state.program.sources)
-    if state.chose:  # nobody is asked back twice in a row
-        state.plan = replace(state.plan, vague=False, vagueness=0.0)
     state.path.append(f"classify->{state.plan.route}[{','.join(state.plan.bases)}]")
-
-
-def _ask_back(state: State, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer]:
-    """Ask one question back that names the options read in what was found; that counts as found, not as cited."""
-    inputs = {"question": state.question, "passages": state.kept, "options": []}
-    (reply,) = yield [Ask("generator.clarify", inputs)]
-    text, options = reply["clarifying_question"], reply.get("offered", [])
-    if repeats_prompt(state, "generator.clarify", text):
-        return (yield from abstain(state, state.missing, 0.0, stopped_by))
-    state.kept = []
-    answer = make_answer(state, text, Outcome.CLARIFY, state.plan.vagueness, stopped_by=stopped_by)
-    return Answer(answer, options=tuple(option for option in options if option in answer.text))
 
 
 def _fall_back(state: State) -> Flow[Answer]:

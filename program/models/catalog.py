@@ -23,7 +23,7 @@ from ragc.settings import ModelSettings, ProviderSettings
 _LOCAL = "local/"
 FALLBACK = "fallback"
 QUOTED = "states"
-QUERIED = frozenset({"sub_queries", "query", "standalone", "next_query", "clarifying_question"})
+QUERIED = frozenset({"sub_queries", "query", "standalone", "next_query"})
 JUDGED = frozenset({"sufficient", "supported", "responsive"})
 _RUNS_HERE = ("vllm", "petals", "custom", "custom_openai", "oobabooga")
 """LiteLLM's names that run a model, or code, in this process: `ragc.toml` may not ask for that."""

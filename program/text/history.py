@@ -65,10 +65,10 @@ def read_history(history: History) -> Turns:
 def answers_back(history: Sequence[Turn], reply: str) -> bool:
     """Tell whether a reply chooses among what the assistant asked back about.
 
-    Half of its words, or more, stand in a question with which the last turn asks, or in the options behind it.
+    Half of its words, or more, stand in the last turn, which asks.
     """
     back = history[-1].content if history and history[-1].role == "assistant" else ""
-    asked, words = set(split_words(" ".join(_ASKING.findall(back)))), set(split_words(reply))
+    asked, words = set(split_words(back if _ASKING.search(back) else "")), set(split_words(reply))
     return 2 * len(words & asked) >= len(words) > 0
 
 

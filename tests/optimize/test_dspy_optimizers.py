@@ -169,21 +169,6 @@ def test_a_model_that_was_tuned_is_no_state_and_refused_at_the_seal_unless_the_c
         assert "sealed with scripted/teams-tuned for predict, and here it is scripted/teams" in caplog.text
 
 
-def test_a_question_asked_back_is_a_demonstration_as_any_answer_is(shop, examples):
-    rag = open_program(shop)
-    rag.set_lm(rag.get_lm())
-    rag.policy.turn(clarify_above=0.0, generate_above=1.0)
-    rag.predictor("classifier.route").fields["vague"] = {"threshold": 0.0}
-    some = {"max_bootstrapped_demos": 2, "max_labeled_demos": 0}
-    found = dspy.BootstrapFewShot(lambda *_: True, **some).compile(rag, trainset=examples)
-    (shown, *_) = found.predictor("generator.clarify").demos
-    assert {"question", "options", "clarifying_question"} <= set(shown.keys())
-    with dspy.context(trace=[]):
-        for example in examples:
-            rag(**example.inputs())
-        assert all(not inputs.keys() & outputs.keys() for _, inputs, outputs in dspy.settings.trace)
-
-
 REFUND = dspy.Example(
     question="How many days?", outcome="answered", route="simple", sources=["billing"],
     evidence=["billing/a.md#x", "billing/a.md#y", "billing/a.md#z"], facts=["30 days", "to the card"], not_facts=["14 days"],

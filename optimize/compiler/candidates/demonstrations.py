@@ -158,8 +158,6 @@ class Demonstrator:
 
     def _label_route(self, question: LabelledQuestion, glimpse: list[Passage]) -> Fields:
         fields: Fields = {"question": question.question, "glimpse": excerpts(glimpse)}
-        if question.outcome is not None:
-            fields["vague"] = question.outcome == "clarify"
         if question.route is not None:
             fields["route"] = question.route
         if question.sources or question.route == "direct":

@@ -3,20 +3,23 @@
 1. A question that is surely simple (`fast_above`) is quoted at once, where something can be said.
 2. A decision says whether the passages suffice. Where they do not, and another search is allowed, what is missing and
    the query that would find it are asked for.
-3. The answer is the pieces that state what each look-up asks (`quotations`).
+3. The answer is the pieces that state what each look-up asks (`quotations`). Where the best differ only in a subject
+   that the question leaves open, it is asked which is meant, and told what is said of each.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ragc.answer import Answer, Round, StoppedBy
-from ragc.loop.answers import answer_from_claims
+from ragc.answer import Answer, Outcome, Round, StoppedBy
+from ragc.loop.answers import answer_from_claims, make_answer
 from ragc.loop.decide import Verdict, wants_query
 from ragc.loop.decisions import is_undecided
 from ragc.loop.evidence import keep_unjudged
-from ragc.loop.quotations import quote_passages
+from ragc.loop.quotations import list_choices, quote_passages
 from ragc.loop.state import Ask, Draft, Flow, State, StepFailed, format_share, list_ids
+
+WHICH = "Which do you mean?"
 
 
 class QuotingEngine:
@@ -52,7 +55,11 @@ class QuotingEngine:
         return _note_verdict(state, verdict)
 
     def write(self, state: State, stopped_by: StoppedBy) -> Flow[Answer | None]:
-        """Return the quotations that can be said, with the probability that they answer."""
+        """Return the quotations that can be said, or what a question leaves open."""
+        if state.tuning.ground and (which := (yield from list_choices(state))):
+            text = f"{WHICH} {' '.join(claim.text for claim in which.claims)}"
+            asked = make_answer(state, text, Outcome.CLARIFY, which.probability, state.kept, stopped_by)
+            return Answer(asked, options=which.options)
         draft = state.draft or (yield from quote_passages(state, bool(state.tuning.ground)))
         state.draft = None
         if not _can_be_said(state, draft):

@@ -15,18 +15,16 @@ from numpy.typing import NDArray
 from ragc.errors import IntegrityError
 from ragc.models.embedded.demonstrations import DemonstrationSet, Question, answer_untaught, to_json_bytes
 from ragc.models.embedded.encoder import Embedder, shared_embedder
-from ragc.models.embedded.features import Case, EvidenceText, Vector, read_case
+from ragc.models.embedded.features import Case, Vector, read_case
 from ragc.models.embedded.heads import (
     EVIDENCE_SETS,
     READ_SETS,
     TEXT_SETS,
-    VAGUE_SETS,
     Head,
     fit_decision,
     fit_statement,
 )
-from ragc.models.embedded.reader import READER, Reader, TitledText, shared_reader
-from ragc.models.embedded.rivals import PIECES, read_rivals
+from ragc.models.embedded.reader import READER, Reader, shared_reader
 from ragc.models.requests import DecisionClient
 from ragc.storage import keep_last
 
@@ -85,7 +83,7 @@ class LocalDecider(DecisionClient):
         """
         shown = self._demonstrations({**state, "inputs": inputs[0]}, questions)
         cases = [read_case(one, shown.described) for one in inputs]
-        blocks = shown.read_cases(cases, self.embedder, self.reader)
+        blocks = shown.space.compute_blocks(cases, self.embedder, self.reader)
         put = {name: Question.from_questions(name, questions) for name in questions}
         return [
             {name: self._answer(question, *one, shown) for name, question in put.items()}
@@ -128,26 +126,12 @@ class LocalDecider(DecisionClient):
         with self._lock:
             keep_last(self._heads, heads, HEADS_KEPT)
 
-    def name_options(self, question: str, texts: Sequence[TitledText]) -> list[str]:
-        """Return what a vague question leaves open: two to four options.
-
-        They are rivals, in the texts' words, of the kind that the prior takes for likeliest; sentences only where no
-        kind has names, and none where there is no kind.
-        """
-        shown = [EvidenceText(*text) for text in texts]
-        asked, *vectors = self.embedder.encode([question, *(text.embedded for text in shown)])
-        sims = np.array([vector @ asked for vector in vectors], np.float32)
-        kinds, rivals = read_rivals(question, shown, sims, self.reader)
-        logits = self._priors["vague"].calibrated_logits({"rivals": rivals})[:, 0].tolist()
-        ranked = sorted(zip(kinds, logits, strict=True), key=lambda one: (one[0].form == PIECES, -one[1]))
-        return ranked[0][0].options if ranked else []
-
     @cached_property
     def _priors(self) -> dict[str, Head]:
         return {name: Head.from_arrays(arrays) for name, arrays in self.reader.priors.items()}
 
     def _prior(self, question: Question) -> Head:
-        return self._priors["follows_on" if question.follows else "vague" if question.vague else "statement"]
+        return self._priors["follows_on" if question.follows else "statement"]
 
     @cached_property
     def _read_by(self) -> str:
@@ -204,7 +188,6 @@ class LocalDecider(DecisionClient):
             cases.append({**rows[n], "options": answer_untaught(*given)[1]})
         read = question.follows or any(case.evidence for case in shown.cases)
         sets: Sequence[str] = TEXT_SETS if not read else READ_SETS if question.alone else EVIDENCE_SETS
-        sets = VAGUE_SETS if question.vague and "rivals" in rows[0] else sets
         return fit_decision(cases, labels, groups, sets)
 
 

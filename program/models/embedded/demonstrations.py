@@ -26,11 +26,10 @@ from ragc.models.embedded.features import (
 )
 from ragc.models.embedded.heads import Head
 from ragc.models.embedded.reader import Reader
-from ragc.models.embedded.rivals import FORMS, MEASURES, read_rivals
-from ragc.signatures import BASE_PREFIX, NEEDS_BASE, FollowsOn, Route, words_of
+from ragc.signatures import BASE_PREFIX, NEEDS_BASE, FollowsOn, words_of
 
-VAGUE, FOLLOWS_ON = words_of(Route, "vague"), words_of(FollowsOn, "follows_on")
-"""The words of two decisions for which there is a prior: a field of the same name is anybody's."""
+FOLLOWS_ON = words_of(FollowsOn, "follows_on")
+"""The words of a decision for which there is a prior: a field of the same name is anybody's."""
 TRUE = frozenset({"true", "yes", "1", "1.0"})
 FALSE = frozenset({"false", "no", "0", "0.0"})
 SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
@@ -38,7 +37,6 @@ MOST_OPTIONS = 12  # more, and their similarities add nothing to the embedding i
 WARMTH = 0.1  # cosine difference that makes one option e times as likely as another
 FEW_ASKED = 8  # different questions, of which no fold could be left out
 WARY = 4.0  # the reader's logits that count for one
-UNLIKELY = -12.0  # the logit of what no kind of rivals speaks for
 
 Demos = Sequence[Mapping[str, Any]]
 
@@ -76,11 +74,6 @@ class Question:
     def follows(self) -> bool:
         """Whether it is asked if a question follows on from a conversation."""
         return self.told == FOLLOWS_ON
-
-    @property
-    def vague(self) -> bool:
-        """Whether it is asked if only the asker can say what is meant."""
-        return self.told == VAGUE
 
     @cached_property
     def options(self) -> tuple[str, ...]:
@@ -137,11 +130,7 @@ class DemonstrationSet:
         self.cases = [read_case(given[n], described) for n in order]
         self._written = [written[n] for n in order]
         self._labels = [labels[n] for n in order]
-        self.digest = _digest(
-            VERSION, bytes((FORMS, MEASURES)), read_by.encode(), to_json_bytes(described), *self._written
-        ).hex()
-        vague = any(Question(name, put).vague for name, put in questions.items())
-        self._vague = vague and (not demos or any(case.evidence for case in self.cases))
+        self.digest = _digest(VERSION, read_by.encode(), to_json_bytes(described), *self._written).hex()
         self._keys: dict[bytes, str | None] = {}
         self._blocks: list[dict[str, Vector]] = []
 
@@ -152,19 +141,8 @@ class DemonstrationSet:
 
     def compute_blocks(self, embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
         """Return the blocks of every case, computed once."""
-        self._blocks = self._blocks or self.read_cases(self.cases, embedder, reader)
+        self._blocks = self._blocks or self.space.compute_blocks(self.cases, embedder, reader)
         return self._blocks
-
-    def read_cases(self, cases: Sequence[Case], embedder: Embedder, reader: Reader) -> list[dict[str, Vector]]:
-        """Return the blocks of any cases.
-
-        Where it is asked whether they are vague, and texts were found, `rivals` is among them, a row a kind.
-        """
-        blocks = self.space.compute_blocks(cases, embedder, reader)
-        pairs = zip(cases, blocks, strict=True) if self._vague else ()
-        for case, own in ((case, own) for case, own in pairs if self.cases or case.evidence):
-            _, own["rivals"] = read_rivals(case.asked, case.evidence, own["similarities"], reader)
-        return blocks
 
     def labelled(self, question: Question) -> list[tuple[int, int]]:
         """Return the place and option of each demonstration labelled in this field."""
@@ -210,7 +188,7 @@ def answer_untaught(
     """Return the logits of who saw no demonstration, and what a head may use too.
 
     The logits, one an option, come from the question put, its options, and the inputs; those of what a quotation states
-    come from `prior`, and so do those of what makes a question vague and of whether it follows on.
+    come from `prior`, and so do those of whether a question follows on.
     """
     if question.follows and case.turns:
         row = compare_turns(case, embedder)
@@ -218,10 +196,6 @@ def answer_untaught(
         return np.array([0.0, logit], np.float32), np.append(row, np.float32(logit))
     if question.alone and case.quoted:
         return np.array([0.0, prior.calibrated_logits(blocks)[0]], np.float32), np.zeros(0, np.float32)
-    if question.vague and "rivals" in blocks:
-        found = weigh_forms(blocks["rivals"], prior)
-        # Log odds of p / (1 + p), which is under a half: before labels nothing is asked back by the prior alone.
-        return np.array([0.0, -np.logaddexp(0.0, -found[0])], np.float32), found
     if question.put["type"] == "noul":
         return _answer_noul(question, case, blocks, embedder, rarity)
     criteria = question.put.get("criteria") or {}
@@ -230,17 +204,6 @@ def answer_untaught(
     texts = [_describe_option(label, said) for label, said in zip(named, told, strict=True)]
     sims = embedder.encode(texts) @ embedder.encode([case.asked])[0]
     return (sims - sims.mean()) / WARMTH, sims if len(question.options) <= MOST_OPTIONS else sims[:0]
-
-
-def weigh_forms(rivals: Vector, prior: Head) -> Vector:
-    """Return the logit of a vague question.
-
-    Behind it stands for each form of rivals the greatest logit of its kinds.
-    """
-    logits = prior.calibrated_logits({"rivals": rivals})[:, 0]
-    forms = rivals.reshape(len(rivals), FORMS, MEASURES)[:, :, -1] > 0
-    best = np.where(forms, logits[:, None], UNLIKELY).max(0, initial=UNLIKELY)
-    return np.array([max(np.logaddexp.reduce(logits, initial=UNLIKELY), UNLIKELY), *best], np.float32)
 
 
 def _describe_option(label: str, description: Any) -> str:

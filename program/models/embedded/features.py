@@ -23,7 +23,7 @@ from ragc.text.history import Turn, answers_back, join_questions, read_history
 from ragc.text.pieces import split_pieces, split_sentences
 
 Vector = NDArray[np.float32]
-BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options", "rivals")
+BLOCKS: tuple[str, ...] = ("meaning", "grams", "shape", "reading", "statement", "bases", "options")
 UNIT_LENGTH = frozenset({"meaning", "grams"})  # of length 1 already; the others are standardised
 SHAPE, READING, STATEMENT, CHAIN = 13, 24, 13, 7  # numbers in each, the last among those of reading
 GRAM_BUCKETS = 1024

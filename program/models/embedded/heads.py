@@ -30,7 +30,6 @@ EVIDENCE_SETS = (
     "meaning options reading statement shape bases",
     "meaning grams shape reading statement bases options",
 )
-VAGUE_SETS = ("options", "meaning options shape", EVIDENCE_SETS[-1])
 MANY_SET = "meaning grams"
 MANY_CLASSES, MANY_CASES = 10, 600  # past which fitting is slow
 FEW_CASES = 8  # with fewer there are no folds

@@ -26,7 +26,7 @@ QUESTION_TOKENS, TITLE_TOKENS, PAIR_TOKENS = 64, 16, 256  # read at most, at onc
 STRIDE = 96  # tokens that two windows of a long passage share
 SPAN_TOKENS = 30  # of an answer at most
 CLS, SEP = 101, 102
-PRIORS = ("statement", "vague", "follows_on")  # names of heads in a card
+PRIORS = ("statement", "follows_on")  # names of heads in a card
 READINGS_KEPT = 16_384  # in memory: some 2 kB each
 
 TitledText = tuple[str, str]  # the title and the text of what is read
@@ -123,11 +123,11 @@ class Reader:
 
     @cached_property
     def priors(self) -> dict[str, dict[str, NDArray[Any]]]:
-        """The arrays of three heads, by name.
+        """The arrays of two heads, by name.
 
-        `statement` tells how probably a piece states what is asked, `vague` how probably a kind of rivals is left open,
-        `follows_on` how probably a question needs the conversation before it. They are fitted on public files and stand
-        in the card; a reader without one has the packaged reader's.
+        `statement` tells how probably a piece states what is asked, `follows_on` how probably a question needs the
+        conversation before it. They are fitted on public files and stand in the card; a reader without one has the
+        packaged reader's.
         """
         own, packaged = (orjson.loads((folder / CARD).read_bytes()) for folder in (self.folder, FOLDER))
         kinds = {"blocks": np.uint8, "classes": np.int32, "n": np.int32}

@@ -37,7 +37,7 @@ _CUT = re.compile(
 def local_writer(embedded: LocalDecider) -> dspy.LM:
     """Return a language model that fills signatures from what the reader finds.
 
-    It answers Standalone, Decompose, FollowUp, Missing and Clarify. It joins, splits and selects, so the same request
+    It answers Standalone, Decompose, FollowUp and Missing. It joins, splits and selects, so the same request
     always gives the same reply. Its text from passages (Generate) is QUOTE: the loop quotes in its place. English only.
     It takes a signature's fields and no prompt: its `adapter` has to be in use (`use_adapter`).
     """
@@ -78,10 +78,7 @@ class QuotingAdapter(dspy.Adapter):
 
 
 def fill_outputs(signature: Any, inputs: Mapping[str, Any], embedded: LocalDecider) -> dict[str, Any]:
-    """Return a signature's outputs by name, and with a question back what it offers.
-
-    Raises `ModelError` for unknown ones.
-    """
+    """Return a signature's outputs by name. Raises `ModelError` for unknown ones."""
     question, reader = str(inputs.get("question", "")).strip(), embedded.reader
     passages = [Excerpt.model_validate(passage) for passage in inputs.get("passages") or ()]
     match wanted := tuple(signature.output_fields):
@@ -94,10 +91,6 @@ def fill_outputs(signature: Any, inputs: Mapping[str, Any], embedded: LocalDecid
         case ("missing", "next_query"):
             missing, query = _find_missing(reader, question, passages)
             return {"missing": missing, "next_query": query}
-        case ("clarifying_question",):
-            texts = [(one.title, one.text) for one in passages]
-            options = inputs.get("options") or embedded.name_options(question, texts)
-            return {"clarifying_question": _ask_back(options), "offered": options}
         case ("answer",):
             return {"answer": QUOTE}
     raise ModelError(
@@ -129,13 +122,6 @@ def _find_missing(reader: Reader, question: str, passages: Sequence[Excerpt]) ->
             lowest, missing, title = answers, part, nearest.replace(TITLE_STEP, " ")
     adds = set(title.casefold().split()) - set(missing.casefold().split())
     return missing, f"{missing} {title}" if adds else missing
-
-
-def _ask_back(options: Sequence[str]) -> str:
-    """Return the question which of the options is meant."""
-    if len(options) < 2:
-        return "Could you say more exactly what you mean?"
-    return f"Which do you mean: {', '.join(options[:-1])} or {options[-1]}?"
 
 
 def _span_text(reading: Reading, passage: Excerpt) -> str:

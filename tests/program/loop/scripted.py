@@ -20,10 +20,10 @@ from tests.support.prompts import format_reply, read_prompt, reply_with
 
 CARDS = [SourceCard("product", "documents", "kettles"), SourceCard("billing", "documents", "refunds")]
 REPLIES = {
-    **{"route": "simple", "sure": 0.8, "vague": 0.1, "sufficient": 0.9, "supported": 0.9, "responsive": 0.8},
+    **{"route": "simple", "sure": 0.8, "sufficient": 0.9, "supported": 0.9, "responsive": 0.8},
     **{"sub_queries": ["first part", "second part"], "details": [], "query": "next"},
     **{"missing": "the price", "next_query": "price of the kettle"},
-    **{"answer": "Text 0. [1] Text 1. [2]", "clarifying_question": "Do you mean the Merle or the Wren?"},
+    **{"answer": "Text 0. [1] Text 1. [2]"},
 }
 
 
@@ -227,4 +227,4 @@ class Scripted:
     @property
     def asked(self):
         """The outputs that were wanted of the models, in order."""
-        return [name for name, _ in self.models.asked if name != "vague"]
+        return [name for name, _ in self.models.asked]

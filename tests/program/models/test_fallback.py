@@ -85,7 +85,6 @@ def test_a_model_for_queries_writes_what_is_searched_or_asked_back_and_never_an_
         "decomposer.split",
         "decomposer.follow",
         "judge.missing",
-        "generator.clarify",
     }
     assert {"generator.answer", "retriever.sql"} <= by.keys() - queries
 

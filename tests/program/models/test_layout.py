@@ -90,7 +90,7 @@ def test_a_layout_is_found_by_walking_kept_by_copies_saved_with_the_program_and_
     layout.value = PromptLayout(marks="numbered", place="user")
     other.load_state(json.loads(json.dumps(rag.dump_state())))
     for copy in (other, rag.deepcopy(), rag.reset_copy()):
-        assert copy.layout_of("generator.answer") == layout.value != copy.layout_of("generator.clarify")
+        assert copy.layout_of("generator.answer") == layout.value != copy.layout_of("judge.missing")
     assert rag.view().prompt_of("generator.answer") != open_program(shop).view().prompt_of("generator.answer")
     with pytest.raises(IntegrityError, match="layout of a prompt"):
         layout.load_state({"layout": {**asdict(layout.value), "marks": "none"}})

@@ -19,7 +19,7 @@ from ragc.models.embedded.encoder import shared_embedder
 from ragc.models.embedded.reader import Reader, Reading, shared_reader
 from ragc.models.embedded.writer import local_writer
 from ragc.models.language.adapter import use_adapter
-from ragc.signatures import Clarify, Decompose, Excerpt, FollowUp, Generate, Missing
+from ragc.signatures import Decompose, Excerpt, FollowUp, Generate, Missing
 
 PRICES = "Plans.\n\nPlan: Basic Plus; Monthly: GBP 4.50\nPlan: Deluxe; Monthly: GBP 19\n"
 COMPOUND = "What does Deluxe cost and how many doors does it cover?"
@@ -69,7 +69,7 @@ TEXTS = st.one_of(
 @given(TEXTS, TEXTS, TEXTS)
 def test_any_text_fills_every_signature_the_same_way_twice(question, text, title):
     passages = [passage(1, text, title), passage(2, question, "A > B"), passage(3, "")]
-    for signature, more in ((Decompose, {}), (FollowUp, {"draft": title}), (Missing, {}), (Clarify, {})):
+    for signature, more in ((Decompose, {}), (FollowUp, {"draft": title}), (Missing, {})):
         asked = {"question": question, **more} | ({} if signature is Decompose else {"passages": passages})
         assert dict(ask(signature, **asked)) == dict(ask(signature, **asked))
 
@@ -135,20 +135,6 @@ def test_the_part_that_the_passages_answer_least_is_missing():
     ):  # fmt: skip
         told = ask(Missing, question=question, passages=passages)
         assert (told.missing, told.next_query) == (missing, query)
-
-
-@pytest.mark.parametrize(
-    ("options", "asked_back"),
-    [
-        (["Basic", "Pro"], "Which do you mean: Basic or Pro?"),
-        (["Basic", "Pro", "C"], "Which do you mean: Basic, Pro or C?"),
-        ([], "Which do you mean: Services or Prices?"),
-    ],
-)
-def test_a_vague_question_is_asked_back_with_the_options_or_with_those_that_the_passages_leave_open(
-    options, asked_back
-):
-    assert ask(Clarify, question="How much?", passages=PASSAGES, options=options).clarifying_question == asked_back
 
 
 def test_what_it_cannot_fill_and_a_prompt_are_refused_with_the_way_out():

@@ -1,0 +1,65 @@
+"""A choice that a question leaves open is asked back with the choices; one that it names, or that is none, is not."""
+
+import pytest
+
+from ragc import open_program
+from ragc.answer import Outcome
+from ragc.text.history import Turn, answers_back, join_questions
+
+TOML = 'name = "p"\n[knowledge.docs]\nkind = "documents"\npath = "docs"\nabout = "what we offer and what it costs"\n'
+PERMITS = {"permits.csv": "Permit,Price\nMonthly,GBP 4.50\nYearly,GBP 45\n"}
+BIKES = {
+    "bikes.md": "# Bike hire\n\n## Adult bikes\n\nThe hire costs 15 euros a day.\n\n"
+    "## Children's bikes\n\nThe hire costs 8 euros a day.\n\n## Cargo bikes\n\nThe hire costs 30 euros a day.\n"
+}
+GEAR = {
+    "gear.md": "# Hire of gear\n\n| Item | Deposit |\n|---|---|\n| Belay device Hollin | 20 euros |\n"
+    "| Belay device Clutch | 60 euros |\n| Helmet | 10 euros |\n"
+}
+PUMPS = {
+    "old.md": "---\nas_of: 2024-05-01\n---\n# Fees 2024\n\nThe late fee is 4 euros.",
+    "new.md": "---\nas_of: 2026-05-01\n---\n# Fees 2026\n\nThe late fee is 5 euros.",
+}
+OPEN = [
+    (PERMITS, "How much is the permit?", {"Monthly": "GBP 4.50", "Yearly": "GBP 45"}),
+    (
+        BIKES,
+        "What does the hire cost?",
+        {"Adult bikes": "15 euros", "Children's bikes": "8 euros", "Cargo bikes": "30"},
+    ),
+    (GEAR, "What is the deposit for a belay device?", {"Belay device Hollin": "20", "Belay device Clutch": "60"}),
+]
+CLOSED = [
+    (PERMITS, "How much is the yearly permit?", "GBP 45"),
+    (BIKES, "What does it cost to hire a cargo bike?", "30 euros"),
+    (GEAR, "What is the deposit for a helmet?", "10 euros"),
+    (PUMPS, "How much is the late fee?", "5 euros"),  # of two days the newer speaks
+]
+
+
+def open_files(folder, files):
+    (folder / "docs").mkdir()
+    for name, text in files.items():
+        (folder / "docs" / name).write_text(text)
+    (folder / "ragc.toml").write_text(TOML)
+    return open_program(folder)
+
+
+@pytest.mark.parametrize(("files", "question", "choices"), OPEN)
+def test_what_is_left_open_is_asked_back_with_what_is_said_of_each(tmp_path, files, question, choices):
+    program = open_files(tmp_path, files)
+    back = program(question)
+    assert back.outcome is Outcome.CLARIFY and {*back.options} == {*choices} and back.citations
+    for name, value in choices.items():
+        assert f"{name}: " in back.text and value in back.text.partition(f"{name}: ")[2]
+    name = next(iter(choices))
+    history = [Turn(role="user", content=question), Turn(role="assistant", content=back.text)]
+    assert answers_back(history, name) and join_questions(history, name) == f"{name}: {question}"
+    answer = program(name, history=history)
+    assert answer.outcome is not Outcome.CLARIFY  # nobody is asked back twice in a row
+
+
+@pytest.mark.parametrize(("files", "question", "value"), CLOSED)
+def test_what_is_named_is_answered(tmp_path, files, question, value):
+    answer = open_files(tmp_path, files)(question)
+    assert answer.outcome is Outcome.ANSWERED and value in answer.text
