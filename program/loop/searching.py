@@ -56,20 +56,21 @@ def _rank_found(state: State, name: str, finds: Sequence[Find]) -> Flow[None]:
     new = [find for find in dict.fromkeys(finds) if find not in state.pools]
     if new:
         state.pools.update(zip(new, (yield [*new]), strict=True))
-    yield from _query_tables(state, finds)
     evidence.rank_searches(state, {(name, find.query): state.pools[find] for find in finds})
 
 
-def _query_tables(state: State, finds: Sequence[Find]) -> Flow[None]:
-    """Search the tables that the classifier wants by a SELECT that a language model writes.
+def query_tables(state: State) -> Flow[bool]:
+    """Search the tables that the classifier wants by a SELECT that a language model writes, once for each look-up.
 
-    Its rows take the place of what the source found by itself; where it has none, that stays.
+    Its rows take the place of what the source found by itself; where it has none, that stays. Returns whether there
+    are rows.
     """
     tables = state.program.tables if state.tuning.route and state.tuning.sql else {}
-    wanted = [(f, name) for f in finds for name in f.sources if name in tables and name in state.plan.bases]
-    wanted = [(find, name) for find, name in wanted if (find, name) not in state.queried]
+    finds = [find for find in state.pools if find.sources == state.scope]
+    wanted = [(find, name) for find in finds for name in find.sources if name in tables and name in state.plan.bases]
+    wanted = [one for one in wanted if one not in state.queried]
     if not wanted:
-        return
+        return False
     state.queried.update(wanted)
     try:
         asks = [Ask("retriever.sql", {"question": find.query, "tables": tables[name]}) for find, name in wanted]
@@ -79,12 +80,16 @@ def _query_tables(state: State, finds: Sequence[Find]) -> Flow[None]:
         found = (yield [replace(find, sources=(name,), sql=sql) for find, name, sql in given]) if given else []
     except StepFailed as failure:
         state.path.append(f"no sql: {failure}")
-        return
+        return False
+    answered = dict[Find, None]()
     for (find, name, _), rows in zip(given, found, strict=True):
         if any(passage.method == SQL for passage in rows):
             state.pools[find] = evidence.Pool([*(p for p in state.pools[find] if p.source != name), *rows])
+            answered[find] = None
         else:
             state.path.append(f"sql refused or empty: {name}")
+    evidence.rank_searches(state, {(state.strategy.name, find.query): state.pools[find] for find in answered})
+    return bool(answered)
 
 
 def _ask_follow_up(state: State, n: int) -> Ask:

@@ -20,7 +20,7 @@ from ragc.loop import evidence
 from ragc.loop.answers import abstain, make_answer, repeats_prompt
 from ragc.loop.decide import Move, Verdict, decide
 from ragc.loop.engines import Engine, engine_of
-from ragc.loop.searching import look_first, search_plan, search_queries
+from ragc.loop.searching import look_first, query_tables, search_plan, search_queries
 from ragc.loop.state import Ask, Flow, Plan, State, StepFailed, View, read_look_ups, read_plan
 from ragc.models.embedded.direct import GREETINGS, find_reply, solve_sum
 from ragc.text.history import Asked
@@ -96,6 +96,8 @@ def _look_up(state: State, engine: Engine) -> Flow[Answer]:
                 state.verdict = Verdict(False, 0.0, len(state.kept))
             return (yield from _write(state, engine, StoppedBy.SECONDS))
         state.verdict = yield from engine.judge(state)
+        if not state.verdict.sufficient and state.tripped() is None and (yield from query_tables(state)):
+            state.verdict = yield from engine.judge(state)
         state.missing = state.verdict.missing or ("" if state.verdict.sufficient else state.missing)
         action = decide(state.verdict, state.progress, tuning, state.max_rounds, state.tripped())
         if action.move is Move.WRITE:

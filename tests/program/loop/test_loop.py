@@ -180,31 +180,38 @@ def pool(find):
     return [*own, passage("product/a.md#0")]
 
 
-def asked(sql, **options):
-    return Scripted(cards=CARDS, pool=pool, replies={"sql": sql}, **options)
+def asked(sql, *answers, **options):
+    answers = answers or ("MISSING: the sum", "It is 1 [1].")
+    return Scripted(cards=CARDS, pool=pool, replies={"sql": sql, "answer": turns(*answers)}, **options)
 
 
-def test_the_select_that_is_written_travels_with_the_search_and_its_rows_take_the_place_of_the_sources_own():
+def test_where_the_passages_do_not_answer_a_select_is_asked_for_and_its_rows_take_the_place_of_the_sources_own():
     program = asked(SQL)
     answer = program()
     (shown,) = program.models.inputs("sql")
     assert shown == {"question": "How big is it?", "tables": "Table of records", "passages": []}
     finds = [(find.sources, find.sql) for find in program.shelf.finds]
     assert finds == [(("records", "product"), ""), (("records",), SQL)]
-    assert "sql(1)" in answer.trace.path and answer.usage.calls == 2
-    shown = [p.text for p in program.models.inputs("answer")[0]["passages"]]
-    assert WRITTEN.text in shown and "Visits: count 3." not in shown
+    assert "sql(1)" in answer.trace.path and answer.usage.calls == 3 and answer.text == "It is 1 [1]."
+    first, second = ([p.text for p in one["passages"]] for one in program.models.inputs("answer"))
+    assert WRITTEN.text not in first and "Visits: count 3." in first
+    assert WRITTEN.text in second and "Visits: count 3." not in second
+
+
+def test_where_the_passages_answer_no_select_is_asked_for():
+    program = asked(SQL, "It is 3 [1].")
+    assert program().text == "It is 3 [1]." and program.models.inputs("sql") == []
 
 
 @pytest.mark.parametrize(
     ("sql", "note"),
     [("DROP TABLE visits", "sql refused or empty: records"), ("", "sql(0)"), (RuntimeError("down"), "no sql: ")],
 )
-def test_without_a_select_that_finds_rows_the_sources_own_stay_and_the_path_says_so(sql, note):
+def test_without_a_select_that_finds_rows_the_first_reply_stands_and_the_path_says_so(sql, note):
     program = asked(sql)
     answer = program()
     assert [one for one in answer.trace.path if one.startswith(note)]
-    assert "Visits: count 3." in [p.text for p in program.models.inputs("answer")[0]["passages"]]
+    assert answer.outcome is Outcome.ABSTAIN and len(program.models.inputs("answer")) == 1
 
 
 @pytest.mark.parametrize(("knobs", "likely"), [({}, {"base_records": 0.1, "base_product": 0.9}), ({"route": 0}, {})])
