@@ -30,9 +30,9 @@ from simulated_model import simulate
 from ragc.answer import Answer, Outcome
 from ragc.knowledge.project import Project
 from ragc.loop.rag import AgenticRAG
-from ragc.models.language.provider import key_variable
+from ragc.models.embedded.encoder import count_threads
+from ragc.models.language.provider import key_variable, listed_price
 from ragc.optimize.compiler.compile import compile_project
-from ragc.optimize.compiler.spending import Caps
 from ragc.optimize.evaluation.evaluate import Grader
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.stats import paired_test
@@ -48,6 +48,7 @@ STRENGTHS = "60,80,95"
 AT_ONCE = 8  # questions
 PATIENCE = 600  # seconds of a call and of a question: a small model on a processor is slow, not gone
 QUICK = 24  # questions
+PRICED = ("openai/gpt-5-mini", "gemini/gemini-2.5-flash", "anthropic/claude-sonnet-4-5")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,19 @@ class Arm:
     grades: Sequence[Grade]
 
     def show(self) -> Iterator[Figure]:
-        """Yield the shares of right and wrong answers, the utility and the calls."""
+        """Yield the shares of right and wrong answers, utility, calls, tokens, and money at list prices."""
         n = len(self.grades)
         for metric in ("correct", "wrong", "utility", "model_calls"):
             yield figure(f"{self.name}: {metric}", sum(g.read_metric(metric) or 0.0 for g in self.grades) / n, "", n)
+        tokens = [
+            sum(each) for each in zip(*((a.usage.tokens_in, a.usage.tokens_out) for a in self.answers), strict=True)
+        ]
+        if any(tokens):
+            yield figure(f"{self.name}: tokens sent", tokens[0] / n, "", n)
+            yield figure(f"{self.name}: tokens received", tokens[1] / n, "", n)
+            for model in PRICED:
+                usd = 1000 / n * (listed_price(model, *tokens) or 0.0)
+                yield figure(f"{self.name}: US$ for 1,000 questions, {model}", usd, "", n)
         backs = [(a.outcome is Outcome.CLARIFY, q.outcome) for a, q in zip(self.answers, self.questions, strict=True)]
         for name, wanted in (("vague", "clarify"), ("answerable", "answered")):
             own = [back for back, outcome in backs if outcome == wanted]
@@ -103,7 +113,7 @@ def measure_arms(
             with TemporaryDirectory() as place:
                 copy = Path(place) / project.folder.name
                 shutil.copytree(project.folder, copy)
-                compile_project(Project.open(copy), caps=Caps(calls=options.calls))
+                compile_project(Project.open(copy), max_calls=options.calls, jobs=count_threads())
                 arms.append(ask_all(f"{name}, compiled", open_latest(Project.open(copy)), questions, weights))
         for arm in arms:
             yield from arm.show()

@@ -91,7 +91,7 @@ class Tuning:
     dense_weight: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="weight of dense over keyword scores in fusion")
     max_rounds: int = _knob(1, 1, 4, meaning="rounds of searching at most")
     keep_at_most: int = _knob(6, 1, 12, meaning="passages that are quoted from at most")
-    shown: int = _knob(12, 3, 16, meaning="passages that a model that writes is shown")
+    shown: int = _knob(16, 3, 24, meaning="passages that a model that writes is shown")
     check: int = _knob(0, 0, 2, meaning="check of written statements: 0 marks and numbers, 1 words too, 2 by a judge")
     sentences: int = _knob(4, 1, 6, meaning="sentences of the answer for each look-up")
     near: float = _knob(
