@@ -60,10 +60,10 @@ def _rank_found(state: State, name: str, finds: Sequence[Find]) -> Flow[None]:
 
 
 def query_tables(state: State) -> Flow[bool]:
-    """Search the tables that the classifier wants by a SELECT that a language model writes, once for each look-up.
+    """Return whether a SELECT that a language model writes finds rows.
 
-    Its rows take the place of what the source found by itself; where it has none, that stays. Returns whether there
-    are rows.
+    It is asked for once for each look-up and source of tables that the classifier wants. Its rows take the place of
+    what the source found by itself; where it has none, that stays.
     """
     tables = state.program.tables if state.tuning.route and state.tuning.sql else {}
     finds = [find for find in state.pools if find.sources == state.scope]
