@@ -64,9 +64,13 @@ class _Quote:
 
     @property
     def coordinates(self) -> tuple[str, ...]:
-        """The steps of its title, the name of its row and the header of its cell, the last two empty of a sentence."""
+        """The steps of its title, the name of its row and the header of its cell, the last two empty of a sentence.
+
+        What it says, and a bare number, is no name of a row, though it tells the row from others.
+        """
         cells = split_cells(self.piece.text) if self.piece.row else [""]
-        row = self.passage.name or ", ".join(cell.partition(": ")[2] or cell for cell in cells[:-1])
+        named = self.passage.name.split(", ") if self.passage.name else [c.partition(": ")[2] or c for c in cells[:-1]]
+        row = ", ".join(name for name in named if name != self.value and any(map(str.isalpha, name)))
         return *self.passage.title.split(TITLE_STEP), row, cells[-1].rpartition(": ")[0]
 
     @property

@@ -29,11 +29,15 @@ OPEN = [
     ),
     (GEAR, "What is the deposit for a belay device?", {"Belay device Hollin": "20", "Belay device Clutch": "60"}),
 ]
+PERIODS = {"periods.csv": "Plan,Price,From\nHome,GBP 4.50,2026\nHome,GBP 3.90,2024\nPro,GBP 16,2026\nPro,GBP 12,2024\n"}
+SCALES = {"scales.csv": "Plan,Month,Year\nPro,19,190\nPro,16,160\nHome,4,40\nHome,3,30\n"}
 CLOSED = [
     (PERMITS, "How much is the yearly permit?", "GBP 45"),
     (BIKES, "What does it cost to hire a cargo bike?", "30 euros"),
     (GEAR, "What is the deposit for a helmet?", "10 euros"),
     (PUMPS, "How much is the late fee?", "5 euros"),  # of two days the newer speaks
+    (PERIODS, "What is the price of the plan Home?", "GBP 4.50"),  # a value names no choice ...
+    (SCALES, "What does the plan Pro cost a year?", "190"),  # ... nor does a bare number
 ]
 
 
