@@ -1,7 +1,7 @@
 """Shortcuts in labelled questions: what should not matter to a label, and yet predicts it.
 
-A program that is compiled on such questions learns the shortcut in place of the label: where every complex question is
-long, it takes whatever is long for complex.
+A program that is compiled on such questions learns the shortcut in place of the label: where every vague question is
+short, it asks back whenever a question is short.
 """
 
 from __future__ import annotations
