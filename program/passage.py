@@ -105,6 +105,11 @@ class Passage:
         """Its title, and behind it the name of its row."""
         return f"{self.title}{TITLE_STEP}{self.name}" if self.name else self.title
 
+    @property
+    def whole(self) -> str:
+        """Its title and its text."""
+        return f"{self.title}\n\n{self.text}"
+
     def rescored(
         self, score: float, method: str | None = None, scores: _Scores | None = None, reason: str | None = None
     ) -> Passage:

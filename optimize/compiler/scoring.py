@@ -193,15 +193,6 @@ class Scoring:
                     found[-1] = self._grade(question, answer)
         return found
 
-    def _grade_share(self, setting: Setting, share: list[int]) -> list[Grade]:
-        """Return the grades of a share of the questions."""
-        found: list[Grade] = []
-        for at, arm in enumerate(self.arms):
-            own = [self.questions[n] for n in share if self._arm_of[n] == at]
-            self._turning[at].apply(setting)
-            found += map(self._grade, own, arm.replay.answer_all([question.asked for question in own]))
-        return found
-
     def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:
         """Return utility and routing, NaN when grading raises."""
         try:

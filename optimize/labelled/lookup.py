@@ -37,7 +37,7 @@ def find_support(question: str, answers: Sequence[str], library: Library, source
     hits = [one for one in library.search(f"{question} {answers[0]}", sources, HITS) if not one.superseded_by]
     hits = [one for one in hits if document_of(one).rpartition("/")[2] != source]
     for passage in hits:
-        if states(f"{passage.title}\n\n{passage.text}", answers):
+        if states(passage.whole, answers):
             return Proposal(passage.id, tuple(answers) if len(answers) > 1 else answers[0])
     runs = [
         (len(run.split()), -n, run, passage.id)

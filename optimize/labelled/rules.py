@@ -87,7 +87,7 @@ class Knowledge:
         self.ids = {*passages, *tables.names}
         self.bases = {*(id_.partition("/")[0] for id_ in self.ids), *bases}
         self._superseded = {id_ for id_, passage in passages.items() if passage.superseded_by}
-        self._texts = {id_: f"{passage.title}\n\n{passage.text}" for id_, passage in passages.items()}
+        self._texts = {id_: passage.whole for id_, passage in passages.items()}
         # A row repeats in cells what a page says in sentences, and is labelled as its table.
         self._pages = {id_: text for id_, text in self._texts.items() if id_.partition("#")[0] not in tables.names}
 

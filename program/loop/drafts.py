@@ -90,7 +90,7 @@ class Drafts:
 def find_fault(row: Row, find: FindPassage) -> str:
     """Return in a sentence why a draft cannot be a label, or an empty text."""
     passages: Sequence[Passage | None] = [find(id_) for id_ in row["evidence"]]
-    text = "\n\n".join(f"{passage.title}\n\n{passage.text}" for passage in passages if passage)
+    text = "\n\n".join(passage.whole for passage in passages if passage)
     if not passages or None in passages or not row["facts"]:
         return "Its passage is not there." if row["facts"] else "It states no fact."
     return next((f"Its passage does not state “{fact}”." for fact in row["facts"] if not states(text, fact)), "")

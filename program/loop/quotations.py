@@ -256,10 +256,9 @@ def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
     What is quoted for an answer is weighed once, and is known where it is refused after all.
     """
     key = (*list_ids(state.kept), *state.queries)
-    found: list[_Quote] | None = state.weighed.get(key)
-    if found is None:
-        found = state.weighed[key] = yield from _weigh_anew(state)
-    return found
+    if key not in state.weighed:
+        state.weighed[key] = yield from _weigh_anew(state)
+    return state.weighed[key]
 
 
 def _weigh_anew(state: State) -> Flow[list[_Quote]]:

@@ -394,10 +394,7 @@ def see_sources(evidence: Sequence[str], library: Library) -> dict[str, str]:
 
 
 def write_answer(project: Project, row: Mapping[str, Any], id_: str = "", *, file: Path | None = None) -> None:
-    """Write an answer in place of that of its id; an empty row only drops that.
-
-    The file is that of the reviewed ones unless it is named.
-    """
+    """Write an answer in place of that of its id; an empty row only drops that."""
     file, id_ = file or project.reviewed, id_ or str(row["id"])
     with FileLock(project.private / "reviewed.lock"):
         lines = file.read_bytes().splitlines(keepends=True) if file.is_file() else []

@@ -81,11 +81,11 @@ def query_tables(state: State) -> Flow[bool]:
     except StepFailed as failure:
         state.path.append(f"no sql: {failure}")
         return False
-    answered = dict[Find, None]()
+    answered = set[Find]()
     for (find, name, _), rows in zip(given, found, strict=True):
         if any(passage.method == SQL for passage in rows):
             state.pools[find] = evidence.Pool([*(p for p in state.pools[find] if p.source != name), *rows])
-            answered[find] = None
+            answered.add(find)
         else:
             state.path.append(f"sql refused or empty: {name}")
     evidence.rank_searches(state, {(state.strategy.name, find.query): state.pools[find] for find in answered})

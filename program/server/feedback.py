@@ -216,7 +216,7 @@ def _label_review(entry: Mapping[str, Any], review: ReviewedAnswer, library: Lib
 
 def _require_stated(review: ReviewedAnswer, library: Library, said: str) -> None:
     passages = [passage for id_ in review.evidence if (passage := library.find_passage(id_)) is not None]
-    text = "\n\n".join(f"{passage.title}\n\n{passage.text}" for passage in passages)
+    text = "\n\n".join(passage.whole for passage in passages)
     if not review.facts:
         raise DataError("Nothing says what a right answer states.", "Write it in a few words of a passage.")
     if not passages:

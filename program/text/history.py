@@ -20,7 +20,6 @@ LEFT_OUT = ("system", "developer", "tool", "function")  # the other roles of mes
 FOUND_NOTHING = "I could not find {} in the knowledge I have."
 REFUSES = re.compile(re.escape(FOUND_NOTHING).replace(r"\{\}", ".+?"))
 """What is said of a question, or of a part of one, that nothing answers."""
-_ASKING = re.compile(r"[^.!?]*\?(?: - .*)?")  # with the options of the list behind it
 MEND = 'Give messages such as {"role": "user", "content": "..."}, or a dspy.History.'
 
 
@@ -68,7 +67,7 @@ def answers_back(history: Sequence[Turn], reply: str) -> bool:
     Half of its words, or more, stand in the last turn, which asks.
     """
     back = history[-1].content if history and history[-1].role == "assistant" else ""
-    asked, words = set(split_words(back if _ASKING.search(back) else "")), set(split_words(reply))
+    asked, words = set(split_words(back if "?" in back else "")), set(split_words(reply))
     return 2 * len(words & asked) >= len(words) > 0
 
 
@@ -98,7 +97,7 @@ def is_answer(turn: Turn) -> bool:
 
 def _find_statement(turn: Turn) -> str:
     """Return the first sentence of an answer, without its marks; "" of a turn that asks, or that finds nothing."""
-    if _ASKING.search(turn.content) or not is_answer(turn):
+    if "?" in turn.content or not is_answer(turn):
         return ""
     return next(iter(split_sentences(MARK.sub("", turn.content))), "")
 

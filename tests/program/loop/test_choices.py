@@ -2,11 +2,11 @@
 
 import pytest
 
-from ragc import open_program
 from ragc.answer import Outcome
 from ragc.text.history import Turn, answers_back, join_questions
+from tests.support.documents import open_documents
 
-TOML = 'name = "p"\n[knowledge.docs]\nkind = "documents"\npath = "docs"\nabout = "what we offer and what it costs"\n'
+ABOUT = "what we offer and what it costs"
 PERMITS = {"permits.csv": "Permit,Price\nMonthly,GBP 4.50\nYearly,GBP 45\n"}
 BIKES = {
     "bikes.md": "# Bike hire\n\n## Adult bikes\n\nThe hire costs 15 euros a day.\n\n"
@@ -41,17 +41,9 @@ CLOSED = [
 ]
 
 
-def open_files(folder, files):
-    (folder / "docs").mkdir()
-    for name, text in files.items():
-        (folder / "docs" / name).write_text(text)
-    (folder / "ragc.toml").write_text(TOML)
-    return open_program(folder)
-
-
 @pytest.mark.parametrize(("files", "question", "choices"), OPEN)
 def test_what_is_left_open_is_asked_back_with_what_is_said_of_each(tmp_path, files, question, choices):
-    program = open_files(tmp_path, files)
+    program = open_documents(tmp_path, files, ABOUT)
     back = program(question)
     assert back.outcome is Outcome.CLARIFY and {*back.options} == {*choices} and back.citations
     for name, value in choices.items():
@@ -65,5 +57,5 @@ def test_what_is_left_open_is_asked_back_with_what_is_said_of_each(tmp_path, fil
 
 @pytest.mark.parametrize(("files", "question", "value"), CLOSED)
 def test_what_is_named_is_answered(tmp_path, files, question, value):
-    answer = open_files(tmp_path, files)(question)
+    answer = open_documents(tmp_path, files, ABOUT)(question)
     assert answer.outcome is Outcome.ANSWERED and value in answer.text

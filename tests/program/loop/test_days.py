@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragc import open_program
 from ragc.loop.evidence import drop_superseded
 from ragc.passage import Passage
+from tests.support.documents import open_documents
 
-TOML = 'name = "p"\n[knowledge.docs]\nkind = "documents"\npath = "docs"\nabout = "what things cost and when they are"\n'
+ABOUT = "what things cost and when they are"
 FARE = "# Fares\n\nA single ticket of the ferry costs {} euros.\n"
 REPLACED = {
     "a.md": f"---\nas_of: 2025-01-01\n---\n{FARE.format('3.20')}",
@@ -38,11 +38,7 @@ ASKED = [
 def test_what_is_in_force_comes_first_and_what_begins_later_behind_it_with_its_day(
     tmp_path, files, question, today, first, then
 ):
-    for name, text in files.items():
-        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "docs" / name).write_text(text)
-    (tmp_path / "ragc.toml").write_text(TOML)
-    text = open_program(tmp_path)(question, today=today).text
+    text = open_documents(tmp_path, files, ABOUT)(question, today=today).text
     told = [value for value in sorted(("2.90", "3.20", "3.40", "3.80"), key=text.find) if value in text]
     assert told[0] == first, text
     assert (then in text) if then else (len(told) == 1), text

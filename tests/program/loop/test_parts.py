@@ -2,13 +2,13 @@
 
 import pytest
 
-from ragc import open_program
 from ragc.answer import Answer, Outcome
 from ragc.optimize.evaluation.grades import grade_answer, score_support
 from ragc.optimize.labelled.dataset import LabelledQuestion
 from ragc.settings import UtilitySettings
+from tests.support.documents import open_documents
 
-TOML = 'name = "p"\n[knowledge.docs]\nkind = "documents"\npath = "docs"\nabout = "what the pool offers"\n'
+ABOUT = "what the pool offers"
 POOL = (
     "# Pool\n\n## Prices\n\nA month costs 32 euros. A single visit costs 6 euros.\n\n## Joining\n\n"
     "The joining fee is 15 euros. Children join free.\n\n## Hours\n\nThe pool is open from 7 to 21.\n"
@@ -23,10 +23,7 @@ ASKED = [
 
 @pytest.mark.parametrize(("question", "values", "lacking"), ASKED)
 def test_each_part_is_answered_or_named_as_not_found(tmp_path, question, values, lacking):
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "pool.md").write_text(POOL)
-    (tmp_path / "ragc.toml").write_text(TOML)
-    answer = open_program(tmp_path)(question)
+    answer = open_documents(tmp_path, {"pool.md": POOL}, ABOUT)(question)
     assert answer.outcome is Outcome.ANSWERED and all(value in answer.text for value in values)
     named = f"I could not find “{lacking}” in the knowledge I have." if lacking else ""
     assert answer.text.endswith(named) and answer.text.count("could not find") == bool(lacking)

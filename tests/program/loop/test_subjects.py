@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragc import open_program
 from ragc.loop.subjects import Subject, count_strange, names_other
+from tests.support.documents import open_documents
 
-TOML = (
-    'name = "p"\n[knowledge.docs]\nkind = "documents"\npath = "docs"\nabout = "what we offer and how things are done"\n'
-)
+ABOUT = "what we offer and how things are done"
 MANUALS = {
     f"{n}.md": f"# {name}\n\n## Reset\n\nHold the {colour} button for {seconds} seconds.\n\n## Weight\n\nIt weighs {weight} kg."
     for n, (name, colour, seconds, weight) in enumerate(
@@ -52,22 +50,14 @@ ASKED = [
 ]
 
 
-def open_files(folder, files):
-    (folder / "docs").mkdir()
-    for name, text in files.items():
-        (folder / "docs" / name).write_text(text)
-    (folder / "ragc.toml").write_text(TOML)
-    return open_program(folder)
-
-
 @pytest.mark.parametrize(("files", "question", "right", "other"), ASKED, ids=[question for _, question, *_ in ASKED])
 def test_what_is_said_of_another_thing_is_not_quoted(tmp_path, files, question, right, other):
-    answer = open_files(tmp_path, files)(question)
+    answer = open_documents(tmp_path, files, ABOUT)(question)
     assert right in answer.text and other not in answer.text
 
 
 def test_what_is_left_open_is_told_of_each_behind_the_step_that_differs(tmp_path):
-    answer = open_files(tmp_path, BRANCHES)("When is the branch open?")
+    answer = open_documents(tmp_path, BRANCHES, ABOUT)("When is the branch open?")
     for part in (
         "Southgate branch: The branch is open from 10 to 18",
         "Northgate branch: The branch is open from 8 to 16",
@@ -80,7 +70,7 @@ UNKNOWN = [("What does the K40 weigh?", "K40"), ("How do I reset the lathe k99?"
 
 @pytest.mark.parametrize(("question", "code"), UNKNOWN)
 def test_a_code_that_stands_nowhere_is_named_and_what_is_there_is_told_with_its_name(tmp_path, question, code):
-    answer = open_files(tmp_path, MANUALS)(question)
+    answer = open_documents(tmp_path, MANUALS, ABOUT)(question)
     assert answer.outcome == "abstain" and f"could not find “{code}”" in answer.text
     assert any(f"Lathe {known}: " in answer.nearest for known in ("K10", "K20", "K30"))
 
