@@ -19,7 +19,7 @@ from ragc.text.pieces import Claim, MarkNumbering, quote_shortly
 
 PARAGRAPH = "\n\n"
 OTHERWISE = "another source says otherwise"
-NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE} \[\d+\])*\)")
+NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE}(?: \[\d+\])+)?\)")
 """What stands behind the mark of a source that replaced or overruled another."""
 LINKS_REMOVED = "links removed: "
 """How the path begins that names the hosts whose addresses an answer does not show."""
@@ -132,7 +132,8 @@ def _note_source(state: State, claim: Claim, passages: list[Passage]) -> str:
         one for one in sources if begins_after(one, state.day) or _replaces_fact(state, claim, one)
     ]
     notes = [f"from {day.day} {day:%B %Y}" for source in spoke if (day := source.as_of)][:1]
-    notes += [f"{OTHERWISE} [{passages.index(one.overruled) + 1}]" for one in conflicts]
+    marks = [f"[{passages.index(one.overruled) + 1}]" for one in conflicts]
+    notes += [f"{OTHERWISE} {' '.join(marks)}"] if marks else []
     return f" ({'; '.join(notes)})" if notes else ""
 
 

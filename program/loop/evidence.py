@@ -58,7 +58,7 @@ def filter_by_source(pool: Sequence[Passage], sources: Sequence[str]) -> Sequenc
 
 
 def drop_superseded(pool: Sequence[Passage], years: tuple[int, ...], day: date) -> Sequence[Passage]:
-    """Return the passages without those that another document replaced by that day.
+    """Return the passages without those that were replaced, or are over, by that day.
 
     One stays that was in force in a year that the question names: its own, or a later one before its successor's, where
     the pool holds that successor.
@@ -72,7 +72,9 @@ def _list_current(pool: Sequence[Passage], years: Sequence[int], day: date) -> I
         first, after = passage.as_of or date.min, since.get(passage.superseded_by, passage.as_of or date.max)
         in_year = any(year == first.year or first.year < year < after.year for year in years)
         in_force = not years and since.get(passage.superseded_by, date.min) > day
-        if not passage.superseded_by or in_year or in_force:
+        last = passage.valid_to or date.max
+        over = last.year < min(years) if years else last < day
+        if not over and (not passage.superseded_by or in_year or in_force):
             yield passage
 
 

@@ -28,7 +28,7 @@ from ragc.loop.evidence import (
 )
 from ragc.loop.state import STATES, Draft, Flow, Request, State, format_share, list_ids
 from ragc.loop.subjects import Subject, discount_strange, find_steps, find_subject, find_unknown, names_other
-from ragc.passage import TITLE_STEP, Passage
+from ragc.passage import TITLE_STEP, Passage, document_of
 from ragc.text.facts import holds
 from ragc.text.history import FOUND_NOTHING
 from ragc.text.pieces import ASKS, Claim, Piece, quote_shortly, split_cells, split_pieces
@@ -36,6 +36,7 @@ from ragc.text.words import split_words
 
 MOST_NEAREST = 4  # pieces under a refusal
 MOST_CHOICES = 6  # that a question back lists
+MOST_ROWS = 12  # of a column that is told whole
 _NUMBERED = re.compile(r"\d{1,3}[.)] ")
 ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
 """How a sentence ends."""
@@ -116,7 +117,7 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     threshold = state.program.threshold(STATES, "states")
     for look_up, query in enumerate(_list_queries(state)):
         of_this = [quote for quote in found if quote.look_up == look_up]
-        best.append(max((quote.probability for quote in of_this), default=0.0))
+        best.append(_find_best(of_this))
         allowed = [quote for quote in of_this if not checked or (quote.near and best[-1] >= threshold)]
         taken += _choose_quotes(state, allowed, taken, query)
         lacking += [] if allowed else [Claim(FOUND_NOTHING.format(quote_shortly(query)), ())]
@@ -130,20 +131,35 @@ def list_choices(state: State) -> Flow[Draft | None]:
     """Return the choices that a question leaves open; None where it leaves none.
 
     Choices differ from the best piece in one coordinate alone, and not in their day. Of those that hold most of the
-    question's words several have to be left, and the second to be nearly as probable as the best (`open_above`).
+    question's words several have to be left, and the second to be nearly as probable as the best (`open_above`). Of a
+    column whose values recur nothing is left open: it is told whole, of a table of which every row is kept.
     """
     found = [] if state.chose or len(state.queries) > 1 else (yield from _weigh_pieces(state))
     if find_unknown(state.question, (quote.subject for quote in found)):
         return None
     for at in range(len(found[0].coordinates) if found else 0):
-        choices = _keep_named(_list_beside(found, at), state.question)
+        choices = _keep_named(_list_beside(found, at), at, state.question)
         chance = 1 - math.prod(1 - one.probability for one in choices.values())
         if _are_even(choices, state.tuning.open_above) and chance >= state.program.threshold(STATES, "states"):
             ordered = sorted(choices.items(), key=lambda pair: (pair[1].n, pair[1].piece.start))
-            state.path.append(f"which of {len(ordered)}")
-            claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in ordered)
-            return Draft(claims, True, chance, tuple(name for name, _ in ordered))
+            if _differ(choices) and len(choices) <= MOST_CHOICES:
+                state.path.append(f"which of {len(ordered)}")
+                claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in ordered)
+                return Draft(claims, True, chance, tuple(name for name, _ in ordered))
+            if at == len(found[0].coordinates) - 2 and not _differ(choices) and _are_whole(state, choices.values()):
+                state.path.append(f"column of {len(ordered)}")
+                shown = (Claim.quote(show_piece(one.passage, one.piece), one.n) for _, one in ordered)
+                return Draft(tuple(shown), True, chance)
     return None
+
+
+def _are_whole(state: State, quotes: Iterable[_Quote]) -> bool:
+    """Tell whether no row that a search found is missing among the few of a column."""
+    quotes = list(quotes)
+    documents = {document_of(quote.passage) for quote in quotes}
+    kept = {quote.passage.id for quote in quotes}
+    rows = {p.id for pool in state.pools.values() for p in pool if document_of(p) in documents}
+    return len(quotes) <= MOST_ROWS and rows <= kept
 
 
 def _list_beside(found: Sequence[_Quote], at: int) -> dict[str, _Quote]:
@@ -154,26 +170,35 @@ def _list_beside(found: Sequence[_Quote], at: int) -> dict[str, _Quote]:
         own = quote.coordinates
         beside = len(own) == len(best) and (*own[:at], *own[at + 1 :]) == (*best[:at], *best[at + 1 :])
         alike = beside and quote.passage.as_of == first.passage.as_of and (quote.piece.row or quote.says_alike(first))
-        if alike and own[at]:
+        if alike and own[at] and (quote.near or at < len(own) - 1):  # other cells of a row say other things
             choices.setdefault(own[at], quote)
     return choices if best[at] else {}
 
 
-def _keep_named(choices: Mapping[str, _Quote], question: str) -> dict[str, _Quote]:
-    """Return the choices that hold most of the question's words, where these are the same words in each."""
-    asked = {*split_words(question)}
+def _keep_named(choices: Mapping[str, _Quote], at: int, question: str) -> dict[str, _Quote]:
+    """Return the choices that hold most of the question's words, where these are the same words in each.
+
+    A word counts that the other coordinates, which they share, lack.
+    """
+    shared = (step for one in choices.values() for k, step in enumerate(one.coordinates) if k != at)
+    asked = {*split_words(question)}.difference(*map(split_words, shared))
     words = {name: asked.intersection(split_words(f"{name} {one.value}")) for name, one in choices.items()}
     most = max(map(len, words.values()), default=0)
     named = [name for name, own in words.items() if len(own) == most]
-    return {name: choices[name] for name in named[:MOST_CHOICES] if words[name] == words[named[0]]}
+    return {name: choices[name] for name in named if words[name] == words[named[0]]}
 
 
 def _are_even(choices: Mapping[str, _Quote], least: float) -> bool:
-    """Tell whether several choices mostly say different things, and the second is likely enough beside the best."""
-    if len(choices) < 2 or 2 * len({one.value.casefold() for one in choices.values()}) <= len(choices):
+    """Tell whether there are several choices, and the second is likely enough beside the best."""
+    if len(choices) < 2:
         return False
     first, second = (one.probability / (1 - one.probability + LEAST_DOUBT) for one in [*choices.values()][:2])
     return second > least * first
+
+
+def _differ(choices: Mapping[str, _Quote]) -> bool:
+    """Tell whether choices mostly say different things."""
+    return 2 * len({one.value.casefold() for one in choices.values()}) > len(choices)
 
 
 def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote], query: str) -> list[_Quote]:
@@ -218,8 +243,7 @@ def _quote_all(quotes: Iterable[_Quote], question: str) -> Iterator[Claim]:
     for (n, lead, items), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead, quote.piece.items)):
         of_lead = list(group)
         pieces = sorted((quote.piece for quote in of_lead if quote.piece.text != lead), key=lambda piece: piece.start)
-        several = len(pieces) != 1 or (items and _NUMBERED.match(items[0]))
-        whole = len(items) == 1 or (len(items) > len(pieces) and several)
+        whole = _tells_whole(items, len(pieces))
         asked = lead[-1:] in ASKS and holds(question, lead, 1.0)
         parts: Iterable[str] = (piece.text.removesuffix(".") for piece in pieces)
         if whole and not any(_is_named(quote, question) for quote in of_lead):
@@ -286,6 +310,24 @@ def _weigh_anew(state: State) -> Flow[list[_Quote]]:
         for ((look_up, _), passage, piece), subject, chance in zip(of, subjects, chances, strict=True)
     ]
     return sorted(found, key=lambda quote: -quote.probability)
+
+
+def _find_best(found: Sequence[_Quote]) -> float:
+    """Return how probable the best piece is, or that any of a list is right which is told whole."""
+    lists = defaultdict[tuple[int, tuple[str, ...]], list[_Quote]](list)
+    for quote in found:
+        lists[quote.n, quote.piece.items].append(quote)
+    chances = [quote.probability for quote in found]
+    for (_, items), of_list in lists.items():
+        near = sum(quote.near for quote in of_list)
+        if items and near and (near > 1 or _tells_whole(items, near)):
+            chances.append(1 - math.prod(1 - quote.probability for quote in of_list))
+    return max(chances, default=0.0)
+
+
+def _tells_whole(items: Sequence[str], quoted: int) -> bool:
+    """Tell whether a list is told whole of which so many pieces are quoted."""
+    return len(items) == 1 or (len(items) > quoted and (quoted != 1 or _NUMBERED.match(items[0]) is not None))
 
 
 def _list_queries(state: State) -> Sequence[str]:

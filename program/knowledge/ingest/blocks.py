@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from bs4.element import NavigableString, Tag
 
 from ragc.knowledge.ingest.table_rows import format_table, has_header
+from ragc.text.pieces import BULLET, NUMBER
 
 LINES = "data-lines-of-source"
 """The attribute that holds the first line of an element in its file, from 0, and the line behind its last."""
@@ -88,8 +89,22 @@ class _Item:
 
 
 def read_blocks(tree: Tag) -> list[Block]:
-    """Return the blocks of a tree in order."""
-    return _Walk().walk(tree)
+    """Return the blocks of a tree in order.
+
+    Paragraphs that count up, or begin with one bullet, are the items of a list.
+    """
+    blocks = _Walk().walk(tree)
+    typed = [NUMBER.match(one.text) or BULLET.match(one.text) if one.kind == "paragraph" else None for one in blocks]
+    for n, (mark, before) in enumerate(zip(typed, [None, *typed], strict=False)):
+        if mark and before and _counts_on(before[0].strip(), mark[0].strip()):
+            blocks[n - 1] = replace(blocks[n - 1], kind="item")
+            blocks[n] = replace(blocks[n], kind="item", joined=True)
+    return blocks
+
+
+def _counts_on(before: str, mark: str) -> bool:
+    """Tell whether a mark is that of the next item."""
+    return mark == before if not mark[0].isdigit() else before == f"{int(mark[:-1]) - 1}{mark[-1]}"
 
 
 def join_blocks(blocks: Sequence[Block]) -> str:

@@ -14,6 +14,7 @@ from bs4 import Tag
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.admon import admon_plugin
+from mdit_py_plugins.container import container_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
@@ -66,9 +67,17 @@ def _write_math(_: object, tokens: Sequence[Token], at: int, *__: object) -> str
     return shown if "inline" in token.type else f"<p {LINES}='{token.attrGet(LINES)}'>{shown}</p>"
 
 
+def _write_container(_: object, tokens: Sequence[Token], at: int, *__: object) -> str:
+    """Return the tags around what stands between `::: kind title` and `:::`."""
+    kind, _, title = tokens[at].info.strip().partition(" ")
+    lead = f'<p class="admonition-title">{escape(title.strip() or kind.capitalize())}</p>'
+    return f"<div>{lead}" if tokens[at].nesting > 0 else "</div>"
+
+
 _MARKDOWN = MarkdownIt("commonmark", {"tasklists": True, "alerts": True}).enable(["table", "strikethrough"])
 _MARKDOWN.use(dollarmath_plugin, allow_space=False, allow_digits=False, allow_blank_lines=False, double_inline=True)
 _MARKDOWN.use(footnote_plugin).use(admon_plugin)
+_MARKDOWN.use(container_plugin, "note", validate=lambda kind, _: bool(kind.strip()), render=_write_container)
 for _kind in ("math_inline", "math_inline_double", "math_block"):
     _MARKDOWN.add_render_rule(_kind, _write_math)
 

@@ -27,7 +27,7 @@ from ragc.passage import Flaw, Passage, ReaderSets, ReadReport, join_readers
 from ragc.settings import FILE, KINDS, FileSettings, TablesSettings
 from ragc.storage import DiskCache
 
-PARSER_VERSION = 10  # raised when the same bytes give other passages
+PARSER_VERSION = 11  # raised when the same bytes give other passages
 _CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were not read, named where nothing was
 _REMEDIES = {

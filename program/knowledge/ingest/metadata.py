@@ -11,7 +11,7 @@ from itertools import takewhile
 
 import yaml
 
-from ragc.passage import AUTHORITY, Flaw, ReaderSets, split_groups
+from ragc.passage import AUTHORITY, VALID_TO, Flaw, ReaderSets, split_groups
 
 READERS = "readers"
 NO_ATTRIBUTES = frozenset("title as_of authority supersedes readers text contents content body _id id".split())
@@ -32,6 +32,8 @@ _GENERATED = re.compile(
     re.IGNORECASE,
 )
 NOBODY: ReaderSets = ((),)
+VALID_FROM = "valid_from"
+"""The field that says `as_of` where there is none, as in a list of prices with their days."""
 _WRITE_ENTRY = "Write one `key: value` a line."
 
 
@@ -91,7 +93,8 @@ def split_front_matter(text: str) -> tuple[Metadata, str, int]:
 
 def read_fields(fields: Mapping[str, object], lines: Mapping[str, int] | None = None, dated: str = "as_of") -> Metadata:
     """Return what fields say, flaws at their `lines`; `dated` is the date's own key."""
-    written = _one_line(fields.get("as_of"))
+    since = (value for name, value in fields.items() if normalise_key(str(name)) == VALID_FROM)
+    written = _one_line(fields.get("as_of") or next(since, ""))
     as_of = parse_day(written)
     level = _one_line(fields.get("authority")).lower()
     value = fields.get("supersedes") or []
@@ -166,7 +169,8 @@ def normalise_key(written: str) -> str:
 
 def _read_attributes(fields: Mapping[str, object]) -> dict[str, str]:
     every = {**fields, **_nested_of(fields)}
-    found = {str(name): _one_line(value) for name, value in every.items() if name not in NO_ATTRIBUTES}
+    keys = {name: VALID_TO if normalise_key(str(name)) == VALID_TO else str(name) for name in every}
+    found = {keys[name]: _one_line(value) for name, value in every.items() if name not in NO_ATTRIBUTES}
     return {name: value for name, value in found.items() if name and value and len(value) <= MAX_ATTRIBUTE}
 
 

@@ -50,7 +50,7 @@ TABLE = 8  # times a passage's size above which even a table is cut, between row
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
 _DATE = re.compile(r"(?a)(?<![^\W_])((?:19|20)\d\d)(?:[-_.]?([01]\d)(?:[-_.]?([0-3]\d))?)?(?![^\W_])")
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
-_OUTLINE = re.compile(r"\s*(?:\d+(?:\.\d+)*[.)]?|[A-Za-z][.)]|[IVX]+[.)])\s+")  # the number of a heading
+_OUTLINE = re.compile(r"\A\s*(?:\d+(?:\.\d+)*[.)]?|[A-Za-z][.)]|[IVX]+[.)])\s+")  # the number of a heading
 _LEADER = re.compile(r"(?<=[^\W_]) *(?:\.{4,}|(?: \.){3,}) *(?=[^\W_]|[€$£])")  # dots that lead to a value
 _TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff]|[a-zA-Z\u00c0-\u024f]{1,7}|\w{1,3}|[^\w\s]")
 

@@ -69,7 +69,8 @@ def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bo
         if not cell or not below:
             continue
         kind, kinds = _kind_of(cell), [_kind_of(one) for one in below]
-        if kind and 2 * sum(one is not None and one[0] == kind[0] for one in kinds) > len(below):
+        alike = (kind and kind[0], "mark" if kind == _TIME else "")  # a day is closed, or has its hours
+        if kind and 2 * sum(one is not None and one[0] in alike for one in kinds) > len(below):
             dated = _YEAR.fullmatch(cell) and not all(map(_YEAR.fullmatch, below))
             # No `10 kg` and `20 kg` above `5 EUR`.
             if not dated and (kind in kinds or sizes < 2 or len(set(kinds)) > 1):

@@ -50,10 +50,9 @@ def read_word(parts: Mapping[str, bytes]) -> WordText:
                 trees[name] = ElementTree.fromstring(part)
             else:
                 copy.writestr(name, part)
-        styles = [one for tree in trees.values() for one in tree.iterfind(f"{W}style[{W}rPr]")]
-        unseen = {one.get(f"{W}styleId") for one in styles if _is_on(one.find(f"{W}rPr/{W}vanish"))}
+        styles = {one.get(f"{W}styleId"): one for tree in trees.values() for one in tree.iterfind(f"{W}style")}
         for name, tree in trees.items():
-            hidden += _complete(tree, unseen)
+            hidden += _complete(tree, styles)
             texts[name[5:11]] += _list_lines(tree) if name[5:11] in ("header", "footer") else ()
             copy.writestr(name, ElementTree.tostring(tree))
     pictures: Any = mammoth.images.img_element(lambda _: {})
@@ -68,11 +67,20 @@ def _is_on(element: Element | None) -> bool:
     return element is not None and element.get(f"{W}val") not in ("0", "false", "off")
 
 
-def _complete(tree: Element, unseen: set[str | None]) -> int:
-    """Take hidden text out of a tree, and write equations and text boxes as text; return the hidden words."""
+def _complete(tree: Element, styles: Mapping[str | None, Element]) -> int:
+    """Take hidden text out of a tree, and write equations and text boxes as text; return the hidden words.
+
+    A paragraph that its style numbers is numbered itself, as mammoth reads it.
+    """
     words = 0
+    unseen = {id_ for id_, one in styles.items() if _is_on(one.find(f"{W}rPr/{W}vanish"))}
+    counted = {id_: one.find(f"{W}pPr/{W}numPr") for id_, one in styles.items()}
     for paragraph in tree.iter(f"{W}p"):
-        style = paragraph.find(f"{W}pPr/{W}pStyle")
+        style, own = paragraph.find(f"{W}pPr/{W}pStyle"), paragraph.find(f"{W}pPr")
+        numbers = None if style is None else counted.get(style.get(f"{W}val"))
+        if own is not None and numbers is not None and own.find(f"{W}numPr") is None:
+            level = Element(f"{W}ilvl", {f"{W}val": "0"})
+            ElementTree.SubElement(own, f"{W}numPr").extend([*numbers, *([level] if len(numbers) < 2 else [])])
         for run in paragraph.iter(f"{W}r"):
             own, named = run.find(f"{W}rPr/{W}vanish"), (style, run.find(f"{W}rPr/{W}rStyle"))
             by_style = any(one is not None and one.get(f"{W}val") in unseen for one in named)

@@ -56,11 +56,12 @@ class QuotingEngine:
 
     def write(self, state: State, stopped_by: StoppedBy) -> Flow[Answer | None]:
         """Return the quotations that can be said, or what a question leaves open."""
-        if state.tuning.ground and (which := (yield from list_choices(state))):
+        which = (yield from list_choices(state)) if state.tuning.ground else None
+        if which and which.options:
             text = f"{WHICH} {' '.join(claim.text for claim in which.claims)}"
             asked = make_answer(state, text, Outcome.CLARIFY, which.probability, state.kept, stopped_by)
             return Answer(asked, options=which.options)
-        draft = state.draft or (yield from quote_passages(state, bool(state.tuning.ground)))
+        draft = which or state.draft or (yield from quote_passages(state, bool(state.tuning.ground)))
         state.draft = None
         if not _can_be_said(state, draft):
             return None

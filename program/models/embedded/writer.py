@@ -16,6 +16,7 @@ from ragc.models.embedded.reader import READER, Reader, Reading
 from ragc.passage import TITLE_STEP
 from ragc.signatures import Excerpt
 from ragc.text.history import join_questions, read_history
+from ragc.text.words import split_words
 
 QUOTE = "QUOTE:"  # the reply in place of which the loop quotes what the passages say
 MOST_PARTS = 4  # of a question; the last holds all that follows
@@ -136,8 +137,10 @@ def split_question(question: str) -> tuple[str, ...]:
     """Return the parts of a compound question, word for word, or the question alone.
 
     The question is cut at a sentence's end with a question mark, and where a question word begins a clause after "and",
-    a semicolon or a comma. It stays whole when a part would have no such clause, or fewer than `FEWEST_WORDS` words.
+    a semicolon or a comma. It stays whole when a part that no question mark ends would have no such clause, or fewer
+    than `FEWEST_WORDS` words, or one says nothing.
     """
     parts = tuple(_CUT.split(" ".join(question.split()), maxsplit=MOST_PARTS - 1))
-    whole = any(len(part.split()) < FEWEST_WORDS or not _CLAUSE.search(part) for part in parts)
-    return (question,) if whole or len(parts) == 1 else parts
+    long = (len(part.split()) >= FEWEST_WORDS and _CLAUSE.search(part) for part in parts)
+    whole = not all(part[-1:] == "?" or is_long for part, is_long in zip(parts, long, strict=True))
+    return (question,) if whole or len(parts) == 1 or not all(map(split_words, parts)) else parts

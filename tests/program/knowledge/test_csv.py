@@ -90,6 +90,9 @@ SHOP = {
     "an empty column": ("Item,Price,\nBolt,10,\nNut,3,\n", ["Item: Bolt; Price: 10", "Item: Nut; Price: 3"], []),
     "no header": ("Bolt,10\nNut,12\n", ["Bolt; 10", "Nut; 12"], HEADLESS),
     "no header, text": ("Ann,Brno\nBob,Oslo\nCy,Brno\n", ["Ann; Brno", "Bob; Oslo", "Cy; Brno"], HEADLESS),
+    "no header, hours": (
+        "Mon,7:00,15:30\nTue,7:00,18:00\nSun,closed,closed\n",
+        ["Mon; 7:00; 15:30", "Tue; 7:00; 18:00", "Sun; closed; closed"], HEADLESS),
     "years in the header": ("Town,2024,2025\nBrno,10,12\n", ["Town: Brno; 2024: 10; 2025: 12"], []),
     "a title": ("Price list 2026\n\nItem,Price\nBolt,10\n", ["Item: Bolt; Price: 10"],
         [("'Price list 2026' stands above the header and was taken for the title", 3)]),

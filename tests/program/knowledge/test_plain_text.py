@@ -373,6 +373,11 @@ SHOWN = [
      "Take $0.5\\,mg/kg$ for $5 or $6.\n\n$$a = \\frac{b}{c}$$"),
     ("a.md", "> [!NOTE]\n> It is shut.\n> - on Monday\n\n> [!TIP]\n> - Ring.\n\n!!! warning \"Mind it\"\n    It is wide.",
      "Note: It is shut.\n\n- on Monday\n\nTip:\n\n- Ring.\n\nMind it: It is wide."),
+    ("a.md", ":::warning\nIt is wide.\n:::\n\n::: tip Be early\n- Ring.\n:::", "Warning: It is wide.\n\nBe early:\n\n- Ring."),
+    ("a.md", "# Desk\n\n## Deposit on trays 2 EUR\n\nAsk us.\n\n## 2. Keys\n\nHere.",
+     "Deposit on trays 2 EUR\n\nAsk us.\n\nHere."),
+    ("a.html", "<p>1. Ring.</p><p>2. Wait.</p><p>Then go.</p><p>• a pen</p><p>• a form</p><p>7. Late.</p><p>9. Gone.</p>",
+     "1. Ring.\n2. Wait.\n\nThen go.\n\n• a pen\n• a form\n\n7. Late.\n\n9. Gone."),
     ("a.md", "- [ ] Call\n- [x] Pay", "- ☐ Call\n- ☑ Pay"),
     ("a.md", "It is 45.[^1] Or so.[^a]\n\nMore.\n\n- one[^1]\n\n[^1]: Students pay 30.\n[^a]: It rose.",
      "It is 45. Or so.\n\nIt rose.\n\nStudents pay 30.\n\nMore.\n\n- one"),
@@ -550,3 +555,17 @@ WIDE = [
 def test_no_word_of_a_row_wider_than_a_passage_is_lost(table):
     text = " ".join(passage.text for passage in passages_of("a.html", table))
     assert set(re.findall(r"\w+", re.sub(r"<[^>]*>", " ", table))) <= set(re.findall(r"\w+", text))
+
+
+def test_a_paragraph_that_its_style_counts_is_an_item_of_a_list():
+    style = (
+        '<w:style w:type="paragraph" w:styleId="S"><w:name w:val="S"/><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr>'
+    )
+    counted = '<w:abstractNum w:abstractNumId="0"><w:lvl w:ilvl="0"><w:numFmt w:val="decimal"/></w:lvl></w:abstractNum>'
+    step = '<w:p><w:pPr><w:pStyle w:val="S"/></w:pPr><w:r><w:t>{}</w:t></w:r></w:p>'
+    stream = io.BytesIO(as_word([("raw", step.format("Ring.") + step.format("Wait."))]))
+    with zipfile.ZipFile(stream, "a") as file:
+        file.writestr("word/styles.xml", f'<w:styles xmlns:w="{MAIN}">{style}</w:pPr></w:style></w:styles>')
+        numbers = f'{counted}<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>'
+        file.writestr("word/numbering.xml", f'<w:numbering xmlns:w="{MAIN}">{numbers}</w:numbering>')
+    assert [p.text for p in passages_of("a.docx", stream.getvalue())] == ["1. Ring.\n2. Wait."]

@@ -59,3 +59,19 @@ def test_what_is_left_open_is_asked_back_with_what_is_said_of_each(tmp_path, fil
 def test_what_is_named_is_answered(tmp_path, files, question, value):
     answer = open_documents(tmp_path, files, ABOUT)(question)
     assert answer.outcome is Outcome.ANSWERED and value in answer.text
+
+
+DISHES = {"dishes.csv": "Dish,Milk,Nuts\nTomato soup,yes,no\nLasagne,yes,no\nCurry,no,yes\nNut roast,no,yes\n"}
+COLUMNS = [
+    ("Which dish contains nuts?", ["Curry, Nuts: yes", "Nut roast, Nuts: yes", "Lasagne, Nuts: no"]),
+    ("Which dishes contain milk?", ["Tomato soup, Milk: yes", "Lasagne, Milk: yes", "Curry, Milk: no"]),
+]
+
+
+@pytest.mark.parametrize(("question", "cells"), COLUMNS)
+def test_a_column_whose_values_recur_is_told_whole(tmp_path, question, cells):
+    program = open_documents(tmp_path, DISHES, ABOUT)
+    answer = program(question)
+    assert answer.outcome is Outcome.ANSWERED and all(cell in answer.text for cell in cells)
+    one = program("Does the lasagne contain milk?").text
+    assert "Lasagne, Milk: yes" in one and "Curry" not in one

@@ -57,3 +57,20 @@ def test_of_a_chain_of_documents_that_replace_each_other_the_one_in_force_and_wh
     stays = [passage.as_of for passage in drop_superseded(pool, (), today)]
     begun = [day for day in since if day <= today]
     assert stays == [*begun[-1:], *(day for day in since if day > today)]
+
+
+PLANS = {
+    "plans.csv": "Plan,Price,Valid from,Valid to\nHome,GBP 20,2025-01-01,2025-12-31\nHome,GBP 24,2026-01-01,\n"
+    "Home,GBP 27,2027-01-01,\nOffice,GBP 40,2026-01-01,\n"
+}
+FEES = {f"{year}.md": f"# Fee\n\nThe joining fee is {fee} euros." for year, fee in ((2024, 10), (2025, 12), (2026, 15))}
+
+
+def test_of_rows_with_their_days_those_in_force_speak(tmp_path):
+    text = open_documents(tmp_path, PLANS, ABOUT)("What does the Home plan cost?", today=TODAY).text
+    assert text == "Home, Price: GBP 24 [1]. Home, Price: GBP 27 [2] (from 1 January 2027)."
+
+
+def test_several_sources_that_say_otherwise_are_named_once(tmp_path):
+    text = open_documents(tmp_path, FEES, ABOUT)("What is the joining fee?", today=TODAY).text
+    assert text.endswith("15 euros [1] (from 1 January 2026; another source says otherwise [2] [3]).")

@@ -18,6 +18,7 @@ ASKED = [
     ("When is the pool open and who teaches the crawl?", ["7 to 21"], "who teaches the crawl?"),
     ("When are you open? What does a month cost?", ["7 to 21", "32"], ""),
     ("What does a single visit cost?", ["6 euros"], ""),
+    ("What does a single visit cost? And lockers?", ["6 euros"], "And lockers?"),
 ]
 
 

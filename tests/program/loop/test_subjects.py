@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragc.loop.subjects import Subject, count_strange, names_other
+from ragc.loop.subjects import REPLACED, Subject, count_strange, names_other
 from tests.support.documents import open_documents
 
 ABOUT = "what we offer and how things are done"
@@ -46,6 +46,7 @@ ASKED = [
     (HOUSES, "What is the wifi password in the south house?", "maple", "larch"),
     (BOLTS, "What is the torque of the M6 bolt?", "9 Nm", "22"),
     (SHIPS, "When does the Heron leave on 30 November?", "17:40", "08:15"),
+    (SHIPS, "When does the Otter depart on 1 December?", "09:15", "08:15"),
     (STAFF, "What is Bob Hale's phone number?", "5518", "5512"),
 ]
 
@@ -63,6 +64,37 @@ def test_what_is_left_open_is_told_of_each_behind_the_step_that_differs(tmp_path
         "Northgate branch: The branch is open from 8 to 16",
     ):
         assert part in answer.text
+
+
+ABSENT = [
+    ("The head of the Oslo office is K. Lund. The Bergen office is open from 9 to 15.", "Oslo", "Bergen"),
+    ("Parking at the north hall costs 3 euros an hour.\n\nThe south hall has 40 bicycle stands.", "north", "south"),
+    ("The Heron chalet sleeps six.\n\nThe Otter chalet has a terrace.", "Heron", "Otter"),
+]
+QUESTIONS = {
+    "Oslo": "Who is the head of the {} office?",
+    "north": "What does parking at the {} hall cost?",
+    "Heron": "How many people does the {} chalet sleep?",
+}
+
+
+@pytest.mark.parametrize(("text", "known", "absent"), ABSENT)
+def test_what_is_said_of_a_thing_of_another_name_alone_is_refused(tmp_path, text, known, absent):
+    program, question = open_documents(tmp_path, {"page.md": f"# Page\n\n{text}\n"}, ABOUT), QUESTIONS[known]
+    assert program(question.format(known)).outcome == "answered"
+    assert program(question.format(absent)).outcome == "abstain"
+
+
+names = st.lists(st.sampled_from(["Oslo", "Bergen", "12", "B7", "red", "Ash"]), min_size=2, max_size=2, unique=True)
+
+
+@given(names, st.sampled_from(["office", "hall", "kit"]), st.booleans())
+def test_another_name_in_the_place_of_the_one_asked_for_speaks_against_a_piece(pair, noun, behind):
+    one, other = (f"{noun} {name}" if behind else f"{name} {noun}" for name in pair)
+    texts = f"The {one} costs 3 euros.", f"The {other} costs 4 euros.", f"The {one} has a stove."
+    counts = count_strange(f"What does the {one} cost?", tuple(Subject("Page", text) for text in texts))
+    same = pair[0][:1].isdigit() == pair[1][:1].isdigit()
+    assert counts[0] == 0 and (counts[1] >= REPLACED) == same and counts[2] < REPLACED
 
 
 UNKNOWN = [("What does the K40 weigh?", "K40"), ("How do I reset the lathe k99?", "k99")]
@@ -95,7 +127,7 @@ def test_a_piece_has_no_strange_word_that_is_its_own_and_the_order_does_not_matt
     asked = {*question.lower().split()}
     for piece, count in zip(pieces, counts, strict=True):
         lacking = asked - {*f"{piece.name} {piece.text}".lower().split()}
-        assert 0 <= count <= len(lacking)
+        assert 0 <= count <= len(lacking) + REPLACED * bool(lacking)
         assert not names_other(question, piece, piece)
     order = rng.sample(range(len(pieces)), len(pieces))
     assert count_strange(question, tuple(pieces[at] for at in order)) == tuple(counts[at] for at in order)
