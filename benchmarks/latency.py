@@ -6,7 +6,8 @@ The stand-in server on loopback, in a process of its own, answers each call afte
 Beside a question stand its kinds of calls, one after the other: below 1 some overlap. The server's limit is the calls
 it was given, divided among its slots. Beside the first word of a streamed answer stands the server's own first word. A
 question that a DSPy callback watches is asked of the shipped example, or of a copy of the project before any compile,
-in turn with the same question unwatched.
+in turn with the same question unwatched. A question whose decisions a client takes 200 ms for is asked and awaited in
+turn: both ways wait for all of them at once.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ import dspy
 from dspy.utils.callback import BaseCallback
 from figures import ROOT, Figure, figure, run_benchmark
 
-from ragc.loop.question_meter import Progress, Token
+from ragc.answer import Progress, Token
 from ragc.loop.rag import AgenticRAG
+from ragc.models.requests import Answers, DecisionClient, Questions, State
 from ragc.optimize.labelled.dataset import read_labelled
 from ragc.serve.opening import open_latest
 from tests.support.goods import ask_about, program_at
@@ -125,6 +127,35 @@ async def time_first_word(rag: AgenticRAG, question: str, provider: ProviderApar
     return 1000 * (first - provider.first)
 
 
+class SlowDecider(DecisionClient):
+    """A client that is awaited 200 ms for each decision, which it upholds."""
+
+    awaits = True
+
+    async def acall(self, state: State, questions: Questions) -> Answers:
+        await asyncio.sleep(SECONDS)
+        return {name: {"noul": 0.9} for name in questions}
+
+
+def measure_asked(folder: Path, n: int) -> Iterator[Figure]:
+    rag = program_at("http://127.0.0.1:9", folder / "asked", models='decide = "local/reader"', seconds=PATIENCE)
+    rag.policy.turn(k=12, keep_at_most=12)
+    rag.generator.states.lm = SlowDecider("slow/decider")
+    seconds: dict[str, list[float]] = {"asked": [], "awaited": []}
+    ways = ("asked", rag), ("awaited", lambda question: asyncio.run(rag.aask(question)))
+    for number in range(-2, 2 * n):  # a question is new to both, and the first two load what is loaded once
+        way, ask = ways[(number + number // 2) % 2]
+        began = time.perf_counter()
+        answer = ask(ask_about(number))
+        if number >= 0:
+            seconds[way].append(time.perf_counter() - began)
+    decided = [step.name for step in answer.trace.steps].count("generator.states")
+    asked, awaited = (statistics.median(times) for times in seconds.values())
+    yield figure(f"a question with {decided} decisions of 200 ms: seconds where it is asked", asked, "reported", n)
+    yield figure("seconds where it is awaited", awaited, "reported", n)
+    yield figure("asked over awaited", asked / awaited, "<= 1.05", n)
+
+
 class Watching(BaseCallback):
     """A callback that counts the modules, decisions and searches that it is told of."""
 
@@ -162,6 +193,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as place, serve_apart(obliging) as provider:
         yield from measure_alone(provider, Path(place), 5 if quick else 15)
         yield from measure_together(provider, Path(place), 30 if quick else 100)
+        yield from measure_asked(Path(place), 3 if quick else 15)
         yield from measure_stream(provider, Path(place), 5 if quick else 40)
     yield from measure_watched(20 if quick else 60)
 

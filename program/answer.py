@@ -248,3 +248,27 @@ _DEFAULTS: Mapping[str, Any] = {
     **{"outcome": Outcome.ABSTAIN, "confidence": 0.0, "stopped_by": StoppedBy.DONE, "supported": 1.0},
     **{"reviewed": None, "trace": Trace(), "usage": Usage()},
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A step of the path, streamed as soon as it is taken."""
+
+    note: str
+    """What the path says of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the draft. The pieces after the last `Withdrawn` make up the text of the `Answer`, spaces aside."""
+
+    text: str
+    """The words, with the spaces around them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The draft so far does not count; another text follows."""
+
+
+Event = Progress | Token | Withdrawn | Answer

@@ -65,6 +65,19 @@ def excerpts(passages: Sequence[Passage]) -> list[Excerpt]:
     ]
 
 
+def to_prompt_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs as a signature takes them: passages as numbered excerpts."""
+    return {name: _prompt_value(value) for name, value in inputs.items()}
+
+
+def _prompt_value(value: Any) -> Any:
+    if isinstance(value, Passage):
+        return excerpts([value])[0]
+    if isinstance(value, list | tuple):
+        return excerpts(value) if value and isinstance(value[0], Passage) else list(value)
+    return value
+
+
 class FollowsOn(dspy.Signature):
     """Decide whether a question follows on from the conversation before it.
 

@@ -146,7 +146,7 @@ def _answer_question(
 
 async def _stream_answer(rag: AgenticRAG, question: str, history: list[Turn] | None) -> Answer:
     """Print the draft as it comes; one that is withdrawn is marked so, and what takes its place begins a line."""
-    from ragc.loop.question_meter import Token, Withdrawn
+    from ragc.answer import Token, Withdrawn
 
     async for event in rag.stream(question, history):
         if isinstance(event, Token):

@@ -17,13 +17,13 @@ import orjson
 import ragc
 from ragc.errors import RecordError
 from ragc.knowledge.project import Project
-from ragc.loop.decisions import to_prompt_inputs
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find, Request
 from ragc.models.catalog import is_local
 from ragc.models.language.layout import PromptLayout
 from ragc.models.requests import to_jsonable
 from ragc.optimize.compiler.spending import Caps, Spent
+from ragc.signatures import to_prompt_inputs
 from ragc.storage import close_before_fork, digest_code
 
 RECORD = "record.sqlite"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextvars
 import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ragc.errors import KnowledgeError
 from ragc.knowledge.documents import DEPTH, Documents, HybridSearch
@@ -52,11 +50,11 @@ from ragc.settings import (
 )
 from ragc.storage import keep_last
 from ragc.text.words import split_words
+from ragc.threads import begin_in_thread
 
 if TYPE_CHECKING:
     from ragc.knowledge.tables import Database
 
-Result = TypeVar("Result")
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
 MAX_PARTS = 16  # parts of a library in memory, each of what some groups may read
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
@@ -282,21 +280,6 @@ class Library:
         return [
             known[rows[one[0]]].rescored(*one[1:]) if isinstance(one, list) else decode_passage(one) for one in packed
         ]
-
-
-def begin_in_thread(work: Callable[[], Result]) -> Future[Result]:
-    """Return what work comes to in a thread of its own, which no process waits for."""
-    done: Future[Result] = Future()
-    context = contextvars.copy_context()
-
-    def body() -> None:
-        try:
-            done.set_result(context.run(work))
-        except BaseException as error:
-            done.set_exception(error)
-
-    Thread(target=body, daemon=True).start()
-    return done
 
 
 def open_databases(

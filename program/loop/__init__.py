@@ -1,15 +1,3 @@
-"""The loop from a question to an answer: pure steps, and drivers that perform what they ask for."""
+"""The loop from a question to an answer: pure steps, and a runner that performs what they ask for."""
 
-__all__ = [
-    "answers",
-    "decisions",
-    "drafts",
-    "evidence",
-    "policy",
-    "question_meter",
-    "rag",
-    "reply",
-    "reviewed",
-    "state",
-    "steps",
-]
+__all__ = ["answers", "drafts", "evidence", "meter", "policy", "rag", "reply", "reviewed", "state", "steps"]

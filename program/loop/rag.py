@@ -16,10 +16,10 @@ import dspy
 from ragc import signatures
 from ragc.answer import Answer
 from ragc.errors import QuestionError
-from ragc.loop import drivers
-from ragc.loop.decisions import client_of, is_decision, traits_of
+from ragc.loop import runner
 from ragc.loop.policy import PLAIN, Policy, Risk, offer_strategies
 from ragc.loop.state import Runtime, View
+from ragc.models.clients import client_of, is_decision, traits_of
 from ragc.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
 from ragc.models.requests import RequestCache
 from ragc.passage import Readers, SourceCard, hide_readers, to_groups
@@ -115,7 +115,7 @@ class AgenticRAG(dspy.Module):
     ) -> Answer:
         """Return the answer, requests performed in turn."""
         asked = read_asked(question, history, today)
-        return drivers.run(asked, self._view_for(asked, readers))
+        return runner.run(asked, self._view_for(asked, readers))
 
     async def aforward(
         self, question: str, history: History = None, readers: Readers = (), today: date | None = None
@@ -125,13 +125,13 @@ class AgenticRAG(dspy.Module):
         # A part that is made anew, or a question that is compared, would hold up the event loop.
         waits = self.runtime.library.keeps or self.runtime.reviewed
         view = await asyncio.to_thread(self._view_for, asked, readers) if waits else self._view_for(asked, readers)
-        return await drivers.arun(asked, view)
+        return await runner.arun(asked, view)
 
     def stream(
         self, question: str, history: History = None, readers: Readers = (), today: date | None = None
     ) -> AsyncIterator[Any]:
         """Yield `Progress`, `Token` and `Withdrawn` events, then the `Answer`."""
-        return drivers.stream(partial(self.acall, question, history, readers, today))
+        return runner.stream(partial(self.acall, question, history, readers, today))
 
     def readable_by(self, readers: Readers = ()) -> AgenticRAG:
         """Return the program for these groups, which reads nothing else, whoever asks it.

@@ -79,6 +79,12 @@ class Decision:
 UNDECIDED = Decision(False, 0.0, undecided=True)
 
 
+def is_undecided(decision: Any) -> bool:
+    """Tell whether a model's reply could not be read, so that it is no score."""
+    # DSPy's own decisions, which come while an optimizer watches, have no such mark.
+    return getattr(decision, "undecided", False) is True
+
+
 def options_of(question: Question) -> dict[str, Any]:
     """Return the options of a question, each with what it means; levels are digits."""
     criteria = question.get("criteria") or {}

@@ -25,10 +25,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ragc.answer import Answer, Citation, Outcome
+from ragc.answer import Answer, Citation, Outcome, Progress, Token, Withdrawn
 from ragc.errors import QuestionError
 from ragc.knowledge.library import Library
-from ragc.loop.question_meter import Progress, Token, Withdrawn
 from ragc.loop.rag import check_question
 from ragc.server.way import put_into_words
 from ragc.server.work import JsonResponse, Work, asker_of, explain_failure, keep_unit, work_of

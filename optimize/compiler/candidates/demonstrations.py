@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ragc.answer import Answer
-from ragc.loop.decisions import client_of, is_decision, to_prompt_inputs
 from ragc.loop.evidence import interleave, preview_pool, rank_pool
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.reply import ReplyKind
 from ragc.loop.state import DRAFT, Ask, Find, Reply, StepFailed
 from ragc.models.catalog import is_local
+from ragc.models.clients import client_of, is_decision
 from ragc.models.embedded.features import read_case
 from ragc.models.requests import Decision, to_jsonable
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
 from ragc.optimize.evaluation.grades import Correctness, judge_answer
 from ragc.optimize.labelled.dataset import LabelledQuestion
 from ragc.passage import Passage
-from ragc.signatures import BASE_PREFIX, Statement, excerpts
+from ragc.signatures import BASE_PREFIX, Statement, excerpts, to_prompt_inputs
 from ragc.text.facts import holds, states
 from ragc.text.pieces import split_pieces, split_sentences
 

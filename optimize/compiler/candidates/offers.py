@@ -16,11 +16,11 @@ import dspy
 import orjson
 
 from ragc.errors import BudgetStop
-from ragc.loop.decisions import is_decision
 from ragc.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
 from ragc.loop.policy import Candidates as Choices
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import DRAFT
+from ragc.models.clients import is_decision
 from ragc.models.deciders import EXAMPLES_SHOWN, is_short
 from ragc.models.language.layout import LAYOUT, NUMBERED, QUOTE, PromptLayout
 from ragc.optimize.compiler.candidates.demonstrations import (

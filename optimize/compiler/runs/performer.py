@@ -13,16 +13,17 @@ from typing import Any, cast
 import dspy
 
 from ragc.errors import BudgetStop, RagcError
-from ragc.loop.decisions import ask_client, is_decision, to_prompt_inputs, traits_of
 from ragc.loop.evidence import Pool
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Ask, Find, Request, StepFailed, search_arguments
 from ragc.models.catalog import is_local, price_call
+from ragc.models.clients import is_decision, read_prediction, traits_of
 from ragc.models.language.adapter import use_adapter
 from ragc.models.language.spending import ModelSpending, count_used_tokens, track_spending
 from ragc.models.language.transport import CallFailed
 from ragc.optimize.compiler.record import Entry, Record
 from ragc.optimize.compiler.spending import Spending
+from ragc.signatures import to_prompt_inputs
 
 ATTEMPTS = 4
 PARALLEL_CALLS = 8  # calls under way at once to a model whose provider states no number
@@ -118,7 +119,7 @@ class Performer:
     def _decide(self, model: Any, asks: Sequence[Ask]) -> list[Entry | StepFailed]:
         started = time.perf_counter()
         try:
-            evidence = ask_client(self._program.view(), model, asks)
+            evidence = self._ask_client(model, asks)
         except RagcError as error:
             return [StepFailed(asks[0].predictor, error.what[:200], error.mend)] * len(asks)
         seconds = (time.perf_counter() - started) / len(asks)
@@ -161,12 +162,17 @@ class Performer:
             self._record.refused[digest] = failure[:200]
         return StepFailed(ask.predictor, failure[:200])
 
+    def _ask_client(self, model: Any, asks: Sequence[Ask]) -> list[Any]:
+        name, inputs = asks[0].predictor, [to_prompt_inputs(ask.inputs) for ask in asks]
+        return self._program.requests.ask(name, self._program.predictor(name), model, inputs)
+
     def _ask(self, ask: Ask, model: Any) -> Any:
         """Return a text's fields, or a decision's evidence."""
         predictor = self._program.predictor(ask.predictor)
-        if is_decision(predictor):
-            return ask_client(self._program.view(), model, [ask])[0]
-        return dict(predictor(lm=model, **to_prompt_inputs(ask.inputs)))
+        if is_decision(predictor) and traits_of(model).decides:
+            return self._ask_client(model, [ask])[0]
+        reply = predictor(lm=model, **to_prompt_inputs(ask.inputs))
+        return read_prediction(reply) if is_decision(predictor) else dict(reply)
 
 
 def _entry_of(value: Any, model: Any, seconds: float, spent: ModelSpending, usage: Mapping[str, Any]) -> Entry:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 from ragc.answer import Answer, Usage
-from ragc.loop.decisions import client_of, is_decision
 from ragc.loop.evidence import Pool
-from ragc.loop.question_meter import account
+from ragc.loop.meter import account
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import STATES, Ask, Find, Flow, Reply, Request, Result, StepFailed, View
 from ragc.loop.steps import steps
 from ragc.models.catalog import is_local
+from ragc.models.clients import client_of, is_decision
 from ragc.models.requests import Decision, decode, decode_output
 from ragc.optimize.compiler.record import Entry, Record, RequestKeys
 from ragc.optimize.compiler.runs.performer import PendingCall, Performer
@@ -240,7 +240,7 @@ class Replay:
             assert said is not None
             run.entries.append(said)
             reply = self._decode_reply(request, said.value)
-            run.counts.update(account(self._view, request, reply))
+            run.counts.update(account(self._view, request))
             run.counts["calls"] += self._model_for(request)[1]
             if isinstance(request, Ask):
                 run.asked.append((request, reply))

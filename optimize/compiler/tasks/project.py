@@ -25,11 +25,11 @@ from ragc.errors import BudgetStop, DataError, IntegrityError, RagcError, Versio
 from ragc.knowledge.index.build import index_project
 from ragc.knowledge.project import Project
 from ragc.loop import reviewed
-from ragc.loop.decisions import client_of
 from ragc.loop.policy import PRESETS, Risk, Setting, apply_setting, find_dimensions, read_setting
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find
 from ragc.models.catalog import is_local
+from ragc.models.clients import client_of
 from ragc.models.language.layout import Layout
 from ragc.models.language.pace import Pace, note_pace, read_paces
 from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out

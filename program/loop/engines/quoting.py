@@ -14,10 +14,10 @@ from dataclasses import replace
 from ragc.answer import Answer, Outcome, Round, StoppedBy
 from ragc.loop.answers import answer_from_claims, make_answer
 from ragc.loop.decide import Verdict, wants_query
-from ragc.loop.decisions import is_undecided
 from ragc.loop.evidence import keep_unjudged
 from ragc.loop.quotations import list_choices, quote_passages
 from ragc.loop.state import Ask, Draft, Flow, State, StepFailed, format_share, list_ids
+from ragc.models.requests import is_undecided
 
 WHICH = "Which do you mean?"
 

@@ -8,16 +8,13 @@ connections are shared.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import dspy
 from dspy import lm15
@@ -26,8 +23,8 @@ from dspy.clients.lm15_boundary import request_kwargs
 from ragc.models.language import transport
 from ragc.models.language.provider import is_priced, listed_price
 from ragc.models.language.spending import Paid, current_spending, limit_reply, reserve_cost
+from ragc.threads import LoopThread
 
-T = TypeVar("T")
 WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM loads the provider's part
 SILENT_SECONDS = 0.5  # without a word until the question's time was over, from which on the server failed
 FIRST_WAIT, LONGEST_WAIT = 0.25, 20.0  # seconds between tries, before jitter
@@ -188,53 +185,28 @@ class Endpoint:
         return min(seconds, max(0.0, current_spending().seconds_left))
 
 
-class Gateway:
+class Gateway(LoopThread):
     """The process's way to language models: an event loop in its own thread, and an endpoint for each model."""
 
     def __init__(self) -> None:
         self._endpoints: dict[tuple[str, str, EndpointTerms], Endpoint] = {}
-        self.begin()
+        super().__init__("ragc-models")
 
     def begin(self) -> None:
-        """Begin the loop, with nothing in flight.
-
-        In a forked process the thread is gone, and with it what it had begun.
-        """
-        self._loop = asyncio.new_event_loop()
+        """Begin the loop, and every endpoint with nothing in flight."""
         for endpoint in self._endpoints.values():
             endpoint.begin()
-        threading.Thread(target=self._loop.run_forever, name="ragc-models", daemon=True).start()
+        super().begin()
 
     def endpoint(self, model: str, api_base: str, terms: EndpointTerms) -> Endpoint:
         """Return the endpoint of a model; the same names and terms share one."""
         return self._endpoints.setdefault((model, api_base, terms), Endpoint(model, api_base, terms))
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin work on the gateway's loop, in the context of who submits it."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what work on the gateway's loop comes to, waited for by this thread."""
-        return self.submit(work).result()
-
-    async def arun(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the same, awaited; cancelling the wait calls the work off."""
-        return await asyncio.wrap_future(self.submit(work))
 
 
 @lru_cache(maxsize=1)
 def shared_gateway() -> Gateway:
     """Return the gateway of this process."""
     return Gateway()
-
-
-def _begin_in_child() -> None:
-    if shared_gateway.cache_info().currsize:
-        shared_gateway().begin()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class ProviderLM(dspy.LM):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import dspy
 from dspy.lm15 import response_to_events
 
-from ragc.loop.question_meter import Token, Withdrawn
+from ragc.answer import Token, Withdrawn
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find, Runtime
 from ragc.models.catalog import Models

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from scripted import Scripted, passage
 
 from ragc import open_program
-from ragc.answer import Outcome, StoppedBy
+from ragc.answer import Outcome, Progress, StoppedBy
 from ragc.errors import KnowledgeError
 from ragc.knowledge.library import Library
-from ragc.loop.question_meter import Progress
 from ragc.passage import NO_FILTERS, Source, SourceCard
 from ragc.serve.experiment import measure_answer
 from ragc.settings import BudgetSettings

@@ -9,9 +9,9 @@ import pytest
 from scripted import Scripted, passage
 
 from ragc import open_program
+from ragc.answer import Token
 from ragc.knowledge.project import Project
 from ragc.loop.answers import known_addresses
-from ragc.loop.question_meter import Token
 from ragc.settings import FILE
 from tests.support.goods import GOODS
 from tests.support.provider import Script, serve

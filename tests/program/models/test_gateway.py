@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import multiprocessing
 import os
 import threading
 import time
@@ -20,6 +19,7 @@ from ragc.models.language.spending import track_spending
 from ragc.models.language.transport import CallFailed
 from ragc.optimize.compiler.spending import Caps, Spending
 from tests.program.models.responder import responding
+from tests.support.fakes import answer_in_child
 from tests.support.provider import Script, serve
 
 MODEL = "openai/stand-in"
@@ -214,16 +214,6 @@ def test_never_more_requests_are_in_flight_than_allowed():
     with serve(Script(delay=0.05)) as provider:
         asyncio.run(crowd(opened(provider, concurrency=3)))
         assert (provider.most_in_flight, provider.calls) == (3, 12)
-
-
-def answer_in_child(ask, seconds):
-    """What asking comes to in a forked child that has so long, None where it hangs."""
-    replies = multiprocessing.get_context("fork").SimpleQueue()
-    child = multiprocessing.get_context("fork").Process(target=lambda: replies.put(ask()))
-    child.start()
-    child.join(seconds)
-    child.kill()
-    return None if replies.empty() else replies.get()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")

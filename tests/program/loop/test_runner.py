@@ -1,17 +1,22 @@
 """Who performs the loop's requests: in time, in parallel, abandoned half-way, all at once, and every cost in the books."""
 
+import _thread
 import asyncio
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import dspy
 import pytest
+from dspy.utils.callback import BaseCallback
 from scripted import POOL, Scripted, ScriptedModels, passage, read_drafts, turns
 
-from ragc.answer import NEAREST, Outcome, StoppedBy
-from ragc.loop.question_meter import Progress, Token
+from ragc.answer import NEAREST, Outcome, Progress, StoppedBy, Token
+from ragc.loop.runner import shared_loop
 from ragc.models.language.adapter import FencedAdapter
 from ragc.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
 from ragc.settings import BudgetSettings
+from tests.support.fakes import answer_in_child
 from tests.support.provider import Script, serve
 
 HURRY = BudgetSettings(max_seconds=1.5)
@@ -167,6 +172,119 @@ def test_many_questions_at_once_each_get_their_own_answer_and_trace(tmp_path):
     assert len({a.trace.id for a in answers}) == len(lines(tmp_path)) == 100
     with ThreadPoolExecutor(8) as threads:
         assert [a.text for a in threads.map(program, questions[:40])] == [f"{q} is 42. [1]" for q in questions[:40]]
+
+
+# ---- whoever asks without awaiting
+
+
+class Awaited(ScriptedModels):
+    """A client that is awaited; each decision waits until `together` of them are under way."""
+
+    awaits, together = True, None
+
+    async def acall(self, state, questions):
+        if self.together and "states" in questions:
+            self.together = asyncio.Barrier(self.together) if isinstance(self.together, int) else self.together
+            await asyncio.wait_for(self.together.wait(), 30)
+        return self(state, questions)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("awaited", [True, False])
+def test_independent_decisions_are_under_way_at_once_whoever_asks_and_whoever_decides(way, awaited):
+    def asking(models):
+        answer = WAYS[way](Scripted(models=models, quotes=True).rag)
+        return [step.name for step in answer.trace.steps if not step.error].count("generator.states")
+
+    pieces = asking(ScriptedModels(states=0.9))
+    meeting = threading.Barrier(pieces)
+    models = Awaited(states=0.9) if awaited else ScriptedModels(states=lambda inputs: 0.9 + 0 * meeting.wait(30))
+    models.together = pieces
+    assert asking(models) == pieces > 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["an engine", "a class"])
+def test_a_language_model_that_was_never_made_to_be_awaited_writes_all_the_same(way, kind):
+    program = Scripted().rag
+
+    class Plain(dspy.BaseLM):
+        def forward(self, prompt=None, messages=None, **kwargs):
+            return dspy.LM(MODEL, engine=program.runtime.models.decide, cache=False).forward(prompt, messages, **kwargs)
+
+    lm = Plain(MODEL) if kind == "a class" else dspy.LM(MODEL, engine=program.runtime.models.decide, cache=False)
+    program.generator.answer.lm = lm
+    answer = WAYS[way](program)
+    assert (answer.text, answer.degraded) == (TEXT, ())
+
+
+def test_a_question_is_asked_inside_a_running_loop_and_by_a_callback_of_another():
+    class Asking(BaseCallback):
+        told = None
+
+        def on_lm_start(self, call_id, instance, inputs):
+            if self.told is None:
+                self.told = ""
+                self.told = Scripted().rag(QUESTION).text
+
+    async def ask():
+        with dspy.context(callbacks=[asking]):
+            return Scripted().rag(QUESTION)
+
+    asking = Asking()
+    assert asyncio.run(ask()).text == asking.told == TEXT
+
+
+def test_what_dspy_keeps_in_a_context_is_kept_of_what_is_asked_in_it():
+    program = Scripted(models=ScriptedModels(), check=2).rag
+    with dspy.context(trace=[]), dspy.track_usage() as used:
+        asked = program(QUESTION)
+        traced = [id(predictor) for predictor, *_ in dspy.settings.trace]
+    names = {id(predictor): name for name, predictor in program.named_predictors()}
+    steps = [step.name for step in asked.trace.steps if step.name != "search"]
+    assert [names[one] for one in traced if one in names] == steps
+    assert set(used.get_total_tokens()) == {"scripted/model"}
+    with dspy.context(trace=[]):
+        awaited = limited(program.aask(QUESTION))
+    assert awaited.trace.path == asked.trace.path
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_a_forked_process_asks_as_its_parent():
+    program = Scripted().rag
+    assert program(QUESTION).text == TEXT
+    assert answer_in_child(lambda: program(QUESTION).text, 60) == TEXT
+
+
+async def running():
+    return {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}
+
+
+def test_an_interruption_calls_off_what_is_waited_for():
+    models = ScriptedModels(held="answer")
+    program = Scripted(models=models).rag
+
+    def interrupt():
+        while not models.holding:
+            threading.Event().wait(0.01)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        program(QUESTION)
+    for _ in range(100):
+        left = shared_loop().run(running())
+        threading.Event().wait(0.05 if left else 0)
+    assert not left
+    assert Scripted().rag(QUESTION).text == TEXT
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_what_ends_a_process_ends_its_own_question_alone(error):
+    program = Scripted(replies={"answer": lambda inputs: (_ for _ in ()).throw(error())}).rag
+    with pytest.raises(error):
+        program(QUESTION)
+    assert Scripted().rag(QUESTION).text == TEXT
 
 
 # ---- what language models cost

@@ -15,72 +15,61 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import LMError
 
-from ragc.answer import Answer, Outcome, Step, StoppedBy, Trace, Usage, new_trace_id
+from ragc.answer import REVIEWED, Answer, Event, Outcome, Progress, Step, StoppedBy, Trace, Usage, new_trace_id
 from ragc.errors import KnowledgeError, RagcError
-from ragc.loop import decisions
-from ragc.loop.state import DRAFT, Ask, Find, Reply, Request, StepFailed, View
+from ragc.loop.state import Ask, Find, Reply, Request, StepFailed, View, format_share
 from ragc.loop.steps import steps
-from ragc.models.catalog import is_local
-from ragc.models.language.adapter import is_traced
+from ragc.models.clients import NO_CLIENT, Traits, client_of, is_decision, traits_of
+from ragc.models.language.adapter import is_traced, use_adapter
 from ragc.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
+from ragc.models.requests import is_undecided
 from ragc.passage import Passage
+from ragc.signatures import to_prompt_inputs
 from ragc.text.history import Asked
 
 FOR_WRITING = 1 / 3  # the share of the seconds that is kept for writing the answer, or for the fallback
 WRITING = ("generator.", "grounder.")  # the predictors that may use it
-CALLED_OFF = 1.0  # seconds at most until a request that was called off is in the books
 SHOWN = 200  # characters of a text that a step shows
 METERED = ("calls", "tokens_in", "tokens_out", "usd")  # what is booked of language models as they are asked
+Send = Callable[[Event], None]
 _ONE_SEARCH: Mapping[str, int] = {"searches": 1}
 _ONE_DECISION: Mapping[str, int] = {"decisions": 1}
+_NOT_COUNTED: Mapping[str, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """A step of the path, as soon as it is taken."""
-
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A piece of the draft. The pieces after the last `Withdrawn` make up the text of the `Answer`, spaces aside."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """The draft so far does not count; another text follows."""
-
-
-Event = Progress | Token | Withdrawn | Answer
-Send = Callable[[Event], None]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PreparedRequest:
     """A request with all that performing it takes."""
 
     request: Request
-    started: float
-    may_hang: bool  # whether it goes to a network, so that it is waited for no longer than there is time
+    here: bool  # whether this process does it by itself, so that it cannot hang
     predictor: Any = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     client: Any = None
-    traits: decisions.Traits = decisions.NO_CLIENT
+    traits: Traits = NO_CLIENT
     direct: bool = False  # whether a decision client is asked as such, not by way of DSPy
+    began: float = 0.0
 
     @property
     def model(self) -> str:
+        """The name of the model that is asked, if any is."""
         return str(self.client.model) if self.client is not None else ""
 
+    @contextmanager
+    def asking(self, view: View) -> Iterator[None]:
+        """Have DSPy ask the client of a predictor, and count what that uses."""
+        if not isinstance(self.request, Ask) or self.direct:
+            yield
+            return
+        layout = view.layout_of(self.request.predictor)
+        with use_adapter(self.client, layout), dspy.context(lm=self.client), dspy.track_usage():
+            yield
 
-class Driver:
+
+class Meter:
     """One question on its way: the loop's generator, what it has spent so far, its path and its steps."""
 
-    def __init__(self, asked: Asked, view: View, send: Send | None = None, parallel: bool = False) -> None:
-        self.parallel = parallel
+    def __init__(self, asked: Asked, view: View, send: Send | None = None) -> None:
         self.id = new_trace_id()
         self.asked = asked._replace(readers=view.readers)
         self.view = view
@@ -92,28 +81,42 @@ class Driver:
         configured = view.runtime.configured
         self.path: list[str] = [f"{configured} writes, as DSPy is configured"] if configured else []
         self.steps: list[Step] = []
+        self._answer = view.known
+        self._asked_for: Sequence[Request] = ()
         self._notes_sent = 0
         self._failed = False
         self._missed: dict[str, str] = {}
         self._degraded: dict[Hashable, str] = {}
-        self.loop = steps(asked, view, self.budget.max_rounds, self.tripped_cap, self.path)
+        self._loop = steps(asked, view, self.budget.max_rounds, self.tripped_cap, self.path)
 
-    def send_replies(self, replies: list[Reply] | None = None) -> list[Request]:
-        """Return the next requests, or the first; `StopIteration` carries the answer."""
-        return self._send_notes(self.loop.send(replies))  # type: ignore[arg-type]  # None starts a generator
+    def advance(self, outcome: Sequence[Reply] | Exception | None = None) -> list[PreparedRequest] | None:
+        """Return what the loop asks for next; None once it has the answer.
 
-    def throw_failure(self, requests: Sequence[Request], error: BaseException) -> list[Request]:
-        """Throw a failure into the loop, and return the next requests."""
-        failure = StepFailed(name_step(requests[0]), *explain_error(error))
-        self._failed = True
-        self._degraded[str(failure)] = f"failed: {failure}"
-        return self._send_notes(self.loop.throw(failure))
+        `outcome` is the replies to what it asked for last, or why that failed.
+        """
+        if self.view.known is not None:
+            self.path.append(f"{REVIEWED}{format_share(self.view.known.confidence)}")
+            return None
+        try:
+            if isinstance(outcome, Exception):
+                failure = StepFailed(name_step(self._asked_for[0]), *explain_error(outcome))
+                self._failed = True
+                self._degraded[str(failure)] = f"failed: {failure}"
+                self._asked_for = self._loop.throw(failure)
+            else:
+                self._asked_for = self._loop.send(outcome)  # type: ignore[arg-type]  # None starts a generator
+        except StopIteration as stop:
+            self._answer = stop.value
+            return None
+        self._send_notes()
+        return [self._prepare(request) for request in self._asked_for]
 
-    def finish_answer(self, answer: Answer) -> Answer:
+    def finish_answer(self) -> Answer:
         """Return the answer with trace and usage, and hand it to the observers."""
+        assert self._answer is not None
         runtime = self.view.runtime
-        answer, degraded = self._mention_missed(answer), tuple(self._degraded.values())
-        self._send_notes([])
+        answer, degraded = self._mention_missed(self._answer), tuple(self._degraded.values())
+        self._send_notes()
         trace = Trace(self.id, tuple(self.path), tuple(self.steps))
         usage = Usage(**self.counts, seconds=time.perf_counter() - self.started)
         answer = Answer(answer, degraded=degraded, trace=trace, usage=usage, version=runtime.version)
@@ -121,9 +124,10 @@ class Driver:
             observer(answer, self.asked, runtime.preset)
         return answer
 
-    def seconds_for(self, requests: Sequence[Request]) -> float:
+    def seconds_for(self, calls: Sequence[PreparedRequest]) -> float:
         """Return how long a step may take; after a failure, all that is left."""
-        writing = all(isinstance(r, Ask) and r.predictor.startswith(WRITING) for r in requests)
+        requests = [call.request for call in calls]
+        writing = all(isinstance(one, Ask) and one.predictor.startswith(WRITING) for one in requests)
         return self.seconds_left(writing=writing or self._failed)
 
     def seconds_left(self, writing: bool) -> float:
@@ -141,16 +145,16 @@ class Driver:
             return StoppedBy.USD
         return None
 
-    def prepare_request(self, request: Request) -> PreparedRequest:
-        """Resolve what a request needs: its predictor, inputs, client and time."""
-        started, runtime = time.perf_counter(), self.view.runtime
+    def _prepare(self, request: Request) -> PreparedRequest:
+        """Resolve what a request needs: its predictor, inputs and client."""
+        runtime = self.view.runtime
         if isinstance(request, Find):
-            return PreparedRequest(request, started, not runtime.library.searches_here(request.sources))
-        predictor, inputs = self.view.predictors[request.predictor], decisions.to_prompt_inputs(request.inputs)
-        client = decisions.client_of(runtime.models, predictor)
-        traits, decides = decisions.traits_of(client), decisions.is_decision(predictor)
-        direct = decides and traits.decides and not is_traced()
-        return PreparedRequest(request, started, not traits.embedded, predictor, inputs, client, traits, direct)
+            return PreparedRequest(request, runtime.library.searches_here(request.sources))
+        predictor, inputs = self.view.predictors[request.predictor], to_prompt_inputs(request.inputs)
+        client = client_of(runtime.models, predictor)
+        traits = traits_of(client)
+        direct = traits.decides and is_decision(predictor) and not is_traced()
+        return PreparedRequest(request, traits.embedded, predictor, inputs, client, traits, direct)
 
     @contextmanager
     def spending(self, call: PreparedRequest) -> Iterator[ModelSpending]:
@@ -158,7 +162,8 @@ class Driver:
 
         The deadline leaves an embedded model time to step in.
         """
-        with track_spending(deadline_after(self.seconds_for([call.request]))) as spent:
+        call.began = time.perf_counter()
+        with track_spending(deadline_after(self.seconds_for([call]))) as spent, call.asking(self.view):
             try:
                 yield spent
             except BaseException as error:
@@ -170,19 +175,19 @@ class Driver:
                 for handed, note in list(spent.handed_over.items()):  # what was called off may yet add to it
                     self._degraded.setdefault(handed, note)
 
-    def note_reply(
-        self, call: PreparedRequest, reply: Reply, spent: ModelSpending, usage: Mapping[str, Any] | None = None
-    ) -> Reply:
-        """Return a reply, kept as a step; `usage` is what DSPy counted of a text."""
+    def note_reply(self, call: PreparedRequest, reply: Reply, spent: ModelSpending) -> Reply:
+        """Return a reply, kept as a step."""
         tokens = spent.tokens_in, spent.tokens_out
-        self.counts.update(counted := account(self.view, call.request, reply))
-        if usage is not None and "decisions" not in counted and not (call.traits.metered or is_local(call.client)):
-            tokens = count_used_tokens(usage)
+        self.counts.update(counted := account(self.view, call.request))
+        tracker = dspy.settings.usage_tracker
+        if not (counted or call.traits.metered or call.traits.embedded):
+            tokens = count_used_tokens(tracker.get_total_tokens())
             self.counts.update({"calls": 1, "tokens_in": tokens[0], "tokens_out": tokens[1]})
-        if call.direct and spent.tokens_in and dspy.settings.usage_tracker is not None:  # of texts DSPy keeps it itself
+        elif call.direct and spent.tokens_in and tracker is not None:  # of texts DSPy keeps it itself
             used = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
-            dspy.settings.usage_tracker.add_usage(call.model, used)
-        return self._note_step(call, reply, spent, tokens)
+            tracker.add_usage(call.model, used)
+        self._note_step(call, reply, spent, tokens)
+        return reply
 
     def note_missed(self, source: str, error: KnowledgeError) -> None:
         """Note that a source was left out of a search, on the path at its first time."""
@@ -201,9 +206,9 @@ class Driver:
         missed = " ".join(f"N{self._degraded[source][1:]}." for source in self._missed)
         return Answer(answer, text=f"{answer.text} {missed}") if abstains and missed else answer
 
-    def _note_step(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, tokens: tuple[int, int]) -> Reply:
-        """Keep the request as a step, and return the reply: of one that failed, what it raised."""
-        request, seconds = call.request, time.perf_counter() - call.started
+    def _note_step(self, call: PreparedRequest, reply: Reply, spent: ModelSpending, tokens: tuple[int, int]) -> None:
+        """Keep the request as a step, with its reply or what it raised."""
+        request, seconds = call.request, time.perf_counter() - call.began
         scores: dict[str, float] = {}
         error, model = "", spent.answering(call.model)
         if isinstance(reply, BaseException):
@@ -216,15 +221,13 @@ class Driver:
         digest = hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         spent_on, began = (seconds * 1000, *tokens), time.time() - seconds
         self.steps.append(Step(name_step(request), digest, output, *spent_on, scores, began, model, error))
-        return reply
 
-    def _send_notes(self, requests: list[Request]) -> list[Request]:
-        """Send the notes that are new on the path as events, and return the requests."""
+    def _send_notes(self) -> None:
+        """Send the notes that are new on the path as events."""
         if self.send is not None:
             for note in self.path[self._notes_sent :]:
                 self.send(Progress(note))
             self._notes_sent = len(self.path)
-        return requests
 
 
 def name_step(request: Request) -> str:
@@ -241,19 +244,11 @@ def explain_error(error: BaseException) -> tuple[str, str]:
     return why, error.mend if isinstance(error, RagcError) else ""
 
 
-def account(view: View, request: Request, reply: Reply) -> Mapping[str, int]:
+def account(view: View, request: Request) -> Mapping[str, int]:
     """Return what a request counts for beside its calls, by the names of `Usage`."""
     if isinstance(request, Find):
         return _ONE_SEARCH
-    predictor = view.predictors[request.predictor]
-    if decisions.is_decision(predictor):
-        return _ONE_DECISION
-    return {}
-
-
-def is_draft(request: Request) -> bool:
-    """Tell whether a request is for the text of the answer."""
-    return isinstance(request, Ask) and request.predictor == DRAFT
+    return _ONE_DECISION if is_decision(view.predictors[request.predictor]) else _NOT_COUNTED
 
 
 def _show_input(value: Any) -> Any:
@@ -269,7 +264,7 @@ def _show_reply(reply: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
         chosen = getattr(value, "value", value)
         probability = getattr(value, "probability", (getattr(value, "probabilities", None) or {}).get(str(chosen)))
         shown[name] = str(chosen)[:SHOWN]
-        if decisions.is_undecided(value):
+        if is_undecided(value):
             shown[name] = "undecided"
         elif probability is not None:
             scores[name] = float(probability)
