@@ -6,15 +6,12 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 AUTHORITY = {"informal": 1, "reviewed": 2, "official": 3}
 """How much a document's word counts; a document that does not say is `reviewed`."""
-VALID_TO = "valid_to"
-"""The attribute that holds the last day of what was true for a time."""
 TITLE_STEP = " > "
 """What parts a passage's title from the headings under it."""
 _Scores = Mapping[str, float]
@@ -102,13 +99,6 @@ class Passage:
     """Who may read it."""
     name: str = ""
     """The cells that tell a row of a table from its others, where its first alone does not: `Monday, Otter`."""
-
-    @property
-    def valid_to(self) -> date | None:
-        """The last day on which it is true, where it says so."""
-        with suppress(ValueError):
-            return date.fromisoformat(self.attributes.get(VALID_TO, "")[:10])
-        return None
 
     @property
     def subject(self) -> str:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import product, zip_longest
 
 from ragc.knowledge.index.fusion import WEIGHT, fold_copies, fuse, rank_positions
+from ragc.knowledge.ingest.metadata import VALID_TO, parse_day
 from ragc.loop.policy import Tuning
 from ragc.loop.state import STATES, Ask, Conflict, Key, State
 from ragc.passage import Passage, document_of, drop_repeats
@@ -72,7 +73,7 @@ def _list_current(pool: Sequence[Passage], years: Sequence[int], day: date) -> I
         first, after = passage.as_of or date.min, since.get(passage.superseded_by, passage.as_of or date.max)
         in_year = any(year == first.year or first.year < year < after.year for year in years)
         in_force = not years and since.get(passage.superseded_by, date.min) > day
-        last = passage.valid_to or date.max
+        last = parse_day(passage.attributes.get(VALID_TO, "")) or date.max
         over = last.year < min(years) if years else last < day
         if not over and (not passage.superseded_by or in_year or in_force):
             yield passage
@@ -156,11 +157,6 @@ def order_conflict(a: Passage, b: Passage) -> Conflict:
 def rank_source(passage: Passage) -> tuple[int, date]:
     """Return a key whose greatest is the most official, then the newest."""
     return passage.authority, passage.as_of or date.min
-
-
-def speak_of_one_time(a: Passage, b: Passage) -> bool:
-    """Tell whether neither passage was superseded, and so counts for another time."""
-    return not (a.superseded_by or b.superseded_by)
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

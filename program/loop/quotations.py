@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
@@ -24,10 +24,9 @@ from ragc.loop.evidence import (
     measure_dispute,
     order_conflict,
     rank_source,
-    speak_of_one_time,
 )
 from ragc.loop.state import STATES, Draft, Flow, Request, State, format_share, list_ids
-from ragc.loop.subjects import Subject, discount_strange, find_steps, find_subject, find_unknown, names_other
+from ragc.loop.subjects import Subject, are_alike, discount_strange, find_steps, find_subject, find_unknown, names_other
 from ragc.passage import TITLE_STEP, Passage, document_of
 from ragc.text.facts import holds
 from ragc.text.history import FOUND_NOTHING
@@ -60,7 +59,7 @@ class _Quote:
         """What leads the list of an item: the line before it, else its heading where the item is no sentence."""
         if self.piece.lead == "" and not ENDED.search(self.piece.text):
             heading = self.passage.title.rpartition(TITLE_STEP)[2]
-            return heading and f"{heading}:"
+            return heading if heading[-1:] in ASKS else heading and f"{heading}:"
         return self.piece.lead or ""
 
     @property
@@ -86,8 +85,8 @@ class _Quote:
     def disputes(self, other: _Quote, question: str, day: date) -> bool:
         """Tell whether a source of another rank says the like in other numbers."""
         a, b = self.passage, other.passage
-        both = self.near and other.near and speak_of_one_time(a, b) and rank_source(a) != rank_source(b)
-        both = both and not (begins_after(a, day) or begins_after(b, day))
+        both = self.near and other.near and rank_source(a) != rank_source(b)
+        both = both and not any(one.superseded_by or begins_after(one, day) for one in (a, b))
         alike = both and self.says_alike(other)
         pairs = ((self.subject, other.subject), (other.subject, self.subject))
         return alike and not any(names_other(question, *pair) for pair in pairs)
@@ -142,20 +141,20 @@ def list_choices(state: State) -> Flow[Draft | None]:
         chance = 1 - math.prod(1 - one.probability for one in choices.values())
         if _are_even(choices, state.tuning.open_above) and chance >= state.program.threshold(STATES, "states"):
             ordered = sorted(choices.items(), key=lambda pair: (pair[1].n, pair[1].piece.start))
-            if _differ(choices) and len(choices) <= MOST_CHOICES:
+            differ = 2 * len({one.value.casefold() for one in choices.values()}) > len(choices)
+            if differ and len(choices) <= MOST_CHOICES:
                 state.path.append(f"which of {len(ordered)}")
                 claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in ordered)
                 return Draft(claims, True, chance, tuple(name for name, _ in ordered))
-            if at == len(found[0].coordinates) - 2 and not _differ(choices) and _are_whole(state, choices.values()):
+            if at == len(found[0].coordinates) - 2 and not differ and _are_whole(state, choices.values()):
                 state.path.append(f"column of {len(ordered)}")
                 shown = (Claim.quote(show_piece(one.passage, one.piece), one.n) for _, one in ordered)
                 return Draft(tuple(shown), True, chance)
     return None
 
 
-def _are_whole(state: State, quotes: Iterable[_Quote]) -> bool:
+def _are_whole(state: State, quotes: Collection[_Quote]) -> bool:
     """Tell whether no row that a search found is missing among the few of a column."""
-    quotes = list(quotes)
     documents = {document_of(quote.passage) for quote in quotes}
     kept = {quote.passage.id for quote in quotes}
     rows = {p.id for pool in state.pools.values() for p in pool if document_of(p) in documents}
@@ -196,11 +195,6 @@ def _are_even(choices: Mapping[str, _Quote], least: float) -> bool:
     return second > least * first
 
 
-def _differ(choices: Mapping[str, _Quote]) -> bool:
-    """Tell whether choices mostly say different things."""
-    return 2 * len({one.value.casefold() for one in choices.values()}) > len(choices)
-
-
 def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote], query: str) -> list[_Quote]:
     """Return those of a look-up's pieces that say what is not said yet, the most probable first.
 
@@ -224,6 +218,11 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
             chosen.append(quote)
     later = [one for one in chosen if begins_after(one.passage, state.day)]
     changes = [one for one in later if any(one.says_alike(other) for other in chosen if other not in later)]
+    lists = [(one.n, one.piece.items or one.piece.start) for one in chosen]
+    chosen.sort(key=lambda one: lists.index((one.n, one.piece.items or one.piece.start)))  # a list stays together
+    chosen.sort(
+        key=lambda one: one.piece.start - len(one.passage.text) if are_alike(query, one.subject.question) else 0
+    )
     changes.sort(key=lambda one: one.passage.as_of or state.day)
     return [*(one for one in chosen if one not in changes), *(() if state.years else changes)]
 
@@ -306,8 +305,16 @@ def _weigh_anew(state: State) -> Flow[list[_Quote]]:
     for ((look_up, _), *_), chance in zip(of, chances, strict=True):
         best[look_up] = max(best[look_up], min(chance, shift_odds(chance, -state.tuning.near)))
     found = [
-        _Quote(look_up, places[passage.id], passage, piece, subject, chance, chance >= best[look_up])
-        for ((look_up, _), passage, piece), subject, chance in zip(of, subjects, chances, strict=True)
+        _Quote(
+            look_up,
+            places[p.id],
+            p,
+            piece,
+            subject,
+            chance,
+            chance >= best[look_up] or are_alike(query, subject.question),
+        )
+        for ((look_up, query), p, piece), subject, chance in zip(of, subjects, chances, strict=True)
     ]
     return sorted(found, key=lambda quote: -quote.probability)
 

@@ -71,6 +71,9 @@ class Piece(NamedTuple):
     items: tuple[str, ...] = ()
     """The items of the short list, in order, of which it begins one or which it leads; code is one item."""
 
+    question: str = ""
+    """The question that it stands under."""
+
     @property
     def shown(self) -> str:
         """What an answer shows."""
@@ -256,15 +259,17 @@ def _read_lists(lines: Sequence[str], kinds: Sequence[str]) -> dict[int, tuple[t
 def _quote_sentences(shown: str, start: int, lead: str, items: tuple[str, ...], item: bool) -> Iterator[Piece]:
     """Yield the sentences of a line that ask nothing; what follows a question has it for its lead."""
     places = _sentence_places(shown)
-    asked = lead if lead[-1:] in ASKS and not item else ""
+    question = lead if lead[-1:] in ASKS else ""
+    asked = "" if item else question
     for n, (first, last) in enumerate(places):
         sentence = shown[first:last]
         if sentence[-1] in ASKS:
-            asked = sentence
+            question = asked = sentence
             continue
         begins, leads = item and n == 0, bool(items) and not item and n == len(places) - 1
         own = sentence if leads else lead if begins else asked or None
-        yield Piece(sentence, start + first, start + last, lead=own, items=items if begins or leads else ())
+        of = items if begins or leads else ()
+        yield Piece(sentence, start + first, start + last, lead=own, items=of, question=question)
         asked = ""
 
 

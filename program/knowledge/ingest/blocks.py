@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from bs4.element import NavigableString, Tag
 
@@ -95,16 +95,11 @@ def read_blocks(tree: Tag) -> list[Block]:
     """
     blocks = _Walk().walk(tree)
     typed = [NUMBER.match(one.text) or BULLET.match(one.text) if one.kind == "paragraph" else None for one in blocks]
-    for n, (mark, before) in enumerate(zip(typed, [None, *typed], strict=False)):
-        if mark and before and _counts_on(before[0].strip(), mark[0].strip()):
+    for n, (before, mark) in enumerate(pairwise(typed), 1):
+        if before and mark and mark[0].strip() == re.sub(r"\d+", lambda at: str(int(at[0]) + 1), before[0].strip()):
             blocks[n - 1] = replace(blocks[n - 1], kind="item")
             blocks[n] = replace(blocks[n], kind="item", joined=True)
     return blocks
-
-
-def _counts_on(before: str, mark: str) -> bool:
-    """Tell whether a mark is that of the next item."""
-    return mark == before if not mark[0].isdigit() else before == f"{int(mark[:-1]) - 1}{mark[-1]}"
 
 
 def join_blocks(blocks: Sequence[Block]) -> str:

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 import yaml
 
-from ragc.passage import AUTHORITY, VALID_TO, Flaw, ReaderSets, split_groups
+from ragc.passage import AUTHORITY, Flaw, ReaderSets, split_groups
 
 READERS = "readers"
 NO_ATTRIBUTES = frozenset("title as_of authority supersedes readers text contents content body _id id".split())
@@ -32,8 +32,8 @@ _GENERATED = re.compile(
     re.IGNORECASE,
 )
 NOBODY: ReaderSets = ((),)
-VALID_FROM = "valid_from"
-"""The field that says `as_of` where there is none, as in a list of prices with their days."""
+VALID_FROM, VALID_TO = "valid_from", "valid_to"
+"""The fields of a row that is true for a time: its first day is its `as_of`, its last an attribute."""
 _WRITE_ENTRY = "Write one `key: value` a line."
 
 

@@ -95,4 +95,6 @@ def _kind_of(cell: str) -> tuple[str, str] | None:
         return _MARK
     amount, measured = read_amount(cell), _MEASURED.fullmatch(cell)
     unit = amount.unit if amount else measured and (measured["unit"] or "").strip()
+    if unit is None and any(map(str.isdigit, cell)):
+        return re.sub(r"\d+", "0", cell.lower()), ""  # as `Room 2` is of a kind with `Room 14`
     return None if unit is None else ("size", unit)

@@ -68,10 +68,7 @@ def _is_on(element: Element | None) -> bool:
 
 
 def _complete(tree: Element, styles: Mapping[str | None, Element]) -> int:
-    """Take hidden text out of a tree, and write equations and text boxes as text; return the hidden words.
-
-    A paragraph that its style numbers is numbered itself, as mammoth reads it.
-    """
+    """Take hidden text out, write equations and boxes as text, number what a style does; return the hidden words."""
     words = 0
     unseen = {id_ for id_, one in styles.items() if _is_on(one.find(f"{W}rPr/{W}vanish"))}
     counted = {id_: one.find(f"{W}pPr/{W}numPr") for id_, one in styles.items()}

@@ -93,6 +93,9 @@ SHOP = {
     "no header, hours": (
         "Mon,7:00,15:30\nTue,7:00,18:00\nSun,closed,closed\n",
         ["Mon; 7:00; 15:30", "Tue; 7:00; 18:00", "Sun; closed; closed"], HEADLESS),
+    "no header, rooms": (
+        "Dr Stern,Braces,Room 2\nDr Winter,Implants,Room 4\nDr Brand,Fillings,Room 11\n",
+        ["Dr Stern; Braces; Room 2", "Dr Winter; Implants; Room 4", "Dr Brand; Fillings; Room 11"], HEADLESS),
     "years in the header": ("Town,2024,2025\nBrno,10,12\n", ["Town: Brno; 2024: 10; 2025: 12"], []),
     "a title": ("Price list 2026\n\nItem,Price\nBolt,10\n", ["Item: Bolt; Price: 10"],
         [("'Price list 2026' stands above the header and was taken for the title", 3)]),

@@ -131,3 +131,34 @@ def test_a_piece_has_no_strange_word_that_is_its_own_and_the_order_does_not_matt
         assert not names_other(question, piece, piece)
     order = rng.sample(range(len(pieces)), len(pieces))
     assert count_strange(question, tuple(pieces[at] for at in order)) == tuple(counts[at] for at in order)
+
+
+FAQ = {
+    "faq.html": "<h1>Questions</h1><h2>How can I pay?</h2><ul><li>cash</li><li>card</li></ul><h2>Is there a lift?</h2>"
+    "<p>No. The dome is reached by 64 steps.</p><h2>What if it rains?</h2><p>There is a talk. The ticket stays valid.</p>"
+}
+FAQ_ASKED = [
+    ("How can I pay?", "cash; card"),
+    ("How do I pay?", "cash; card"),
+    ("Is there a lift?", "No [1]. The dome is reached by 64 steps"),
+    ("What if it rains?", "There is a talk [1]. The ticket stays valid"),
+]
+
+
+@pytest.mark.parametrize(("question", "told"), FAQ_ASKED)
+def test_what_stands_under_the_question_that_is_asked_is_told_in_its_order(tmp_path, question, told):
+    assert open_documents(tmp_path, FAQ, ABOUT)(question).text == f"{told} [1]."
+
+
+keys = st.lists(st.sampled_from(["Monday", "Friday", "Home Plus", "Pro"]), min_size=2, max_size=4, unique=True)
+
+
+@given(keys, st.sampled_from(["Morning", "Price"]))
+def test_a_cell_beside_the_row_that_is_asked_for_has_more_against_it_than_any_cell_of_that_row(rows, header):
+    cells = [
+        Subject(f"Hours\nRow: {row}", f"Row: {row}; {name}: {n}", name, row)
+        for row in rows
+        for n, name in enumerate((header, "Note"))
+    ]
+    counts = count_strange(f"What is the {header.lower()} of {rows[0]}?", tuple(cells))
+    assert counts[0] == min(counts) and max(counts[:2]) < min(counts[2:])
