@@ -139,25 +139,27 @@ def list_choices(state: State) -> Flow[Draft | None]:
     for at in range(len(found[0].coordinates) if found else 0):
         choices = _keep_named(_list_beside(found, at), at, state.question)
         chance = 1 - math.prod(1 - one.probability for one in choices.values())
-        if _are_even(choices, state.tuning.open_above) and chance >= state.program.threshold(STATES, "states"):
-            ordered = sorted(choices.items(), key=lambda pair: (pair[1].n, pair[1].piece.start))
-            differ = 2 * len({one.value.casefold() for one in choices.values()}) > len(choices)
-            if differ and len(choices) <= MOST_CHOICES:
-                state.path.append(f"which of {len(ordered)}")
-                claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in ordered)
-                return Draft(claims, True, chance, tuple(name for name, _ in ordered))
-            if at == len(found[0].coordinates) - 2 and not differ and _are_whole(state, choices.values()):
-                state.path.append(f"column of {len(ordered)}")
-                shown = (Claim.quote(show_piece(one.passage, one.piece), one.n) for _, one in ordered)
-                return Draft(tuple(shown), True, chance)
+        if chance < state.program.threshold(STATES, "states"):
+            continue
+        ordered = sorted(choices.items(), key=lambda pair: (pair[1].n, pair[1].piece.start))
+        differ = 2 * len({one.value.casefold() for one in choices.values()}) > len(choices)
+        if differ and len(choices) <= MOST_CHOICES and _are_even(choices, state.tuning.open_above):
+            state.path.append(f"which of {len(ordered)}")
+            claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in ordered)
+            return Draft(claims, True, chance, tuple(name for name, _ in ordered))
+        several = at == len(found[0].coordinates) - 2 and sum(one.near for one in choices.values()) > 1
+        if several and not differ and _are_whole(state, choices.values()):
+            state.path.append(f"column of {len(ordered)}")
+            shown = (Claim.quote(show_piece(one.passage, one.piece), one.n) for _, one in ordered)
+            return Draft(tuple(shown), True, chance)
     return None
 
 
 def _are_whole(state: State, quotes: Collection[_Quote]) -> bool:
     """Tell whether no row that a search found is missing among the few of a column."""
-    documents = {document_of(quote.passage) for quote in quotes}
     kept = {quote.passage.id for quote in quotes}
-    rows = {p.id for pool in state.pools.values() for p in pool if document_of(p) in documents}
+    tables = {(document_of(quote.passage), quote.passage.title) for quote in quotes}
+    rows = {p.id for pool in state.pools.values() for p in pool if (document_of(p), p.title) in tables}
     return len(quotes) <= MOST_ROWS and rows <= kept
 
 
@@ -213,13 +215,14 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
             chosen[at] = quote if conflict.followed is quote.passage else chosen[at]
             continue
         texts = [one.piece.text for one in (*said, *chosen)]
-        new = quote.piece.text not in texts and not holds("\n".join(texts), quote.piece.text, state.tuning.stated_above)
+        least = 1.0 if are_alike(query, quote.subject.question) else state.tuning.stated_above
+        new = quote.piece.text not in texts and not holds("\n".join(texts), quote.piece.text, least)
         if new and len(chosen) < state.tuning.sentences:
             chosen.append(quote)
     later = [one for one in chosen if begins_after(one.passage, state.day)]
     changes = [one for one in later if any(one.says_alike(other) for other in chosen if other not in later)]
-    lists = [(one.n, one.piece.items or one.piece.start) for one in chosen]
-    chosen.sort(key=lambda one: lists.index((one.n, one.piece.items or one.piece.start)))  # a list stays together
+    lists = [(one.n, one.piece.items or one.piece.start) for one in chosen]  # a list stays together
+    chosen = [one for key in dict.fromkeys(lists) for at, one in zip(lists, chosen, strict=True) if at == key]
     chosen.sort(
         key=lambda one: one.piece.start - len(one.passage.text) if are_alike(query, one.subject.question) else 0
     )

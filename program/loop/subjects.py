@@ -111,18 +111,15 @@ def are_alike(question: str, other: str) -> bool:
     return find_stems(question) == find_stems(other) and len(a & b) >= max(ALIKE * len(a | b), 1)
 
 
-_Place = tuple[str, str, str]
-
-
 @lru_cache(maxsize=TEXTS_KEPT)
-def _list_places(text: str) -> frozenset[_Place]:
+def _list_places(text: str) -> frozenset[tuple[str, str, str]]:
     """Return each word of a text between its neighbours, of which one says something; none behind a number."""
     words, said = ["", *split_words(text, keep_stop_words=True), ""], find_stems(text)
     places = ((a, b, "" if b[:1].isdigit() else c) for a, b, c in zip(words, words[1:], words[2:], strict=False))
     return frozenset((a, b, c) for a, b, c in places if b in said and (a in said or c in said))
 
 
-def _is_named_by(place: _Place, subjects: Iterable[Subject]) -> bool:
+def _is_named_by(place: tuple[str, str, str], subjects: Iterable[Subject]) -> bool:
     """Tell whether a subject has the word beside one of its neighbours."""
     return any(
         b == place[1] and ((a == place[0] and a) or (c == place[2] and c))
@@ -131,7 +128,7 @@ def _is_named_by(place: _Place, subjects: Iterable[Subject]) -> bool:
     )
 
 
-def _replaces(one: Subject, place: _Place, asked: frozenset[str]) -> bool:
+def _replaces(one: Subject, place: tuple[str, str, str], asked: frozenset[str]) -> bool:
     """Tell whether a piece has another word in a place of the question, and not that of the question."""
     before, word, after = place
     return word not in one.words and any(

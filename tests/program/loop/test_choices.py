@@ -68,6 +68,15 @@ COLUMNS = [
 ]
 
 
+ROOMS = """<h1>Rooms</h1><table><tr><th>Room<th>Beds<th>Shower<th>Floor<tr><td>Beech<td>8<td>no<td>1<tr><td>Maple<td>4
+<td>yes<td>1<tr><td>Linden<td>6<td>no<td>2<tr><td>Oak<td>2<td>yes<td>3</table><h2>Late</h2><p>The desk closes at 22:00."""
+
+
+def test_a_column_of_a_table_on_a_page_is_told_whole(tmp_path):
+    text = open_documents(tmp_path, {"rooms.html": ROOMS}, ABOUT)("Which rooms have a shower?").text
+    assert all(f"{room}, Shower: {has}" in text for room, has in (("Maple", "yes"), ("Oak", "yes"), ("Beech", "no")))
+
+
 @pytest.mark.parametrize(("question", "cells"), COLUMNS)
 def test_a_column_whose_values_recur_is_told_whole(tmp_path, question, cells):
     program = open_documents(tmp_path, DISHES, ABOUT)

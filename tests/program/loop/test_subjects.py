@@ -136,11 +136,13 @@ def test_a_piece_has_no_strange_word_that_is_its_own_and_the_order_does_not_matt
 FAQ = {
     "faq.html": "<h1>Questions</h1><h2>How can I pay?</h2><ul><li>cash</li><li>card</li></ul><h2>Is there a lift?</h2>"
     "<p>No. The dome is reached by 64 steps.</p><h2>What if it rains?</h2><p>There is a talk. The ticket stays valid.</p>"
+    "<h2>Do you take back pots?</h2><p>Clay pots only. Plastic pots are not taken back.</p>"
 }
 FAQ_ASKED = [
     ("How can I pay?", "cash; card"),
     ("How do I pay?", "cash; card"),
     ("Is there a lift?", "No [1]. The dome is reached by 64 steps"),
+    ("Do you take back pots?", "Clay pots only [1]. Plastic pots are not taken back"),
     ("What if it rains?", "There is a talk [1]. The ticket stays valid"),
 ]
 
