@@ -179,10 +179,10 @@ def _list_beside(found: Sequence[_Quote], at: int) -> dict[str, _Quote]:
 def _keep_named(choices: Mapping[str, _Quote], at: int, question: str) -> dict[str, _Quote]:
     """Return the choices that hold most of the question's words, where these are the same words in each.
 
-    A word counts that the other coordinates, which they share, lack.
+    A word counts that the row or the header which they share lacks.
     """
-    shared = (step for one in choices.values() for k, step in enumerate(one.coordinates) if k != at)
-    asked = {*split_words(question)}.difference(*map(split_words, shared))
+    cells = (pair for one in choices.values() for pair in [*enumerate(one.coordinates)][-2:])
+    asked = {*split_words(question)}.difference(*(split_words(step) for k, step in cells if k != at))
     words = {name: asked.intersection(split_words(f"{name} {one.value}")) for name, one in choices.items()}
     most = max(map(len, words.values()), default=0)
     named = [name for name, own in words.items() if len(own) == most]

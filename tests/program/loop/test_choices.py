@@ -31,7 +31,12 @@ OPEN = [
 ]
 PERIODS = {"periods.csv": "Plan,Price,From\nHome,GBP 4.50,2026\nHome,GBP 3.90,2024\nPro,GBP 16,2026\nPro,GBP 12,2024\n"}
 SCALES = {"scales.csv": "Plan,Month,Year\nPro,19,190\nPro,16,160\nHome,4,40\nHome,3,30\n"}
+DEVICES = {
+    "a.md": "# Porter and Porter Duo\n\n| Value | Porter | Porter Duo |\n|---|---|---|\n| Power draw | 6 W | 9 W |\n"
+    "| Weight | 410 g | 520 g |\n"
+}
 CLOSED = [
+    (DEVICES, "What is the power draw of the Porter Duo?", "9 W"),
     (PERMITS, "How much is the yearly permit?", "GBP 45"),
     (BIKES, "What does it cost to hire a cargo bike?", "30 euros"),
     (GEAR, "What is the deposit for a helmet?", "10 euros"),
