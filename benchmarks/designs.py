@@ -22,12 +22,12 @@ from ragc.errors import RagcError
 from ragc.knowledge.project import Project
 from ragc.loop.policy import PRESETS, Tuning
 from ragc.loop.rag import AgenticRAG
+from ragc.notes import NoteKind
 from ragc.optimize.compiler.runs.replay import Record, Replay
 from ragc.optimize.evaluation.evaluate import Evaluation, Grader
 from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
 from ragc.optimize.labelled.split import split_questions
 from ragc.serve.opening import load, open_program
-from ragc.serve.trace import UNRETRIEVED
 
 Asked = tuple[LabelledQuestion, Answer]
 METRICS = {
@@ -115,7 +115,7 @@ def check_goals(compiled: Design, plain: Design) -> list[Figure]:
         return answer.outcome == "clarify"
 
     def unretrieved(answer: Answer) -> bool:
-        return UNRETRIEVED in answer.trace.path
+        return NoteKind.UNRETRIEVED() in answer.trace.path
 
     wrong, calls = compiled.row()["wrong"], compiled.row()["calls"]
     control = plain.row()["wrong"][0]

@@ -17,8 +17,6 @@ _MARK = re.compile(r"\s*\[\d{1,3}\]")
 
 
 NEAREST = "This comes nearest, and I am not sure that it answers:"
-FOLLOWS = "follows on: "  # begins the note of the path on how a question that follows on reads by itself
-REVIEWED = "reviewed "  # begins the note of the path on how probably a reviewed question asks for the same
 
 
 class Outcome(StrEnum):

@@ -103,7 +103,7 @@ def _answer_question(
     rag: AgenticRAG, question: str, trace: bool, stream: bool, flat: bool = False, history: list[Turn] | None = None
 ) -> int:
     """Print the answer, add it to a history, and return the exit code: that of a failure where there is none."""
-    from ragc.loop.answers import LINKS_REMOVED
+    from ragc.notes import NoteKind
 
     as_json = show.AS_JSON.get()
     if stream and not as_json:
@@ -135,7 +135,7 @@ def _answer_question(
     typer.echo(f"  {' | '.join(status)}", err=True)
     if lacks := "; ".join(answer.degraded):
         typer.echo(f"  {lacks} (ragc doctor PROJECT says what is amiss)", err=True)
-    if removed := next((note for note in answer.trace.path if note.startswith(LINKS_REMOVED)), ""):
+    if removed := next((note for note in answer.trace.path if NoteKind.LINKS_REMOVED.begins(note)), ""):
         typer.echo(f"  {removed} ([answer] links in ragc.toml names the hosts whose addresses stay)", err=True)
     if trace:
         typer.echo(f"  path: {answer.trace}")
@@ -281,13 +281,13 @@ def _print_evaluation(
     unstable: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
-    from ragc.answer import REVIEWED
+    from ragc.notes import NoteKind
     from ragc.optimize.evaluation.grades import FIRST
     from ragc.optimize.evaluation.risk import check_risk, compare_curves, describe_curves, judge_grades
     from ragc.optimize.evaluation.stats import format_estimate, paired_test
 
     n, broken = len(sides[0].grades), [grade.answer for grade in sides[0].grades if grade.outcome == "failed"]
-    given = sum(any(note.startswith(REVIEWED) for note in grade.path) for grade in sides[0].grades)
+    given = sum(any(NoteKind.REVIEWED.begins(note) for note in grade.path) for grade in sides[0].grades)
     shape: dict[str, Any] = {"version": version, "split": split, "n": n, "looks": looks, "reviewed": given}
     names = (("this program", "metrics", "by_tag"), ("plain RAG", "plain", "plain_by_tag"))
     table = {name: side.metrics() for side, (name, *_) in zip(sides, names, strict=False)}

@@ -12,12 +12,12 @@ import numpy as np
 
 from ragc.errors import DataError
 from ragc.knowledge.project import Project
-from ragc.models.language.adapter import DEFAULTED
-from ragc.serve.trace import UNRETRIEVED, LineLog, TraceLog
+from ragc.notes import NoteKind
+from ragc.serve.trace import LineLog, TraceLog
 from ragc.server.feedback import FEEDBACK, FeedbackLog
 from ragc.settings import FILE
 
-LOOKED_UP = ("search", "fallback")
+LOOKED_UP = NoteKind.SEARCHED, NoteKind.FALLBACK
 ASK_FIRST = "Ask something first, with [trace] enabled."
 
 Entry = Mapping[str, Any]
@@ -88,7 +88,7 @@ def summarise_traces(log: TraceLog) -> dict[str, Any]:
         "false_retry_rate": float(np.mean(retries)) if retries else None,
         "clarify_rate": outcomes["clarify"] / len(entries),
         "abstain_rate": outcomes["abstain"] / len(entries),
-        "unretrieved_rate": float(np.mean([UNRETRIEVED in entry["path"] for entry in entries])),
+        "unretrieved_rate": float(np.mean([NoteKind.UNRETRIEVED() in entry["path"] for entry in entries])),
         "stopped_by": dict(stops),
         "mean_calls": float(np.mean([usage["calls"] for usage in usages])),
         "mean_tokens": float(np.mean([usage["tokens_in"] + usage["tokens_out"] for usage in usages])),
@@ -115,7 +115,7 @@ def _count_feedback(log: TraceLog) -> dict[str, dict[str, int]]:
 
 def _count_rounds(entry: Entry) -> int:
     """Count how often evidence was gathered and judged, or used as it was."""
-    return len(entry.get("rounds", ())) or int(any(note.startswith(LOOKED_UP) for note in entry["path"]))
+    return len(entry.get("rounds", ())) or int(any(kind.begins(note) for note in entry["path"] for kind in LOOKED_UP))
 
 
 def _retried_in_vain(entry: Entry) -> bool:
@@ -128,7 +128,7 @@ def _retried_in_vain(entry: Entry) -> bool:
 def _average_by_week(entries: Iterable[Entry]) -> dict[str, float]:
     weeks: dict[str, list[float]] = defaultdict(list)
     for entry in entries:
-        if entry.get("rounds") and not any(DEFAULTED in note for note in entry["path"]):
+        if entry.get("rounds") and not any(map(NoteKind.UNREAD.begins, entry["path"])):
             year, week, _ = datetime.fromtimestamp(entry["at"], UTC).isocalendar()
             weeks[f"{year}-W{week:02}"].append(entry["rounds"][-1]["sufficiency"])
     return {week: round(float(np.mean(scores)), 4) for week, scores in sorted(weeks.items())}

@@ -11,6 +11,7 @@ from ragc.loop.evidence import begins_after
 from ragc.loop.quotations import quote_nearest
 from ragc.loop.state import Flow, State, StepFailed, list_ids
 from ragc.models.language.fence import find_addresses, list_hosts, remove_links
+from ragc.notes import NoteKind
 from ragc.passage import TITLE_STEP, Passage, document_of
 from ragc.signatures import Statement
 from ragc.text.facts import holds, is_echo
@@ -21,8 +22,6 @@ PARAGRAPH = "\n\n"
 OTHERWISE = "another source says otherwise"
 NOTE = re.compile(rf"(?<=\]) \((?:from \d\d? \w+ \d{{4}})?(?:(?:; )?{OTHERWISE}(?: \[\d+\])+)?\)")
 """What stands behind the mark of a source that replaced or overruled another."""
-LINKS_REMOVED = "links removed: "
-"""How the path begins that names the hosts whose addresses an answer does not show."""
 UNSURE = "(not certain)"  # what an answer begins with whose confidence is under the version's bound
 
 
@@ -30,7 +29,8 @@ def repeats_prompt(state: State, predictor: str, text: str) -> bool:
     """Tell whether a text is empty or an echo of its prompt, and note it on the path."""
     prompt = f"{state.program.prompt_of(predictor)}\n{state.question}"
     echo = state.program.runtime.withholds and is_echo(text, prompt, map(text_of, state.kept))
-    state.path += [f"{'echo' if text.strip() else 'no text'} of {predictor}"] if echo else []
+    if echo:
+        state.path.append((NoteKind.ECHO if text.strip() else NoteKind.NO_TEXT)(predictor=predictor))
     return echo
 
 
@@ -50,7 +50,7 @@ def make_answer(
     known = known_addresses(passages, state.program.runtime.links)
     shown = remove_links(text, known, [one.text for one in passages])
     if removed := [host for host in list_hosts(text) if host not in list_hosts(shown)]:
-        state.path.append(f"{LINKS_REMOVED}{', '.join(removed)}")
+        state.path.append(NoteKind.LINKS_REMOVED(hosts=", ".join(removed)))
     text, cited = cite_passages(shown, passages)
     if outcome is Outcome.ANSWERED and confidence < state.tuning.unsure_below:
         text = f"{UNSURE} {text}"
@@ -72,7 +72,7 @@ def make_answer(
 
 def abstain(state: State, missing: str, confidence: float, stopped_by: StoppedBy = StoppedBy.DONE) -> Flow[Answer]:
     """Return a refusal that names what is missing, and quotes what is nearest."""
-    state.path.append("abstain")
+    state.path.append(NoteKind.ABSTAINED())
     part = quote_shortly(missing)
     text = FOUND_NOTHING.format("this" if part in ("", quote_shortly(state.question)) else part)
     try:

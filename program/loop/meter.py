@@ -15,14 +15,15 @@ from typing import Any
 import dspy
 from dspy.utils.exceptions import LMError
 
-from ragc.answer import REVIEWED, Answer, Event, Outcome, Progress, Step, StoppedBy, Trace, Usage, new_trace_id
+from ragc.answer import Answer, Event, Outcome, Progress, Step, StoppedBy, Trace, Usage, new_trace_id
 from ragc.errors import KnowledgeError, RagcError
-from ragc.loop.state import Ask, Find, Reply, Request, StepFailed, View, format_share
+from ragc.loop.state import Ask, Find, Reply, Request, StepFailed, View
 from ragc.loop.steps import steps
 from ragc.models.clients import NO_CLIENT, Traits, client_of, is_decision, traits_of
 from ragc.models.language.adapter import is_traced, use_adapter
 from ragc.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from ragc.models.requests import is_undecided
+from ragc.notes import Note, NoteKind
 from ragc.passage import Passage
 from ragc.signatures import to_prompt_inputs
 from ragc.text.history import Asked
@@ -79,14 +80,14 @@ class Meter:
         """What was spent so far, by the names of `Usage`."""
         self.started = time.perf_counter()
         configured = view.runtime.configured
-        self.path: list[str] = [f"{configured} writes, as DSPy is configured"] if configured else []
+        self.path: list[Note] = [NoteKind.CONFIGURED(model=configured)] if configured else []
         self.steps: list[Step] = []
         self._answer = view.known
         self._asked_for: Sequence[Request] = ()
         self._notes_sent = 0
         self._failed = False
         self._missed: dict[str, str] = {}
-        self._degraded: dict[Hashable, str] = {}
+        self._degraded: dict[Hashable, Note] = {}
         self._loop = steps(asked, view, self.budget.max_rounds, self.tripped_cap, self.path)
 
     def advance(self, outcome: Sequence[Reply] | Exception | None = None) -> list[PreparedRequest] | None:
@@ -95,13 +96,13 @@ class Meter:
         `outcome` is the replies to what it asked for last, or why that failed.
         """
         if self.view.known is not None:
-            self.path.append(f"{REVIEWED}{format_share(self.view.known.confidence)}")
+            self.path.append(NoteKind.REVIEWED(share=self.view.known.confidence))
             return None
         try:
             if isinstance(outcome, Exception):
                 failure = StepFailed(name_step(self._asked_for[0]), *explain_error(outcome))
                 self._failed = True
-                self._degraded[str(failure)] = f"failed: {failure}"
+                self._degraded[str(failure)] = NoteKind.FAILED(why=failure)
                 self._asked_for = self._loop.throw(failure)
             else:
                 self._asked_for = self._loop.send(outcome)  # type: ignore[arg-type]  # None starts a generator
@@ -193,7 +194,7 @@ class Meter:
         """Note that a source was left out of a search, on the path at its first time."""
         if source not in self._missed:
             self._missed[source] = StepFailed("search", error.what, error.mend).text
-            self._degraded[source] = f"not searched: {source} ({error.what.rstrip('.')})"
+            self._degraded[source] = NoteKind.NOT_SEARCHED(source=source, why=error.what.rstrip("."))
             self.path.append(self._degraded[source])
 
     def _mention_missed(self, answer: Answer) -> Answer:

@@ -25,8 +25,9 @@ from ragc.loop.evidence import (
     order_conflict,
     rank_source,
 )
-from ragc.loop.state import STATES, Draft, Flow, Request, State, format_share, list_ids
+from ragc.loop.state import STATES, Draft, Flow, Request, State, list_ids
 from ragc.loop.subjects import Subject, are_alike, discount_strange, find_steps, find_subject, find_unknown, names_other
+from ragc.notes import NoteKind
 from ragc.passage import TITLE_STEP, Passage, document_of
 from ragc.text.facts import holds
 from ragc.text.history import FOUND_NOTHING
@@ -122,7 +123,7 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         lacking += [] if allowed else [Claim(FOUND_NOTHING.format(quote_shortly(query)), ())]
     claims = tuple(dict.fromkeys([*_quote_all(taken, state.question), *(lacking if taken else ())]))
     probability = sum(best) / len(best)
-    state.path.append(f"quote {format_share(probability)}")
+    state.path.append(NoteKind.QUOTED(share=probability))
     return Draft(claims, any(one >= threshold for one in best), probability)
 
 
@@ -144,12 +145,12 @@ def list_choices(state: State) -> Flow[Draft | None]:
         ordered = sorted(choices.items(), key=lambda pair: (pair[1].n, pair[1].piece.start))
         differ = 2 * len({one.value.casefold() for one in choices.values()}) > len(choices)
         if differ and len(choices) <= MOST_CHOICES and _are_even(choices, state.tuning.open_above):
-            state.path.append(f"which of {len(ordered)}")
+            state.path.append(NoteKind.WHICH(n=len(ordered)))
             claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in ordered)
             return Draft(claims, True, chance, tuple(name for name, _ in ordered))
         several = at == len(found[0].coordinates) - 2 and sum(one.near for one in choices.values()) > 1
         if several and not differ and _are_whole(state, choices.values()):
-            state.path.append(f"column of {len(ordered)}")
+            state.path.append(NoteKind.COLUMN(n=len(ordered)))
             shown = (Claim.quote(show_piece(one.passage, one.piece), one.n) for _, one in ordered)
             return Draft(tuple(shown), True, chance)
     return None

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ragc.loop import evidence
 from ragc.loop.state import SQL, Ask, Find, Flow, State, StepFailed
+from ragc.notes import NoteKind
 
 
 def look_first(state: State) -> list[Find]:
@@ -29,7 +30,7 @@ def search_plan(state: State) -> Flow[None]:
         dependent = [n for n in ready if after[n]]
         if dependent:
             replies = yield [_ask_follow_up(state, n) for n in dependent]
-            state.path.append(f"follow({len(dependent)})")
+            state.path.append(NoteKind.FOLLOWED(n=len(dependent)))
             for n, reply in zip(dependent, replies, strict=True):
                 written = reply["query"].strip() or state.queries[n]
                 state.followed |= {written} - set(state.queries)
@@ -46,7 +47,7 @@ def search_queries(state: State, queries: Sequence[str], count: bool = True) -> 
     finds = [Find(query, scope) for query in dict.fromkeys(queries) if (name, query) not in state.ranked]
     yield from _rank_found(state, name, finds)
     state.searched += count
-    state.path.append(f"search{f' {name}' if state.order else ''}({len(finds)})")
+    state.path.append(NoteKind.SEARCHED(strategy=f" {name}" if state.order else "", n=len(finds)))
 
 
 def _rank_found(state: State, name: str, finds: Sequence[Find]) -> Flow[None]:
@@ -76,10 +77,10 @@ def query_tables(state: State) -> Flow[bool]:
         asks = [Ask("retriever.sql", {"question": find.query, "tables": tables[name]}) for find, name in wanted]
         written = [reply["sql"].strip() for reply in (yield [*asks])]
         given = [(find, name, sql) for (find, name), sql in zip(wanted, written, strict=True) if sql]
-        state.path.append(f"sql({len(given)})")
+        state.path.append(NoteKind.SQL(n=len(given)))
         found = (yield [replace(find, sources=(name,), sql=sql) for find, name, sql in given]) if given else []
     except StepFailed as failure:
-        state.path.append(f"no sql: {failure}")
+        state.path.append(NoteKind.NO_SQL(why=failure))
         return False
     answered = set[Find]()
     for (find, name, _), rows in zip(given, found, strict=True):
@@ -87,7 +88,7 @@ def query_tables(state: State) -> Flow[bool]:
             state.pools[find] = evidence.Pool([*(p for p in state.pools[find] if p.source != name), *rows])
             answered.add(find)
         else:
-            state.path.append(f"sql refused or empty: {name}")
+            state.path.append(NoteKind.SQL_EMPTY(source=name))
     evidence.rank_searches(state, {(state.strategy.name, find.query): state.pools[find] for find in answered})
     return bool(answered)
 

@@ -22,6 +22,7 @@ from ragc.models.catalog import Models, is_local
 from ragc.models.language.adapter import FencedAdapter
 from ragc.models.language.layout import AS_IT_IS, PromptLayout
 from ragc.models.requests import RequestCache
+from ragc.notes import Note
 from ragc.passage import NO_FILTERS, Filters, Passage
 from ragc.settings import BudgetSettings
 from ragc.signatures import BASE_PREFIX, Detail
@@ -241,7 +242,7 @@ class State:
     program: View
     max_rounds: int
     tripped: Callable[[], StoppedBy | None]
-    path: list[str]
+    path: list[Note]
     history: Turns = ()
     today: date = date.max
     own_words: str = field(init=False)  # the question as it was asked
@@ -346,8 +347,3 @@ class State:
 def list_ids(passages: Iterable[Passage]) -> tuple[str, ...]:
     """Return the passages' ids."""
     return tuple(passage.id for passage in passages)
-
-
-def format_share(value: float) -> str:
-    """Return a share as a path shows it: `.41`, or `1.00`."""
-    return f"{value:.2f}".removeprefix("0")

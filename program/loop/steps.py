@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 
-from ragc.answer import FOLLOWS, Answer, Outcome, StoppedBy
+from ragc.answer import Answer, Outcome, StoppedBy
 from ragc.loop import evidence
 from ragc.loop.answers import abstain, make_answer, repeats_prompt
 from ragc.loop.decide import Move, Verdict, decide
@@ -23,6 +23,7 @@ from ragc.loop.engines import Engine, engine_of
 from ragc.loop.searching import look_first, query_tables, search_plan, search_queries
 from ragc.loop.state import Ask, Flow, Plan, State, StepFailed, View, read_look_ups, read_plan
 from ragc.models.embedded.direct import GREETINGS, find_reply, solve_sum
+from ragc.notes import Note, NoteKind
 from ragc.text.history import Asked
 from ragc.text.words import find_foreign_language
 
@@ -36,7 +37,7 @@ def steps(
     program: View,
     max_rounds: int = 10,
     tripped: Callable[[], StoppedBy | None] = lambda: None,
-    path: list[str] | None = None,
+    path: list[Note] | None = None,
 ) -> Flow[Answer]:
     """Yield requests, receive their replies, and return the answer.
 
@@ -52,14 +53,14 @@ def steps(
                 answer = yield from abstain(state, "", 1.0 - answer.confidence, answer.stopped_by)
             return answer
         except StepFailed as failure:
-            path.append(f"failed: {failure}")
+            path.append(NoteKind.FAILED(why=failure))
             text = failure.text
     return Answer(make_answer(state, "", Outcome.FAILED, 0.0, stopped_by=StoppedBy.FALLBACK), text=text)
 
 
 def _answer_in_rounds(state: State) -> Flow[Answer]:
     if language := find_unread_language(state.program, state.question):
-        state.path.append(f"language {language}")
+        state.path.append(NoteKind.LANGUAGE(code=language))
         return make_answer(state, UNREAD, Outcome.ABSTAIN, 0.5)
     if not state.program.sources:  # all of it is kept from whoever asks
         return (yield from abstain(state, "", 1.0))
@@ -67,7 +68,7 @@ def _answer_in_rounds(state: State) -> Flow[Answer]:
     yield from _plan_question(state)
     plan = state.plan
     if state.tuning.route and plan.route == "direct" and (text := _reply_directly(state)):
-        state.path.append("unretrieved")
+        state.path.append(NoteKind.UNRETRIEVED())
         return make_answer(state, text, Outcome.ANSWERED, DIRECT_CONFIDENCE)
     return (yield from _look_up(state, engine_of(state)))
 
@@ -107,7 +108,7 @@ def _look_up(state: State, engine: Engine) -> Flow[Answer]:
         state.previous = state.verdict.sufficiency
         if action.move is Move.SWITCH:
             state.strategy = next(s for s in state.order if s.name == action.strategy)
-            state.path.append(f"switch->{action.strategy}")
+            state.path.append(NoteKind.SWITCHED(strategy=action.strategy))
         yield from search_queries(state, action.queries or state.queries or [state.question])
 
 
@@ -128,11 +129,11 @@ def _resolve_history(state: State) -> Flow[None]:
             return
         (reply,) = yield [Ask("conversation.standalone", inputs)]
     except StepFailed as failure:
-        state.path.append(f"history left out: {failure}")
+        state.path.append(NoteKind.HISTORY_LEFT_OUT(why=failure))
         return
     if not repeats_prompt(state, "conversation.standalone", text := reply["standalone"].strip()):
         state.follow_on(text)
-        state.path.append(f"{FOLLOWS}{text}")
+        state.path.append(NoteKind.FOLLOWS(question=text))
 
 
 def _plan_question(state: State) -> Flow[None]:
@@ -140,7 +141,7 @@ def _plan_question(state: State) -> Flow[None]:
     question = state.question
     if state.tuning.route and is_greeting(state.program, question):
         state.plan = Plan("direct", (), ())
-        state.path.append("greeting")
+        state.path.append(NoteKind.GREETING())
         return
     state.pool = evidence.blend_pools((yield [*look_first(state)]), state.tuning.asked_weight)
     if not state.tuning.route:
@@ -148,7 +149,8 @@ def _plan_question(state: State) -> Flow[None]:
     glimpse = evidence.preview_pool(state.pool)
     (reply,) = yield [Ask("classifier.route", {"question": question, "glimpse": glimpse})]
     state.plan = read_plan(reply, state.program.sources)
-    state.path.append(f"classify->{state.plan.route}[{','.join(state.plan.bases)}]")
+    planned = NoteKind.DIRECT if state.plan.route == "direct" else NoteKind.PLANNED
+    state.path.append(planned(route=state.plan.route, bases=state.plan.bases))
 
 
 def _fall_back(state: State) -> Flow[Answer]:
@@ -160,7 +162,7 @@ def _fall_back(state: State) -> Flow[Answer]:
     state.kept = state.kept or state.found[: state.tuning.k]
     state.conflicts = []
     state.draft = state.reply = None
-    state.path.append("fallback")
+    state.path.append(NoteKind.FALLBACK())
     state.tuning = replace(state.tuning, ground=0, check=0, answer_above=0.0)
     answer = (yield from engine_of(state).write(state, StoppedBy.FALLBACK)) if state.kept else None
     return Answer(answer, confidence=0.0) if answer else (yield from abstain(state, "", 0.0, StoppedBy.FALLBACK))

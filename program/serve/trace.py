@@ -17,13 +17,13 @@ from typing import Any, BinaryIO
 import orjson
 from filelock import FileLock
 
-from ragc.answer import FOLLOWS, Answer, Outcome
+from ragc.answer import Answer, Outcome
+from ragc.notes import NoteKind
 from ragc.storage import append_row, decode_row, read_json_rows
 from ragc.text.history import Asked
 
 LARGEST = 20_000_000  # bytes of a file of traces before the next is begun
 FILES = 5
-UNRETRIEVED = "unretrieved"  # the note in the path of an answer that no passage is behind
 PLACE = "place"  # the key under which an entry of an index says where the whole of it stands
 NANOSECONDS = 1_000_000_000
 _LOG = logging.getLogger("ragc.trace")
@@ -162,7 +162,7 @@ class SpanLog:
         if not isinstance(trace.get_tracer_provider(), TracerProvider):
             return
         path = answer.trace.path
-        notes = (note if self.texts or not note.startswith(FOLLOWS) else FOLLOWS.strip(": ") for note in path)
+        notes = (note if self.texts or not NoteKind.FOLLOWS.begins(note) else "follows on" for note in path)
         attributes: dict[str, Any] = {
             "openinference.span.kind": "CHAIN",
             "gen_ai.operation.name": "invoke_workflow",

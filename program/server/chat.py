@@ -29,7 +29,7 @@ from ragc.answer import Answer, Citation, Outcome, Progress, Token, Withdrawn
 from ragc.errors import QuestionError
 from ragc.knowledge.library import Library
 from ragc.loop.rag import check_question
-from ragc.server.way import put_into_words
+from ragc.notes import put_into_words
 from ragc.server.work import JsonResponse, Work, asker_of, explain_failure, keep_unit, work_of
 from ragc.text.pieces import MARK, split_claims, split_pieces
 from ragc.text.words import split_words

@@ -21,6 +21,7 @@ from ragc.loop.steps import steps
 from ragc.models.catalog import is_local
 from ragc.models.clients import client_of, is_decision
 from ragc.models.requests import Decision, decode, decode_output
+from ragc.notes import Note
 from ragc.optimize.compiler.record import Entry, Record, RequestKeys
 from ragc.optimize.compiler.runs.performer import PendingCall, Performer
 from ragc.optimize.compiler.runs.runner import Arm, Decided
@@ -169,7 +170,7 @@ class Replay:
 
     def _trace(self, questions: Sequence[Asked]) -> list[_Traced]:
         view = self.program.readable_by(self._readers).view(self._vouches)  # the knobs are read once for all questions
-        paths: list[list[str]] = [[] for _ in questions]
+        paths: list[list[Note]] = [[] for _ in questions]
         rounds = view.runtime.budget.max_rounds
         runs = self._run_all([steps(q, view, rounds, path=path) for q, path in zip(questions, paths, strict=True)])
         return [_Traced(_finish_answer(run, path), run.asked, run.whole) for run, path in zip(runs, paths, strict=True)]
@@ -287,7 +288,7 @@ def _ask_for(request: Request) -> Flow[Reply]:
     return reply
 
 
-def _finish_answer(run: _Run, path: Sequence[str]) -> Answer:
+def _finish_answer(run: _Run, path: Sequence[Note]) -> Answer:
     """Return the answer of a run, with its cost when it was performed."""
     answer: Answer = run.require_result()
     sums = ("tokens_in", "tokens_out", "usd", "seconds")

@@ -19,7 +19,8 @@ from ragc.loop.decide import Verdict
 from ragc.loop.engines.quoting import QuotingEngine
 from ragc.loop.quotations import ENDED, quote_passages
 from ragc.loop.reply import ReplyKind, TypedReply, read_reply
-from ragc.loop.state import DRAFT, Ask, Flow, State, StepFailed, format_share, list_ids
+from ragc.loop.state import DRAFT, Ask, Flow, State, StepFailed, list_ids
+from ragc.notes import NoteKind
 from ragc.text.facts import holds, holds_phrase
 from ragc.text.numbers import list_unstated
 from ragc.text.pieces import Claim, drop_unknown_marks, split_claims, split_sentences
@@ -60,7 +61,7 @@ class PromptingEngine:
         if reply.kind is ReplyKind.WHICH:
             return _ask_back(state, reply, stopped_by)
         if reply.kind is ReplyKind.GENERAL:
-            state.path.append("unretrieved")
+            state.path.append(NoteKind.UNRETRIEVED())
             state.kept = []
             return make_answer(state, reply.text, Outcome.ANSWERED, UNVOUCHED, stopped_by=stopped_by)
         return (yield from _check(state, reply.text, stopped_by))
@@ -71,7 +72,7 @@ def _ask(state: State) -> Flow[TypedReply]:
     state.kept = state.found[: state.tuning.shown]
     (reply,) = yield [Ask(DRAFT, {**state.asking, "passages": state.kept, "sentences": state.tuning.sentences})]
     state.reply = read_reply(str(reply["answer"]))
-    state.path.append(f"ask: {state.reply.kind.lower() or 'answered'}")
+    state.path.append(NoteKind[f"WROTE_{state.reply.kind.name}"]())
     return state.reply
 
 
@@ -103,7 +104,7 @@ def _check(state: State, text: str, stopped_by: StoppedBy) -> Flow[Answer | None
         cited = [("\n".join(texts[n - 1] for n in claim.cites), claim) for claim in upheld]
         upheld = tuple(claim for source, claim in cited if holds(source, claim.bare, state.tuning.stated_above))
     if len(upheld) < len(stated):
-        state.path.append(f"stated {len(upheld)}/{len(stated)}")
+        state.path.append(NoteKind.STATED(n=len(upheld), all=len(stated)))
     if not upheld or (state.tuning.check == MODEL and not (yield from _is_supported(state, upheld))):
         return None
     supported = len(upheld) / len(stated)
@@ -135,7 +136,7 @@ def _is_supported(state: State, claims: Sequence[Claim]) -> Flow[bool]:
     said = " ".join(claim.bare for claim in claims)
     (reply,) = yield [Ask("grounder.support", {"claim": said, "passages": [state.kept[n - 1] for n in cited]})]
     supported = reply["supported"]
-    state.path.append(f"supported {format_share(supported.probability)}")
+    state.path.append(NoteKind.SUPPORTED(share=supported.probability))
     return bool(supported.value)
 
 
@@ -149,5 +150,5 @@ def _estimate_confidence(state: State, claims: Sequence[Claim]) -> Flow[float]:
     except StepFailed:  # the answer is there all the same
         return UNVOUCHED
     responsive = float(reply["responsive"].probability)
-    state.path.append(f"responsive {format_share(responsive)}")
+    state.path.append(NoteKind.RESPONSIVE(share=responsive))
     return responsive

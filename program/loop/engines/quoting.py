@@ -16,8 +16,9 @@ from ragc.loop.answers import answer_from_claims, make_answer
 from ragc.loop.decide import Verdict, wants_query
 from ragc.loop.evidence import keep_unjudged
 from ragc.loop.quotations import list_choices, quote_passages
-from ragc.loop.state import Ask, Draft, Flow, State, StepFailed, format_share, list_ids
+from ragc.loop.state import Ask, Draft, Flow, State, StepFailed, list_ids
 from ragc.models.requests import is_undecided
+from ragc.notes import NoteKind
 
 WHICH = "Which do you mean?"
 
@@ -39,7 +40,7 @@ class QuotingEngine:
             state.draft = yield from quote_passages(state, bool(tuning.ground))
             if _can_be_said(state, state.draft):
                 return Verdict(True, state.plan.confidence, len(state.kept))
-            state.path.append("unsure")
+            state.path.append(NoteKind.UNSURE())
         evidence = {"question": state.question, "passages": [*state.kept]}
         (reply,) = yield [Ask("judge.sufficiency", evidence)]
         sufficient = reply["sufficient"]
@@ -50,8 +51,8 @@ class QuotingEngine:
             (hint,) = yield [Ask("judge.missing", evidence)]
             query = hint["next_query"].strip()
             verdict = replace(verdict, missing=hint["missing"].strip(), next_queries=(query,) if query else ())
-        missing = f' missing "{verdict.missing}"' if verdict.missing else ""
-        state.path.append(f"judge {format_share(verdict.sufficiency)}{missing}")
+        judged = NoteKind.LACKING if verdict.missing else NoteKind.JUDGED
+        state.path.append(judged(share=verdict.sufficiency, lacks=verdict.missing))
         return _note_verdict(state, verdict)
 
     def write(self, state: State, stopped_by: StoppedBy) -> Flow[Answer | None]:

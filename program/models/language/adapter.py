@@ -20,10 +20,10 @@ from ragc.models.language.fence import find_addresses, remove_links
 from ragc.models.language.layout import AS_IT_IS, PromptLayout, is_text
 from ragc.models.language.parsing import UnreadableReply, is_record, record_of
 from ragc.models.language.spending import current_spending
+from ragc.notes import NoteKind
 from ragc.signatures import Excerpt
 
 LONGEST_ANSWER = 8_000  # characters; the rest is cut at the end of a sentence
-DEFAULTED = "took the safe default"
 REMINDER = "Your last reply was not in this form. Keep to it exactly."
 
 
@@ -175,7 +175,7 @@ def _with_reminder(signature: Any) -> Iterator[Any]:
 
 def _safe_defaults(model: str, signature: Any, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return nothing for each field; for a list of look-ups the question as it is."""
-    current_spending().note(f"no readable reply from {model}: {DEFAULTED}")
+    current_spending().note(NoteKind.UNREAD(model=model))
     looked_up = [str(inputs.get("question", ""))]
     kinds = _outputs(signature).items()
     return [{n: "" if k is str else None if is_record(k) else [] if record_of(k) else looked_up for n, k in kinds}]
@@ -186,7 +186,7 @@ def _whole_reply(completion: str, signature: Any) -> str:
         return completion
     if not is_text(signature):
         raise UnreadableReply("it was cut off")
-    current_spending().note("a text was cut off: its last sentence was left out")
+    current_spending().note(NoteKind.CUT())
     return parsing.whole_sentences(completion)
 
 

@@ -18,6 +18,7 @@ from dspy.lm15 import Response
 
 from ragc.models.language.provider import count_messages
 from ragc.models.language.transport import Call
+from ragc.notes import Note, NoteKind
 
 RESERVED_SHARE, RESERVED_SECONDS = 0.1, 1.0  # of a question's time, at most, kept to answer without a language model
 POLL = 0.005  # seconds between two looks whether a request is booked
@@ -44,10 +45,10 @@ class ModelSpending:
     tokens_in: int = 0  # tokens of the prompts
     tokens_out: int = 0  # tokens of the replies
     usd: float = 0.0  # price of the requests in US dollars
-    handed_over: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    handed_over: dict[tuple[str, str, str], Note] = field(default_factory=dict)
     """Notes on stand-ins by (failed model, stand-in, what the stand-in did)."""
     cut: bool = False  # true when the last text was cut off
-    notes: list[str] = field(default_factory=list)  # remarks for the trace, each once
+    notes: list[Note] = field(default_factory=list)  # remarks for the trace, each once
     under_way: int = 0  # requests sent and not booked yet
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -75,7 +76,7 @@ class ModelSpending:
         while self.under_way and time.monotonic() < until:
             await asyncio.sleep(POLL)
 
-    def note(self, text: str) -> None:
+    def note(self, text: Note) -> None:
         """Add a remark for the trace."""
         with self._lock:
             if text not in self.notes:
@@ -84,7 +85,7 @@ class ModelSpending:
     def hand_over(self, why: str, failed: str, other: Any, did: str) -> None:
         """Note that `other` steps in for a failed model; an embedded one `did` it."""
         does = did if other.model.startswith("local/") else "was asked"
-        note = f"{why}: {other.model} {does}"
+        note = NoteKind.STOOD_IN(why=why, model=other.model, did=does)
         self.note(note)
         with self._lock:
             self.handed_over.setdefault((failed, other.model, does), note)
