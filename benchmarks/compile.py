@@ -42,7 +42,8 @@ from ragc import load
 from ragc.knowledge.project import Project
 from ragc.loop.policy import apply_setting, read_setting
 from ragc.loop.rag import AgenticRAG
-from ragc.optimize.compiler.compile import CHOICE, compile_project, make_arms, search_task
+from ragc.optimize.compiler.compile import compile_project, make_arms, search_task
+from ragc.optimize.compiler.plan import SECONDS
 from ragc.optimize.compiler.record import Record, open_record
 from ragc.optimize.compiler.scoring import Scoring
 from ragc.optimize.compiler.session import Session
@@ -279,7 +280,7 @@ def against(folder: Path, quick: bool, seeds: int, name: str, share: float) -> I
         runs = [peers_run(name, project.folder, seed, quick, hashes) for hashes in range(1 if quick else RUNS)]
         theirs.append([utility for utility, _ in runs])
         calls = float(np.mean([calls for _, calls in runs]))
-        for way, cap in zip(gaps, (None, int(share * calls / CHOICE)), strict=True):
+        for way, cap in zip(gaps, (None, int(share * calls / SECONDS["choose"])), strict=True):
             project = make_project(folder / f"{seed} {way}", 8 if quick else 16, seed)
             utility, asked = our_run(project, seed, quick, cap)
             gaps[way].append(utility - float(np.mean(theirs[-1])))

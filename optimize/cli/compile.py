@@ -190,6 +190,7 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "not_graded": dict(done.broken),
         "points": {name: {key: round(value, 6) for key, value in one.items()} for name, one in done.points.items()},
         "stages": list(done.stages),
+        "untried": list(done.untried),
         "asked": {name: list(counts) for name, counts in done.asked.items()},
         "label_warnings": list(done.doubts),
         "losses": [{"id": grade.id, "question": grade.question, "stage": stage} for stage, grade in done.losses],
@@ -227,6 +228,9 @@ def _print_compiled(done: Compiled, project: Project | None, everything: bool) -
         parts = ", ".join(f"{some} of {every} questions of {name}" for name, (some, every) in done.asked.items())
         again = f"asked were {parts}. A compile under a higher cap pays for nothing again."
         typer.echo(f"{why}: {again if parts else f'the version holds the best that {done.optimizer} had found.'}")
+    if done.untried:
+        more = f" They would take about {done.lacks:,} calls more." if done.lacks else ""
+        typer.echo(f"Not tried for want of room under the cap: {', '.join(done.untried)}.{more}")
     for warning in _list_warnings(done, project):
         typer.echo(warning, err=True)
 

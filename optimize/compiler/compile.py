@@ -11,7 +11,7 @@ The steps are the same for a project and for anybody's program; what differs is 
 6. Test once, beside what it was compiled from, and seal.
 
 Replies are kept by content, the search is seeded, and what is spent is booked under the digest of what is compiled: so
-the same command given again goes on where a killed one was. Each stage may use a share of every cap.
+the same command given again goes on where a killed one was. How caps are divided among the stages is `plan`'s.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from ragc.loop.state import STATES
 from ragc.models.catalog import require_price
 from ragc.optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from ragc.optimize.compiler.choice import FITTED, OperatingPoints, choose_points
+from ragc.optimize.compiler.plan import SECONDS, Plan, ask_within
 from ragc.optimize.compiler.publish import Found, Publisher, Tested, seal
 from ragc.optimize.compiler.record import digest_json, open_record
 from ragc.optimize.compiler.runs.runner import AnyArm, Arm
-from ragc.optimize.compiler.scoring import Scoring, limit_to_reach, split_topics
+from ragc.optimize.compiler.scoring import Scoring, split_topics
 from ragc.optimize.compiler.search import search_settings
 from ragc.optimize.compiler.session import Session, Watch
 from ragc.optimize.compiler.spending import Caps
@@ -56,8 +57,6 @@ from ragc.serve.reference import resolve
 WITHOUT_CAP = 64  # questions of test that processes are given at once where no cap can cut the test short
 BEST_WAY, SEARCHED = "best whole way", "search"
 QUOTED = f"{STATES}:states"
-OFFERS, WAYS, FIT, CHOICE = 0.2, 0.4, 0.55, 0.7
-"""Shares of every cap that may be gone when candidates are made, the ways are scored, all is fitted, and chosen."""
 T = TypeVar("T", bound=Task)
 
 
@@ -141,7 +140,7 @@ def compile_task(
     origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
     watch = terms.get("watch") or (lambda progress: None)
     session = Session(open_record(project), caps, watch, terms.get("jobs", 1))
-    session.limit(CHOICE)
+    session.limit("choose")
     with closing(session), ExitStack() as held:
         try:
             task = maker(session, seed, origin)
@@ -167,27 +166,25 @@ def compile_task(
 def search_task(session: Session, task: Task, trials: int) -> Found:
     """Return the compiled program at the settings that were chosen."""
     task = task.prepare(session, trials)
-    arms = make_arms(session, task)
-    session.limit(OFFERS)
-    candidates = task.offer(session, arms)
+    arms, dev_questions = make_arms(session, task), task.parts["dev"]
+    splits = (len(task.searched), len(dev_questions), len(task.parts["test"]))
+    others = len(task.controls) - 1 + bool(task.against)
+    session.plan = Plan(session.caps, *splits, prompts=task.prompts, others=others)
     as_it_is = read_setting(arms[0].replay.program)
+    arms = ask_arms(session, arms, [as_it_is], "ask")
+    session.limit("try")
+    candidates = task.offer(session, arms)
     begun = {**as_it_is, **candidates.begun_choices}
+    arms = ask_arms(session, arms, [as_it_is, begun], "teach")
     ways = {name: {**begun, **way} for name, way in task.list_ways(session, candidates).items()}
     ways = {AS_IT_IS: as_it_is, FITTED: begun, **ways}
-    session.limit(WAYS)
-    if session.caps != Caps():
-        session.begin_stage("asking under the cap")
-        arms = limit_to_reach(arms, list(ways.values()), lambda n: session.advance(n, len(task.searched)))
     train = Scoring(arms, task.search_grader, session.fork)
-    stages = fit_stages(session, task, train, ways, trials)
+    stages, untried = fit_stages(session, task, train, ways, trials)
     final = task.base.deepcopy()
     candidates.equip_program(final)
+    asked = [Arm(task.runner(session, final), dev_questions)] if dev_questions else []
+    dev = train.over(ask_arms(session, asked, list(stages.values()), "choose"))
     session.begin_stage("choosing on dev")
-    session.limit(CHOICE)
-    asked = [Arm(task.runner(session, final), task.parts["dev"])] if task.parts["dev"] else []
-    if session.caps != Caps():
-        asked = limit_to_reach(asked, list(stages.values())[:2], lambda n: session.tell())
-    dev = train.over(asked)
     points = choose_points(train, dev, stages, task.price, task.risk is None, session.advance)
     points = points if task.has_points else points.only_balanced()
     if task.against:
@@ -196,7 +193,19 @@ def search_task(session: Session, task: Task, trials: int) -> Found:
     risks = task.prove_risks(session, final, points)
     session.begin_stage(LISTING)
     learned = task.grade_learned(session, final, points, train, dev)
-    return Found(task, final, points, candidates, train, dev, risks, learned)
+    lacking = (untried, session.plan.price_ways(len(untried)))
+    return Found(task, final, points, candidates, train, dev, risks, learned, *lacking)
+
+
+def ask_arms(session: Session, arms: list[AnyArm], settings: Sequence[Setting], stage: str) -> list[AnyArm]:
+    """Return the arms with as many questions as a stage of the plan lets all the settings run on."""
+    session.limit(stage)
+    if session.caps == Caps() or not arms:
+        return arms
+    session.begin_stage("asking under the cap")
+    arms, each = ask_within(arms, settings, lambda n: session.advance(n, sum(len(arm.questions) for arm in arms)))
+    session.plan = replace(session.plan, each=session.plan.each or each)
+    return arms
 
 
 def score_parent(session: Session, task: Task, questions: Sequence[Any]) -> list[float]:
@@ -220,8 +229,8 @@ def make_arms(session: Session, task: Task) -> list[AnyArm]:
 
 def fit_stages(
     session: Session, task: Task, train: Scoring, ways: dict[str, Setting], trials: int
-) -> dict[str, Setting]:
-    """Return the settings among which dev chooses.
+) -> tuple[dict[str, Setting], list[str]]:
+    """Return the settings among which dev chooses, and the names of the ways for which a cap left no room.
 
     They are the program as it is, fitted, the best whole way, and what a search found. A cap ends all of it. Raises
     `BudgetStop` when even that does not reach to the program as it is.
@@ -230,19 +239,22 @@ def fit_stages(
     thresholds = [dimension for dimension in space if ":" in dimension.name and dimension.name != QUOTED]
     stages = {AS_IT_IS: ways[AS_IT_IS]}
     worth: dict[str, float] = {}
+    untried = list(ways)
     session.begin_stage("trying whole ways")
+    session.limit("try")
     with suppress(BudgetStop):
         for done, (name, setting) in enumerate(ways.items(), 1):
             train(setting, train.preview)
             if name in (AS_IT_IS, FITTED) or not train.loses(setting, ways[max(worth, key=worth.__getitem__)]):
                 worth[name] = train(setting).worth
+            untried.remove(name)
             session.progress.best = max(worth.values())
             session.progress.baseline = worth[AS_IT_IS]
             session.advance(done, len(ways))
     if not worth:
-        session.limit(CHOICE)
+        session.limit("choose")
         worth[AS_IT_IS] = train(ways[AS_IT_IS]).worth
-    session.limit(FIT)
+    session.limit("fit")
     best = max(worth, key=worth.__getitem__)
     for name, way in {FITTED: FITTED, BEST_WAY: best}.items():
         if way in worth and (name == FITTED or best not in (AS_IT_IS, FITTED)):
@@ -255,7 +267,7 @@ def fit_stages(
         with suppress(BudgetStop):
             start = max(stages.values(), key=lambda setting: train(setting).worth)
             stages[SEARCHED] = search_settings(train, space, start, trials, task.seed, session.advance)
-    return stages
+    return stages, untried
 
 
 def learn(optimizer: str, command: str, session: Session, task: ModuleTask, trials: int) -> Found:
@@ -271,9 +283,9 @@ def learn(optimizer: str, command: str, session: Session, task: ModuleTask, tria
     try:
         final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)
     except BudgetStop as stop:
-        share = f"The cap on {stop.tripped}, of which {1 - CHOICE:.0%} are kept for the test,"
+        share = f"The cap on {stop.tripped}, of which {1 - SECONDS['choose']:.0%} are kept for the test,"
         what = f"{share} was reached before {optimizer} had found anything. It makes {Expected(calls).describe()}."
-        more = math.ceil(calls / CHOICE) if stop.tripped == "calls" and calls else "N"
+        more = math.ceil(calls / SECONDS["choose"]) if stop.tripped == "calls" and calls else "N"
         raise BudgetError(what, f"Give more: {command} --max-{stop.tripped} {more}") from None
     adopt_predictors(final, task.undecided)
     return Found(task, final, OperatingPoints({BALANCED: read_setting(final)}))
@@ -284,7 +296,7 @@ def test(session: Session, found: Found, digest: str) -> Tested:
     session.begin_stage("testing")
     task, questions = found.task, found.task.parts["test"]
     looks = Publisher(task.project, task.parts).note_look(digest)  # first, so that one cut short counts
-    session.limit(1.0)
+    session.limit("test")
     programs = [*task.controls, found.final]
     arms = [(task.grader(program), task.tester(session, program).answer_all) for program in programs]
     together = TOGETHER if session.caps != Caps() else WITHOUT_CAP
@@ -318,7 +330,7 @@ def _explain_too_little(stop: BudgetStop, session: Session, command: str) -> Bud
     """Return the error for a cap that is reached before the program as it is could be tried."""
     spending = session.spending
     return BudgetError(
-        f"The cap on {stop.tripped}, of which {1 - CHOICE:.0%} are kept for the test, was reached before the program as"
-        f" it is could be tried; {spending.calls} calls, ${spending.usd:.2f} and {spending.seconds:.0f} s were spent.",
+        f"The cap on {stop.tripped}, a part of which is kept for dev and the test, was reached before the program as it"
+        f" is could be tried; {spending.calls} calls, ${spending.usd:.2f} and {spending.seconds:.0f} s were spent.",
         f"What was paid for is kept. Give a higher cap: {command} --max-{stop.tripped} N",
     )

@@ -59,6 +59,8 @@ class Found:
     dev: Scoring | None = None
     risks: Mapping[str, Risk] = field(default_factory=dict)
     learned: Sequence[Grade] = ()
+    untried: Sequence[str] = ()  # ways for which a cap left no room
+    lacks: int = 0  # calls that they would take, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,8 @@ def seal(session: Session, found: Found, tested: Tested, optimizer: str, identit
         risks=found.risks,
         stage_seconds=session.progress.seconds,
         learned=found.learned,
+        untried=found.untried,
+        lacks=found.lacks,
     )
     page = b""
     if found.candidates and found.train and found.dev:

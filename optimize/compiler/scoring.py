@@ -5,31 +5,26 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragc.answer import Outcome
 from ragc.errors import BudgetStop
-from ragc.loop.policy import ProgramParameters, Setting, apply_setting
+from ragc.loop.policy import ProgramParameters, Setting
 from ragc.optimize.compiler.runs.runner import AnyArm, Decided
 from ragc.optimize.compiler.runs.workers import Workers, no_workers
 from ragc.optimize.evaluation.evaluate import Grading
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.stats import ALPHA, one_sided_limits
 from ragc.optimize.labelled.dataset import Question
-from ragc.optimize.labelled.split import order_stratified
 
 ROUTING_CREDIT = 0.1  # worth of a question routed right in a search, so that ties fall to the better router
 FOLDS = 4
-LEAST = 12  # questions of an arm kept under any cap
-BATCH = 8  # questions that several settings are asked at once, until a cap is reached
 PREVIEW, FEW = 3, 60  # what is tried is first scored on every third question, where there are more than 60
 
 Floats = NDArray[np.float64]
-A = TypeVar("A", bound=AnyArm)
 
 
 class Scores(NamedTuple):
@@ -235,32 +230,6 @@ def group_topics(questions: Sequence[Question]) -> list[list[int]]:
     for place, question in enumerate(questions):
         topics[question.cluster].append(place)
     return list(topics.values())
-
-
-def limit_to_reach(arms: Sequence[A], settings: Sequence[Setting], watch: Callable[[int], None]) -> list[A]:
-    """Return the arms with as many questions as a cap lets all the settings run on.
-
-    They are LEAST at least. They are asked in an order that speaks for all topics wherever it is cut. Better every
-    setting on some of the questions than a few on all: their scores are compared. `watch` is told how many were asked.
-    """
-    pairs = [(arm, question) for arm in arms for question in arm.questions]
-    order = order_stratified([question for _, question in pairs])
-    reached = 0
-    try:
-        for first in range(0, len(order), BATCH):
-            batch = [pairs[n] for n in order[first : first + BATCH]]
-            for setting in settings:
-                for arm in arms:
-                    if asked := [question.asked for own, question in batch if own is arm]:
-                        apply_setting(arm.replay.program, setting)
-                        arm.replay.answer_all(asked)
-            reached = min(first + BATCH, len(order))
-            watch(reached)
-    except BudgetStop:
-        pass
-    kept = {pairs[n][1].id for n in order[: max(reached, LEAST)]}
-    limited = [replace(arm, questions=[one for one in arm.questions if one.id in kept]) for arm in arms]
-    return [arm for arm in limited if arm.questions]
 
 
 def gain_out_of_fold(table: Floats, topics: Sequence[str], among: slice = slice(None)) -> Floats:

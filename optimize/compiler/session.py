@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from ragc.optimize.compiler.plan import Plan
 from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.workers import Workers
 from ragc.optimize.compiler.spending import BOOKED_EVERY, Caps, Spending
@@ -49,6 +50,7 @@ class Session:
     def __init__(self, record: Record, caps: Caps, watch: Watch = lambda progress: None, jobs: int = 1) -> None:
         self.record = record
         self.caps = caps
+        self.plan = Plan(caps)
         self.spending = Spending(caps)
         self.progress = CompileProgress()
         self.jobs = jobs  # processes that share the work
@@ -87,9 +89,9 @@ class Session:
         self.end_processes()
         self.record.close()
 
-    def limit(self, share: float) -> None:
-        """Let no more than that share of each cap be gone from now on."""
-        self.spending.caps = self.caps.take_share(share)
+    def limit(self, stage: str) -> None:
+        """Let no more be gone from now on than the plan allows at the end of a stage."""
+        self.spending.caps = self.plan.limit(stage)
 
     def begin_stage(self, name: str) -> None:
         """Begin a stage."""

@@ -48,6 +48,8 @@ class Compiled:
     """Questions that could not be graded, and why."""
     asked: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Questions asked of each split, and how many of each it would be without a cap."""
+    untried: Sequence[str] = ()  # ways of answering that were not tried, as a cap left no room for them
+    lacks: int = 0  # calls that those would take, about
     stages: Sequence[Mapping[str, Any]] = ()
     """`name` of each setting that the compile came to, with its utility on `train` and on `dev`, and `calls`."""
     stage: str = ""  # name of the one that was sealed

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ragc.optimize.compiler import spending
-from ragc.optimize.compiler.compile import CHOICE
+from ragc.optimize.compiler.plan import SECONDS as SHARES
 from ragc.optimize.compiler.runs.performer import PARALLEL_CALLS
 from tests.optimize.conftest import compile_
 
@@ -49,7 +49,7 @@ def test_a_compile_stopped_before_its_choice_is_sealed_under_its_caps_when_it_is
 
     def stop(live):
         if live.stage == "fitting thresholds: labels and thresholds":
-            gone[0] = 1.2 * CHOICE * SECONDS
+            gone[0] = 1.2 * SHARES["choose"] * SECONDS
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -126,7 +126,7 @@ def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_
     made += [Demonstration("decomposer.split", "t", {"question": "a?", "sub_queries": ["a"]})]
     program = open_program(paid_shop)
     sets = gather_sets(program, made, [])
-    assert {kind: len(shown) for kind, shown in sets["retriever.sql"].items()} == {"as it is": 0, "labelled": 4}
+    assert {kind: len(shown) for kind, shown in sets["retriever.sql"].items()} == {"as it is": 0, "labelled-4": 4}
     assert "decomposer.split" not in sets
 
 

@@ -7,8 +7,9 @@ from ragc.answer import Answer, Usage
 from ragc.errors import BudgetStop
 from ragc.loop.policy import find_dimensions, read_setting
 from ragc.optimize.compiler.choice import fit_doubt
+from ragc.optimize.compiler.plan import ask_within
 from ragc.optimize.compiler.runs.runner import Arm
-from ragc.optimize.compiler.scoring import Scoring, gain_out_of_fold, limit_to_reach, prove_gain
+from ragc.optimize.compiler.scoring import Scoring, gain_out_of_fold, prove_gain
 from ragc.optimize.compiler.search import BATCH, NEAR, propose_settings, search_settings, sweep_knobs
 from ragc.optimize.evaluation.evaluate import Grader
 from ragc.optimize.labelled.dataset import LabelledQuestion
@@ -145,7 +146,7 @@ def test_under_a_cap_all_settings_are_asked_the_same_questions_of_every_topic(ra
     table = Table(rag.deepcopy(), tell)
     arm = Arm(table, [labelled(n) for n in range(48)])
     before = read_setting(table.program)
-    (limited,) = limit_to_reach([arm], [before, {**before, "policy.k": 3}], lambda asked: None)
+    (limited,), _ = ask_within([arm], [before, {**before, "policy.k": 3}], lambda asked: None)
     assert len(limited.questions) == 40  # five batches under both settings
     assert len({question.topic for question in limited.questions}) > 20
 

@@ -227,7 +227,7 @@ def _sets_for_prompts(
             if decision:
                 found[f"{kind}-{size}"] = few
             elif few and sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:
-                found[kind] = few
+                found[f"{kind}-{len(few)}"] = few
     return _drop_equal(found)
 
 

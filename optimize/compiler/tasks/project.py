@@ -69,7 +69,7 @@ READER_FIRST: Mapping[str, float] = {"quote_above": 0.5, "sql": 1}
 class ProjectTask(Task):
     """A project with its labels checked and divided."""
 
-    has_points = True
+    has_points, prompts = True, 1
 
     first: AgenticRAG  # the program before any compile
     parent: AgenticRAG  # the version compiled from or compared with, or `first`

@@ -44,6 +44,7 @@ class Task(ABC):
     """A program with its questions divided."""
 
     has_points: ClassVar[bool] = False  # true where a version can be loaded at several operating points
+    prompts: ClassVar[int] = 2  # 1 where what the labels teach, unless a way adds to it, changes no prompt
 
     project: Project  # name of the versions, and the folders of the record and the registry
     parts: Mapping[str, Sequence[Any]]  # the questions of train, dev and test
