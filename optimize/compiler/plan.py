@@ -57,10 +57,11 @@ class Plan:
         if not self.train:
             return self.caps.take_share(SECONDS[stage])
         learned, tested = self.prompts * (self.train + self.dev), (self.prompts + self.others) * self.test
+        another = (self.prompts + 1) * self.dev + tested + self.test  # one more prompt is asked on dev and test, too
         least, room = {
-            "ask": ((1 - 2 * TUNING) * self.train, 0.0),
-            "teach": ((self.prompts - TUNING) * self.train, 0.0),
-            "try": (self.prompts * self.train, (self.prompts + 1) * self.dev + tested + self.test),
+            "ask": ((1 - 2 * TUNING) * self.train, self.train + another),
+            "teach": ((self.prompts - TUNING) * self.train, another),
+            "try": (self.prompts * self.train, another),
             "fit": (self.prompts * self.train, self.prompts * self.dev + tested),
             "choose": (learned, tested),
             "test": (learned + tested, 0.0),

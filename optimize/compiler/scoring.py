@@ -121,7 +121,7 @@ class Scoring:
         return self._gather("decide", setting, range(len(self.questions)))
 
     def grade_all(self, setting: Setting) -> list[Grade]:
-        """Return the graded answers of the questions that a setting was scored on."""
+        """Return the graded answers of the questions that a setting was scored on, as far as a cap reaches."""
         scored = np.flatnonzero(np.isfinite(self._scores_of(setting)[2])).tolist()
         return [grade for grade in self._gather("grade", setting, scored) if grade is not None]
 
@@ -182,10 +182,10 @@ class Scoring:
             if what == "decide":
                 found += arm.replay.decide_all([one.asked for one in own])
                 continue
-            for question, answer in zip(own, arm.replay.answer_all([one.asked for one in own]), strict=True):
+            for question in own:
                 found.append(None)
-                with suppress(Exception):
-                    found[-1] = self._grade(question, answer)
+                with suppress(Exception, BudgetStop):
+                    found[-1] = self._grade(question, arm.replay.answer_all([question.asked])[0])
         return found
 
     def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:
