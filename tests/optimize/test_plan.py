@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ PLANS = st.builds(
 @given(PLANS)
 def test_no_stage_may_spend_less_than_the_one_before_it_and_the_test_all(plan):
     limits = [plan.limit(stage) for stage in STAGES]
-    for earlier, later in zip(limits, limits[1:], strict=False):
+    for earlier, later in pairwise(limits):
         assert earlier.calls <= later.calls and earlier.usd <= later.usd + 1e-9 and earlier.seconds <= later.seconds
     assert limits[-1].calls <= plan.caps.calls and limits[-1].seconds == plan.caps.seconds
 
