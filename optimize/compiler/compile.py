@@ -33,7 +33,7 @@ from ragc.loop.state import STATES
 from ragc.models.catalog import require_price
 from ragc.optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from ragc.optimize.compiler.choice import FITTED, OperatingPoints, choose_points
-from ragc.optimize.compiler.plan import SECONDS, Plan, ask_within
+from ragc.optimize.compiler.plan import SECONDS, CapPlan, ask_within
 from ragc.optimize.compiler.publish import Found, Publisher, Tested, seal
 from ragc.optimize.compiler.record import digest_json, open_record
 from ragc.optimize.compiler.runs.runner import AnyArm, Arm
@@ -169,7 +169,7 @@ def search_task(session: Session, task: Task, trials: int) -> Found:
     arms, dev_questions = make_arms(session, task), task.parts["dev"]
     splits = (len(task.searched), len(dev_questions), len(task.parts["test"]))
     others = len(task.controls) - 1 + bool(task.against)
-    session.plan = Plan(session.caps, *splits, prompts=task.prompts, others=others)
+    session.plan = CapPlan(session.caps, *splits, prompts=task.prompts, others=others)
     as_it_is = read_setting(arms[0].replay.program)
     arms = ask_arms(session, arms, [as_it_is], "ask")
     session.limit("try")
@@ -198,7 +198,7 @@ def search_task(session: Session, task: Task, trials: int) -> Found:
 
 
 def ask_arms(session: Session, arms: list[AnyArm], settings: Sequence[Setting], stage: str) -> list[AnyArm]:
-    """Return the arms with as many questions as a stage of the plan lets all the settings run on."""
+    """Return the arms with the questions that a stage of the plan leaves room for."""
     session.limit(stage)
     if session.caps == Caps() or not arms:
         return arms
@@ -230,7 +230,7 @@ def make_arms(session: Session, task: Task) -> list[AnyArm]:
 def fit_stages(
     session: Session, task: Task, train: Scoring, ways: dict[str, Setting], trials: int
 ) -> tuple[dict[str, Setting], list[str]]:
-    """Return the settings among which dev chooses, and the names of the ways for which a cap left no room.
+    """Return the settings among which dev chooses, and the ways that a cap left out.
 
     They are the program as it is, fitted, the best whole way, and what a search found. A cap ends all of it. Raises
     `BudgetStop` when even that does not reach to the program as it is.

@@ -30,7 +30,7 @@ SECONDS = {"ask": 0.2, "teach": 0.3, "try": 0.4, "fit": 0.55, "choose": 0.7, "te
 A = TypeVar("A", bound=AnyArm)
 
 
-class Price(NamedTuple):
+class QuestionCost(NamedTuple):
     """What a question costs on average, in calls and US dollars."""
 
     calls: float
@@ -38,7 +38,7 @@ class Price(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CapPlan:
     """How many questions each split has, how often each is asked at least, and what that costs on average.
 
     Before the splits are known every cap is divided as one on seconds.
@@ -50,10 +50,10 @@ class Plan:
     test: int = 0
     prompts: int = 1  # programs with other prompts among those without which there is no compile
     others: int = 0  # programs that the test asks beside them
-    each: Price | None = None  # what a question costs as the program is, once that is known
+    each: QuestionCost | None = None  # what a question costs as the program is, once that is known
 
     def limit(self, stage: str) -> Caps:
-        """Return what may be gone at the end of a stage: `ask`, `teach`, `try`, `fit`, `choose` or `test`."""
+        """Return what may be gone at the end of a stage of SECONDS."""
         if not self.train:
             return self.caps.take_share(SECONDS[stage])
         learned, tested = self.prompts * (self.train + self.dev), (self.prompts + self.others) * self.test
@@ -75,17 +75,17 @@ class Plan:
         return replace(share, seconds=self.caps.take_share(SECONDS[stage]).seconds)
 
     def price_ways(self, ways: int) -> int:
-        """Return the calls that so many prompts more take at most, on train, dev and test."""
+        """Return the calls that so many more prompts take, of every split."""
         return round(ways * (self.train + self.dev + self.test) * self.each.calls) if self.each else 0
 
 
 def ask_within(
     arms: Sequence[A], settings: Sequence[Setting], watch: Callable[[int], None]
-) -> tuple[list[A], Price | None]:
-    """Return the arms with as many questions as a cap lets all the settings run on, and the mean cost of the first.
+) -> tuple[list[A], QuestionCost | None]:
+    """Return the arms as far as a cap reaches, and what a question cost on average.
 
-    They are LEAST at least. Better every setting on some of the questions than a few on all: their scores are compared.
-    `watch` is told how many were asked.
+    The cost is that of the first setting, and LEAST questions are kept at least. Better every setting on some of the
+    questions than a few on all: their scores are compared. `watch` is told how many were asked.
     """
     pairs = [(arm, question) for arm in arms for question in arm.questions]
     order = order_stratified([question for _, question in pairs])
@@ -106,5 +106,5 @@ def ask_within(
         pass
     kept = {pairs[n][1].id for n in order[: max(reached, LEAST)]}
     limited = [replace(arm, questions=[one for one in arm.questions if one.id in kept]) for arm in arms]
-    each = Price(calls / reached, usd / reached) if reached else None
+    each = QuestionCost(calls / reached, usd / reached) if reached else None
     return [arm for arm in limited if arm.questions], each

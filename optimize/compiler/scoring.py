@@ -121,7 +121,7 @@ class Scoring:
         return self._gather("decide", setting, range(len(self.questions)))
 
     def grade_all(self, setting: Setting) -> list[Grade]:
-        """Return the graded answers of the questions that a setting was scored on, as far as a cap reaches."""
+        """Return the graded answers of what was scored, as far as a cap reaches."""
         scored = np.flatnonzero(np.isfinite(self._scores_of(setting)[2])).tolist()
         return [grade for grade in self._gather("grade", setting, scored) if grade is not None]
 

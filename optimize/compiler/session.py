@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ragc.optimize.compiler.plan import Plan
+from ragc.optimize.compiler.plan import CapPlan
 from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.workers import Workers
 from ragc.optimize.compiler.spending import BOOKED_EVERY, Caps, Spending
@@ -50,7 +50,7 @@ class Session:
     def __init__(self, record: Record, caps: Caps, watch: Watch = lambda progress: None, jobs: int = 1) -> None:
         self.record = record
         self.caps = caps
-        self.plan = Plan(caps)
+        self.plan = CapPlan(caps)
         self.spending = Spending(caps)
         self.progress = CompileProgress()
         self.jobs = jobs  # processes that share the work

@@ -143,7 +143,7 @@ def _list_codes(text: str) -> list[str]:
 
 
 def find_unknown(question: str, subjects: Iterable[Subject]) -> str:
-    """Return a code of the question that stands nowhere, where one of its form is a subject; else an empty string."""
+    """Return a code of the question that stands nowhere, else an empty string."""
     if not (codes := _list_codes(question)):
         return ""
     subjects = list(subjects)

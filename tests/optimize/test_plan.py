@@ -7,20 +7,20 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragc.optimize.compiler.plan import Plan, Price
+from ragc.optimize.compiler.plan import CapPlan, QuestionCost
 from ragc.optimize.compiler.spending import Caps
 from tests.optimize.conftest import compile_
 
 STAGES = ("ask", "teach", "try", "fit", "choose", "test")
 PLANS = st.builds(
-    Plan,
+    CapPlan,
     st.builds(Caps, st.integers(50, 20_000), st.floats(0.1, 100), st.floats(10, 1e5)),
     train=st.integers(12, 300),
     dev=st.integers(0, 300),
     test=st.integers(1, 400),
     prompts=st.integers(1, 2),
     others=st.integers(0, 2),
-    each=st.none() | st.builds(Price, st.floats(0.1, 5), st.floats(0.0001, 0.01)),
+    each=st.none() | st.builds(QuestionCost, st.floats(0.1, 5), st.floats(0.0001, 0.01)),
 )
 
 
@@ -34,7 +34,7 @@ def test_no_stage_may_spend_less_than_the_one_before_it_and_the_test_all(plan):
 
 @given(PLANS, st.floats(1, 3))
 def test_a_cap_that_reaches_to_all_that_is_needed_keeps_room_for_dev_and_the_test(plan, times):
-    each = plan.each or Price(1.1, 0.001)
+    each = plan.each or QuestionCost(1.1, 0.001)
     learned, tested = plan.prompts * (plan.train + plan.dev), (plan.prompts + plan.others) * plan.test
     caps = Caps(int(times * (learned + tested) * each.calls) + 1)
     plan = replace(plan, caps=caps, each=each)
