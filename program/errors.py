@@ -109,3 +109,8 @@ class BudgetStop(BaseException):
     def __init__(self, tripped: str) -> None:
         self.tripped = tripped
         super().__init__(f"budget spent: {tripped}")
+
+
+def explain_disk(error: OSError) -> RagcError:
+    """Return what the system says of a file in two sentences."""
+    return RagcError(f"{error.strerror}: {error.filename or 'a file'}.", "Free space, or mend access to it.")

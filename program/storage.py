@@ -166,8 +166,8 @@ class Remembered(Generic[Key, Value]):
 def keep_last(kept: OrderedDict[Key, Value], new: Mapping[Key, Value], most: int) -> None:
     """Put new entries last, and drop the first ones past `most`."""
     for key, value in new.items():
+        kept.pop(key, None)
         kept[key] = value
-        kept.move_to_end(key)
     while len(kept) > most:
         kept.popitem(last=False)
 

@@ -49,7 +49,8 @@ def run_check(folder: ProjectFolder) -> None:
     shape = {"passed": report.passed, **asdict(report), **counts, "test_looks": looks}
 
     def tell() -> None:
-        _print_counts(labels, looks)
+        if questions:
+            _print_counts(labels, looks)
         _print_check(report, labelled, len(unread), reviewed)
 
     print_result(shape, tell, int(not report.passed and not unread))

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from ragc.errors import RagcError
+from ragc.errors import RagcError, explain_disk
 from ragc.optimize.cli import answers, ask, compare, compile, data, experiment, project, reader, serve, trace, versions
 from ragc.optimize.cli.examples import EXAMPLES
 from ragc.optimize.cli.interruption import INTERRUPTED
@@ -173,7 +173,7 @@ def _explain_error(error: Exception) -> RagcError:
     if isinstance(error, RagcError):
         return error
     if isinstance(error, OSError) and error.strerror:  # a full disk, a folder that may not be written to
-        return RagcError(f"{error.strerror}: {error.filename or 'a file'}.", "Free space, or mend access to it.")
+        return explain_disk(error)
     return RagcError(
         f"{type(error).__name__}: {error}", f"This is a fault of ragc's own. Add {DEBUG} for the traceback."
     )

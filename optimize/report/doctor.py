@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragc.errors import RagcError
+from ragc.errors import RagcError, explain_disk
 
 if TYPE_CHECKING:
     from ragc.knowledge.project import Project
@@ -58,11 +58,12 @@ def _check_packages() -> Iterator[SetupFinding]:
 
 def _check_project(folder: Path) -> Iterator[SetupFinding]:
     from ragc.knowledge.project import Project
+    from ragc.optimize.labelled.dataset import read_labelled
 
     try:
         project = Project.open(folder)
-    except RagcError as error:
-        yield SetupFinding(False, error.what, error.mend)
+    except (RagcError, OSError) as error:
+        yield _tell_error(error)
         return
     yield SetupFinding(True, f"{folder / 'ragc.toml'} is valid")
     for name, base in project.settings.knowledge.items():
@@ -76,7 +77,10 @@ def _check_project(folder: Path) -> Iterator[SetupFinding]:
             yield _check_model(role, name, provider, project)
     yield _try_out(f"embed: {models.embed} embeds a text", lambda: _embed_text(models.embed))
     labelled, needed = project.labelled, "Needed only to compile: label some questions."
-    yield SetupFinding(labelled.is_file(), f"labelled questions: {labelled}", needed)
+    if labelled.exists():
+        yield _try_out(f"labelled questions: {labelled}", lambda: read_labelled(labelled, folder))
+    else:
+        yield SetupFinding(False, f"labelled questions: {labelled}", needed)
 
 
 def _check_knowledge(project: Project, name: str, base: KnowledgeSettings) -> SetupFinding:
@@ -104,8 +108,8 @@ def _check_files(project: Project) -> Iterator[SetupFinding]:
         read = read_corpus(project).read
         yield SetupFinding(True, f"files of knowledge: {read.files}")
         yield from (SetupFinding(False, str(replace(one, mend="")), one.mend, not one.lost) for one in read.flaws)
-    except RagcError as error:
-        yield SetupFinding(False, error.what, error.mend)
+    except (RagcError, OSError) as error:
+        yield _tell_error(error)
 
 
 def _check_model(role: str, name: str, provider: ProviderSettings, project: Project) -> SetupFinding:
@@ -162,9 +166,14 @@ def _embed_text(name: str = "local/minilm") -> None:
     shared_embedder(name).encode(["a text"])
 
 
-def _try_out(what: str, action: Callable[[], None]) -> SetupFinding:
+def _try_out(what: str, action: Callable[[], object]) -> SetupFinding:
     try:
         action()
-    except RagcError as error:
-        return SetupFinding(False, error.what, error.mend)
+    except (RagcError, OSError) as error:
+        return _tell_error(error)
     return SetupFinding(True, what)
+
+
+def _tell_error(error: RagcError | OSError) -> SetupFinding:
+    told = explain_disk(error) if isinstance(error, OSError) else error
+    return SetupFinding(False, told.what, told.mend)

@@ -8,11 +8,13 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
 
 from ragc.errors import KnowledgeError
+from ragc.threads import begin_in_thread
 
 MAX_REDIRECTS = 5
 AGENT = "ragc (+https://pypi.org/project/ragc)"
@@ -57,8 +59,15 @@ class Guard:
     def fetch(self, url: str, headers: Mapping[str, str] | None = None, body: Any = None) -> FetchedFile:
         """Return the reply to a request. Raises `KnowledgeError` without one.
 
-        A request with a body posts it as JSON.
+        A request with a body posts it as JSON. What hangs past its time, a look-up of its name among it, is left alone.
         """
+        try:
+            return begin_in_thread(partial(self._fetch, url, headers, body)).result(self.seconds)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            late = f"did not answer within {self.seconds:g} seconds"
+            raise self._make_error(late, "Raise `seconds`, or look whether it works.") from error
+
+    def _fetch(self, url: str, headers: Mapping[str, str] | None, body: Any) -> FetchedFile:
         until = time.monotonic() + self.seconds
         content = bytearray()
         method = "GET" if body is None else "POST"
@@ -75,9 +84,8 @@ class Guard:
                     if time.monotonic() > until:
                         raise httpx.ReadTimeout("slow")
                 return FetchedFile(str(reply.url), reply.headers.get("content-type", ""), bytes(content))
-        except httpx.TimeoutException as error:
-            late = f"did not answer within {self.seconds:g} seconds"
-            raise self._make_error(late, "Raise `seconds`, or look whether it works.") from error
+        except httpx.TimeoutException:
+            raise
         except PrivateAddress as error:
             private = f"leads to {error}, which is not a public address"
             mend = "Set allow_private = true for it in ragc.toml, or name where it leads, if that is meant."
@@ -113,7 +121,8 @@ class _CheckedTransport(httpx.BaseTransport):
         if time.monotonic() > request.extensions["until"]:
             raise httpx.ConnectTimeout("slow")
         origin, own = request.extensions["own"]
-        addresses, port, allowed = _look_up(request.url), request.url.port, request.extensions["allowed"]
+        port, allowed = _port_of(request.url), request.extensions["allowed"]
+        addresses = _look_up(request.url.host, port)
         if _origin_of(request.url) != origin:  # a key is for the host that it was given for
             for name in own:
                 request.headers.pop(name, None)
@@ -152,12 +161,15 @@ def _origin_of(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _look_up(url: httpx.URL) -> list[str]:
-    port = url.port or (443 if url.scheme == "https" else 80)
+def _port_of(url: httpx.URL) -> int:
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def _look_up(host: str, port: int) -> list[str]:
     try:
-        found = socket.getaddrinfo(url.host, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise httpx.ConnectError(f"the name {url.host} is not known") from error
+        raise httpx.ConnectError(f"the name {host} is not known") from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 

@@ -129,11 +129,12 @@ class Library:
             return self
         groups = to_groups(readers)
         admitted = frozenset(one for one in self._needed if may_read(one, groups)) | {()}
-        part = self if admitted >= self._needed else self._parts.get(admitted)
-        if part is None:
+        if admitted >= self._needed:
+            return self
+        if (part := self._parts.get(admitted)) is None:
             with self._cutting:
                 part = self._parts.get(admitted) or self._take_part(admitted)
-                keep_last(self._parts, {admitted: part}, MAX_PARTS)
+        keep_last(self._parts, {admitted: part}, MAX_PARTS)
         return part
 
     def _take_part(self, admitted: frozenset[ReaderSets]) -> Library:

@@ -88,9 +88,8 @@ class Experiment:
     ) -> Experiment:
         """Open the experiment that `ragc experiment start` began, and load its versions.
 
-        `make` makes a program of your own code, as for `load`; by arm where they differ. The response caches of a
-        project's models are off, for the version asked second must not look fast and cheap.
-        `programs` gives arms that are loaded already. Raises `ExperimentError` when there is no such experiment or no
+        `make` makes a program of your own code, as for `load`; by arm where they differ. `programs`
+        gives arms that are loaded already. Raises `ExperimentError` when there is no such experiment or no
         key for pseudonyms, `IntegrityError` when its design or a version changed since the start.
         """
         folder, design = store.read_design(name, artifacts)
@@ -227,8 +226,6 @@ def _load_arm(
         if make is not None:
             return load(arm.version, make, artifacts=artifacts)
         program = load(arm.version, artifacts=artifacts, project=project)
-        for model in (program.runtime.models.decide, program.runtime.models.write):
-            model.cache = False
         program.runtime.models.embedder.encode([arm.version])  # loads it now, not in the first user's latency
         return program
 

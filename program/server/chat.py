@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from textwrap import shorten
 from typing import Any, Literal
 from uuid import uuid4
@@ -160,11 +161,11 @@ async def answer_chat(request: Request) -> Response:
     program = await work.programs.find(asked.model)
     asker = asker_of(request, asked.unit if asked.model == work.programs.default else None)
     work.require_room()
-    of = (program, question, asker, asked.history)
     if asked.stream:
-        response = _stream_reply(work, asked, work.stream(*of))
+        response = _stream_reply(work, asked, work.stream(program, question, asker, asked.history))
     else:
-        response = _make_reply(work, asked, await work.ask(*of))
+        tell = partial(_make_reply, work, asked)
+        response = await work.ask(program, question, asker, tell, asked.history)
     if asker.unit == "":
         keep_unit(request, response, "")  # so that this browser stays with the control, which it has seen
     return response

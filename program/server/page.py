@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from textwrap import shorten
@@ -135,15 +136,17 @@ async def compare_blind(request: Request) -> Response:
     versions = secrets.SystemRandom().sample(asked.versions, 2)
     programs = [await work.programs.find(version) for version in versions]
     asker = asker_of(request, None)
-    answers = await asyncio.gather(*(work.ask(program, question, asker) for program in programs))
+    tell = partial(_describe_blind, work)
+    told = await asyncio.gather(*(work.ask(program, question, asker, tell) for program in programs))
     pair = secrets.token_urlsafe(12)
-    keep_last(work.pairs, {pair: (versions, [answer.version for answer in answers])}, MOST_PAIRS)
-    return JsonResponse({"pair": pair, "answers": [_describe_blind(answer, work) for answer in answers]})
+    keep_last(work.pairs, {pair: (versions, [version for version, _ in told])}, MOST_PAIRS)
+    return JsonResponse({"pair": pair, "answers": [answer for _, answer in told]})
 
 
-def _describe_blind(answer: Answer, work: Work) -> dict[str, Any]:
+def _describe_blind(work: Work, answer: Answer) -> tuple[str, dict[str, Any]]:
+    """Return the version of an answer, and what is shown of it."""
     found = describe(answer, work)
-    return {"text": answer.shown, **{name: found[name] for name in ("citations", "outcome")}}
+    return answer.version, {"text": answer.shown, **{name: found[name] for name in ("citations", "outcome")}}
 
 
 async def vote_version(request: Request) -> Response:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragc.errors import ExperimentError, RagcError, VersionError
+from ragc.knowledge.documents import Documents
 from ragc.knowledge.index.build import is_indexed
 from ragc.models.catalog import is_local
 from ragc.serve import experiment_store as store
@@ -111,9 +112,10 @@ class Programs:
     @property
     def is_embedded(self) -> bool:
         """Whether an answer takes this machine's processors alone: no language model and no live source is asked."""
-        models, cards = self._served.runtime.models, self.library.describe()
+        models, sources = self._served.runtime.models, self.library.sources.values()
         clients = (models.decide, models.write, models.judge, models.query)
-        return all(one is None or is_local(one) for one in clients) and all(card.kind in INDEXED for card in cards)
+        here = all(isinstance(one, Documents) or one.describe().kind in INDEXED for one in sources)
+        return here and all(one is None or is_local(one) for one in clients)
 
     def list_models(self) -> list[str]:
         """Return the names that a client may ask for, the one served first."""

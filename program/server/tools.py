@@ -21,6 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 
+from ragc.answer import Answer
 from ragc.loop.rag import check_question
 from ragc.server.chat import describe
 from ragc.server.work import Work, asker_of, explain_failure, readers_of
@@ -41,7 +42,9 @@ def mount_tools(work: Work, max_bytes: int) -> Starlette:
     async def ask_knowledge(question: str, context: Context) -> Any:
         work.require_room()
         program = await programs.find(programs.default)
-        answer = await work.ask(program, check_question(question), asker_of(_request_of(context)))
+        return await work.ask(program, check_question(question), asker_of(_request_of(context)), tell)
+
+    def tell(answer: Answer) -> dict[str, Any]:
         found = describe(answer, work)
         cited = [
             {key: one[key] for key in ("n", "id", "source", "title", "text") if key in one}

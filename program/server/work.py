@@ -7,9 +7,11 @@ import hashlib
 import hmac
 import logging
 import os
+import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
@@ -31,9 +33,9 @@ from ragc.server.programs import Programs
 
 COOKIE, OPEN_WEBUI = "ragc_unit", "X-OpenWebUI-User-Id"
 AT_WORK = 32  # questions answered at once, where language models or live sources are waited for
-AT_ONCE = 1 + (os.cpu_count() or 1)
-"""Questions at once where the embedded models do all: more would only take processor time from each other, and hold up
-what else the server is asked, its health above all."""
+AT_ONCE = os.cpu_count() or 1
+"""Questions at once where the embedded models do all: more would only take processor time from each other."""
+NICENESS = 5  # of their threads, behind the event loop: it tells that the server is well, and takes what is asked
 WAITING = 128  # questions that wait for that, at most
 RETRY_AFTER = 5  # seconds after which a client that was turned away may try again
 _LOG = logging.getLogger("ragc.server")
@@ -72,7 +74,10 @@ class Work:
     waiting: int = 0
     """Questions at work or waiting."""
     _room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_WORK))
-    _processors: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE, "ragc answers", _give_way))
+    """They answer where the embedded models do all."""
+    _streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    """Room for answers that are streamed there: the event loop has part of their work."""
 
     def require_room(self) -> None:
         """Raise the error of status 429 where too many questions wait already."""
@@ -80,33 +85,44 @@ class Work:
             what = "Too many questions are waiting. Ask again in a few seconds."
             raise HTTPException(429, what, {"Retry-After": str(RETRY_AFTER)})
 
-    async def ask(self, program: Any, question: str, asker: Asker, history: Messages = ()) -> Answer:
-        """Return the answer of a program, or of the unit's arm, to this asker."""
-        async with self._take_place(program, asker.unit) as assigned:
-            return await self._note_answer(await assigned.aask(question, history, asker.readers), asker, assigned)
+    async def ask(
+        self, program: Any, question: str, asker: Asker, tell: Callable[[Answer], Result], history: Messages = ()
+    ) -> Result:
+        """Return what `tell` makes of the answer of a program, or of the unit's arm, to this asker."""
+        threads, given = self._threads if self.programs.is_embedded else None, (question, history, asker.readers)
+        async with self._take_place(program, asker.unit, self._room) as assigned:
+            answer = None if threads else await assigned.aask(*given)
+
+            def finish() -> Result:
+                return tell(self._note_answer(answer or assigned(*given), asker, assigned))
+
+            return await asyncio.get_running_loop().run_in_executor(threads, finish)
 
     async def stream(self, program: Any, question: str, asker: Asker, history: Messages = ()) -> AsyncIterator[Any]:
         """Yield the events of an answer, the answer last."""
+        room = self._streams if self.programs.is_embedded else self._room
         async with (
-            self._take_place(program, asker.unit) as assigned,
+            self._take_place(program, asker.unit, room) as assigned,
             aclosing(assigned.stream(question, history, asker.readers)) as events,
         ):
             async for event in events:
-                yield await self._note_answer(event, asker, assigned) if isinstance(event, Answer) else event
+                if isinstance(event, Answer):
+                    await run_in_threadpool(self._note_answer, event, asker, assigned)
+                yield event
 
-    async def _note_answer(self, answer: Answer, asker: Asker, assigned: Any) -> Answer:
+    def _note_answer(self, answer: Answer, asker: Asker, assigned: Any) -> Answer:
         """Return an answer, counted; who asked is kept, for nobody else may judge it."""
         self.metrics.count_answer(answer)
         asked_by = asker.pseudonymize(counts=bool(getattr(assigned, "request_id", "")))
-        await run_in_threadpool(self.feedback.note_asker, answer.trace.id, asked_by)
+        self.feedback.note_asker(answer.trace.id, asked_by)
         return answer
 
     @asynccontextmanager
-    async def _take_place(self, program: Any, unit: str | None) -> AsyncIterator[Any]:
+    async def _take_place(self, program: Any, unit: str | None, room: asyncio.Semaphore) -> AsyncIterator[Any]:
         """Wait for a place among the questions at work, and give the program, or the unit's arm."""
         self.waiting += 1
         try:
-            async with self._processors if self.programs.is_embedded else self._room:
+            async with room:
                 with self.programs.assign(program, unit) as assigned:
                     yield assigned
         finally:
@@ -119,6 +135,12 @@ class Work:
         else:
             self.feedback.write_vote(versions, preferred)
         self.metrics.count_event("vote", preferred or "neither")
+
+
+def _give_way() -> None:
+    """Put the calling thread behind the others of this process, where the system can."""
+    if sys.platform == "linux":  # elsewhere it would be the whole process
+        os.nice(NICENESS)
 
 
 async def record(write: Callable[..., Result], *args: Any) -> Result:
@@ -163,7 +185,9 @@ def explain_failure(error: Exception) -> tuple[int, dict[str, Any]]:
         first = error.errors(include_url=False, include_input=False)[0]
         param = ".".join(map(str, first["loc"])) or None
         own = first.get("ctx", {}).get("error")  # a sentence of this server's, which names what it is about
-        message = str(own) if own else f"{param}: {first['msg']}." if param else f"{first['msg']}."
+        message = (
+            str(own) if isinstance(own, ValueError) else f"{param}: {first['msg']}." if param else f"{first['msg']}."
+        )
     elif isinstance(error, QuestionError):
         message, param = str(error), "messages"
     elif isinstance(error, VersionError):

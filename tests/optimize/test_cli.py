@@ -1,5 +1,6 @@
 """The command line: stable JSON, exit codes, and one sentence for every mistake."""
 
+import errno
 import json
 import os
 import re
@@ -278,6 +279,28 @@ def test_a_line_that_cannot_be_read_is_told_with_the_verb_that_lists_them_all(ra
         code, _, err = ragc(*verb, "shop")
         assert code == 2
         assert "line 7" in err and "ragc data check shop lists all such lines." in err
+
+
+@pytest.mark.parametrize("lines", ["\xff\n", '{"id": "a"\n', "[1]\n"])
+def test_labels_of_which_no_line_can_be_read_are_told_line_by_line_and_are_a_problem_to_doctor(ragc, own_shop, lines):
+    (own_shop / "labelled.jsonl").write_bytes(lines.encode("latin-1"))
+    code, out, err = ragc("data", "check", own_shop)
+    assert code == 2 and "labelled.jsonl line 1" in out and "cannot be read" in err
+    found = json.loads(ragc("doctor", own_shop, "--json")[1])
+    assert any("line 1" in one["what"] and not one["good"] for one in found)
+
+
+def test_what_may_not_be_read_is_named_and_never_taken_for_an_index_that_cannot_be_written(ragc, own_shop, monkeypatch):
+    kept = own_shop / "knowledge" / "billing"
+
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(kept))
+
+    monkeypatch.setattr("ragc.knowledge.index.build._fingerprint_bases", refuse)
+    code, _, err = ragc("index", own_shop)
+    assert code == 2 and f"{kept} cannot be read: Permission denied." in err and "written" not in err
+    monkeypatch.setattr("ragc.knowledge.project.Project.open", refuse)
+    assert any(str(kept) in one["what"] for one in json.loads(ragc("doctor", own_shop, "--json")[1]))
 
 
 MISTAKES = {

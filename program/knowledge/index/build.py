@@ -238,6 +238,9 @@ def _lock_folder(place: Path) -> Iterator[None]:
             "Wait for it, or stop it, and run `ragc index PROJECT` again.",
         ) from error
     except OSError as error:
+        if error.filename and not Path(error.filename).is_relative_to(place):
+            what = f"{error.filename} cannot be read: {error.strerror}."
+            raise KnowledgeError(what, "Grant read permission on it, and run `ragc index PROJECT` again.") from error
         raise KnowledgeError(
             f"The index in {place} cannot be written: {error.strerror or error}.",
             "Free space there, or grant write permission, and run `ragc index PROJECT` again.",

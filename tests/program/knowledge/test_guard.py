@@ -1,8 +1,11 @@
 """Requests go to public addresses only, to the address that was checked, and end in time."""
 
 import socket
+import time
 from datetime import UTC, datetime, timedelta
+from threading import Event, Thread
 
+import httpx
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -156,3 +159,45 @@ def test_leave_for_a_private_address_is_for_the_one_named_and_not_where_it_leads
                 with pytest.raises(KnowledgeError, match="not a public address"):
                     open_guard().fetch(f"{server.url}/go")
         assert not host.requests and not port.requests
+
+
+def test_what_hangs_is_left_alone_when_the_time_is_up_be_it_the_look_up_or_the_head_of_a_reply(monkeypatch):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as trickling,
+        pytest.raises(KnowledgeError, match=r"within 0\.5 seconds"),
+    ):
+
+        def trickle():
+            there, _ = trickling.accept()
+            there.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not over.wait(0.1):
+                there.sendall(b"x")
+            there.close()
+
+        over, began = Event(), time.monotonic()
+        thread = Thread(target=trickle)
+        thread.start()
+        try:
+            open_guard(0.5).fetch(f"http://127.0.0.1:{trickling.getsockname()[1]}/")
+        finally:
+            over.set()
+            thread.join()
+            assert time.monotonic() - began < 2
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **more: Event().wait(3))
+    began = time.monotonic()
+    with pytest.raises(KnowledgeError, match=r"within 0\.5 seconds"):
+        open_guard(0.5).fetch("http://slow.example/")
+    assert time.monotonic() - began < 2
+
+
+def test_leave_for_a_private_address_is_for_one_port_though_no_address_names_it(monkeypatch):
+    asked = []
+
+    def answer(self, request):
+        asked.append(request.url.scheme)
+        return httpx.Response(302, headers={"location": "https://127.0.0.1/secret"})
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", answer)
+    with pytest.raises(KnowledgeError, match="not a public address"):
+        open_guard().fetch("http://127.0.0.1/go")
+    assert asked == ["http"]

@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp import Client
 
+from ragc.loop.rag import AgenticRAG
 from ragc.optimize.abtest.online import report_experiment, start_experiment
 from ragc.optimize.registry.aliases import promote_version
 from ragc.server import work
+from ragc.server.programs import Programs
 from tests.experiments import KEY
 from tests.serving import QUESTION, serving
 
@@ -122,6 +124,32 @@ def test_what_is_wrong_with_a_request_is_said_in_words(address, changes, says):
     error = reply.json()["error"]
     assert reply.status_code == 400 and says in error["message"] and error["type"] == "invalid_request_error"
     assert error["param"] in (*changes, "messages.0")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[" * 5000, "\ufeff{}".encode(), b'{"model": "\xe9"}'])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/feedback", "/compare", "/compare/vote"])
+def test_a_body_that_is_no_json_is_called_so(address, path, body):
+    reply = httpx.post(address + path, content=body)
+    assert reply.status_code == 400 and reply.json()["error"]["message"].startswith("Invalid JSON: ")
+
+
+def test_embedded_models_answer_in_threads_of_their_own_behind_the_event_loop(client, monkeypatch):
+    seen = []
+    begin = AgenticRAG.forward
+
+    def note(self, *args, **more):
+        seen.append(threading.current_thread().name)
+        return begin(self, *args, **more)
+
+    monkeypatch.setattr(AgenticRAG, "forward", note)
+    client.chat.completions.create(**ASKED)
+    assert [name.rpartition("_")[0] for name in seen] == ["ragc answers"]
+
+
+def test_a_web_base_of_pages_on_disk_is_answered_by_the_embedded_models_alone(own_shop):
+    kettles = '[knowledge.pages]\nkind = "web"\npath = "knowledge/product"\n'
+    (own_shop / "ragc.toml").write_text((own_shop / "ragc.toml").read_text() + kettles)
+    assert Programs(str(own_shop)).is_embedded
 
 
 KEYS = (
