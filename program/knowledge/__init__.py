@@ -1,3 +1,3 @@
 """The knowledge of a project: its sources read, indexed and searched."""
 
-__all__ = ["index", "ingest", "library", "project", "tables", "testing", "web"]
+__all__ = ["documents", "index", "ingest", "library", "project", "tables", "testing", "web"]
