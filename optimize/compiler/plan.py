@@ -3,8 +3,7 @@
 1. The program as it is is asked on train. Its replies are known from then on, so that every setting that changes no
    prompt is arithmetic; and what a question costs is measured.
 2. Room is kept for dev, which chooses, and for the test, by what a question costs.
-3. What is left pays for other prompts, each first on every third question. What that leaves untried is told, and what
-   it would cost.
+3. What is left pays for other prompts, each first on every third question. What is untried is told, with its cost.
 
 Where a cap reaches to less than the first two, each split has its share of it by how often its questions are asked.
 They are asked in an order that speaks for all topics wherever it is cut.
@@ -14,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import NamedTuple, TypeVar
 
+from ragc.answer import Usage
 from ragc.errors import BudgetStop
 from ragc.loop.policy import Setting, apply_setting
 from ragc.optimize.compiler.runs.runner import AnyArm
@@ -89,22 +90,21 @@ def ask_within(
     """
     pairs = [(arm, question) for arm in arms for question in arm.questions]
     order = order_stratified([question for _, question in pairs])
-    reached, calls, usd = 0, 0.0, 0.0
+    reached, usages = 0, list[Usage]()
     try:
         for first in range(0, len(order), BATCH):
             batch = [pairs[n] for n in order[first : first + BATCH]]
-            for n, setting in enumerate(settings):
+            for setting in settings:
                 for arm in arms:
-                    if asked := [question.asked for own, question in batch if own is arm]:
+                    if asked := [question.asked for of, question in batch if of is arm]:
                         apply_setting(arm.replay.program, setting)
-                        usages = [answer.usage for answer in arm.replay.answer_all(asked)]
-                        calls += sum(one.calls for one in usages) if n == 0 else 0
-                        usd += sum(one.usd for one in usages) if n == 0 else 0
+                        own = [answer.usage for answer in arm.replay.answer_all(asked)]
+                        usages += own if setting is settings[0] else []
             reached = min(first + BATCH, len(order))
             watch(reached)
     except BudgetStop:
         pass
     kept = {pairs[n][1].id for n in order[: max(reached, LEAST)]}
     limited = [replace(arm, questions=[one for one in arm.questions if one.id in kept]) for arm in arms]
-    each = QuestionCost(calls / reached, usd / reached) if reached else None
+    each = QuestionCost(fmean(one.calls for one in usages), fmean(one.usd for one in usages)) if usages else None
     return [arm for arm in limited if arm.questions], each

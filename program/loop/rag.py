@@ -113,7 +113,7 @@ class AgenticRAG(dspy.Module):
     def forward(
         self, question: str, history: History = None, readers: Readers = (), today: date | None = None
     ) -> Answer:
-        """Return the answer, requests performed in turn."""
+        """Return the answer, waited for by the thread that asks."""
         asked = read_asked(question, history, today)
         return runner.run(asked, self._view_for(asked, readers))
 

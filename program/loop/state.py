@@ -268,9 +268,7 @@ class State:
     conflicts: list[Conflict] = field(default_factory=list)
     verdict: Verdict = UNJUDGED
     draft: Draft | None = None  # quotations that were chosen before the answer is written
-    weighed: dict[Hashable, list[Any]] = field(
-        default_factory=dict
-    )  # the pieces of passages that were weighed, by these
+    weighed: dict[Hashable, list[Any]] = field(default_factory=dict)  # by passages and queries, their weighed pieces
     reply: TypedReply | None = None  # what the model that writes replied last
     missing: str = ""
     rounds: list[Round] = field(default_factory=list)

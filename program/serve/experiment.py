@@ -88,9 +88,9 @@ class Experiment:
     ) -> Experiment:
         """Open the experiment that `ragc experiment start` began, and load its versions.
 
-        `make` makes a program of your own code, as for `load`; by arm where they differ. `programs`
-        gives arms that are loaded already. Raises `ExperimentError` when there is no such experiment or no
-        key for pseudonyms, `IntegrityError` when its design or a version changed since the start.
+        `make` makes a program of your own code, as for `load`; by arm where they differ. `programs` gives arms that are
+        loaded already. Raises `ExperimentError` when there is no such experiment or no key for pseudonyms,
+        `IntegrityError` when its design or a version changed since the start.
         """
         folder, design = store.read_design(name, artifacts)
         store.read_unit_key()

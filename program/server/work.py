@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import hmac
 import logging
@@ -96,7 +97,8 @@ class Work:
             def finish() -> Result:
                 return tell(self._note_answer(answer or assigned(*given), asker, assigned))
 
-            return await asyncio.get_running_loop().run_in_executor(threads, finish)
+            context = contextvars.copy_context()  # of this request, for spans and DSPy's settings
+            return await asyncio.get_running_loop().run_in_executor(threads, context.run, finish)
 
     async def stream(self, program: Any, question: str, asker: Asker, history: Messages = ()) -> AsyncIterator[Any]:
         """Yield the events of an answer, the answer last."""
