@@ -170,10 +170,10 @@ def search_task(session: Session, task: Task, trials: int) -> Found:
     splits = (len(task.searched), len(dev_questions), len(task.parts["test"]))
     others = len(task.controls) - 1 + bool(task.against)
     session.plan = CapPlan(session.caps, *splits, prompts=task.prompts, others=others)
-    as_it_is = read_setting(arms[0].replay.program)
-    arms = ask_arms(session, arms, [as_it_is], "ask")
+    arms = ask_arms(session, arms, [read_setting(arms[0].replay.program)], "ask")
     session.limit("try")
     candidates = task.offer(session, arms)
+    as_it_is = read_setting(arms[0].replay.program)  # with its choices among the candidates
     begun = {**as_it_is, **candidates.begun_choices}
     arms = ask_arms(session, arms, [as_it_is, begun], "teach")
     ways = {name: {**begun, **way} for name, way in task.list_ways(session, candidates).items()}
