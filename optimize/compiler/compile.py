@@ -168,8 +168,7 @@ def search_task(session: Session, task: Task, trials: int) -> Found:
     task = task.prepare(session, trials)
     arms, dev_questions = make_arms(session, task), task.parts["dev"]
     splits = (len(task.searched), len(dev_questions), len(task.parts["test"]))
-    others = len(task.controls) - 1 + bool(task.against)
-    session.plan = CapPlan(session.caps, *splits, prompts=task.prompts, others=others)
+    session.plan = CapPlan(session.caps, *splits, task.prompts, others=len(task.controls) - 1 + bool(task.against))
     arms = ask_arms(session, arms, [read_setting(arms[0].replay.program)], "ask")
     session.limit("try")
     candidates = task.offer(session, arms)
@@ -254,6 +253,7 @@ def fit_stages(
     if not worth:
         session.limit("choose")
         worth[AS_IT_IS] = train(ways[AS_IT_IS]).worth
+    untried = [name for name in untried if name not in worth]
     session.limit("fit")
     best = max(worth, key=worth.__getitem__)
     for name, way in {FITTED: FITTED, BEST_WAY: best}.items():

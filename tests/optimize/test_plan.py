@@ -50,7 +50,8 @@ def test_a_cap_pays_for_the_program_as_it_is_and_what_it_leaves_untried_is_named
     assert not whole.untried and not whole.lacks
     shutil.rmtree(paid_shop / ".ragc")
     model.calls.clear()
-    done = compile_(paid_shop, max_calls=whole.calls // 2, seed=1)
-    assert done.calls == len(model.calls) <= whole.calls // 2
+    most = whole.calls * 2 // 3
+    done = compile_(paid_shop, max_calls=most, seed=1)
+    assert done.calls == len(model.calls) <= most
     assert done.after.grades and done.untried and done.lacks > 0
     assert not {"as it is", "labels and thresholds"} & {*done.untried}
