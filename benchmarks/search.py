@@ -26,7 +26,6 @@ from figures import Figure, figure, find_datasets, run_benchmark
 
 from ragc.knowledge.index.build import build_index
 from ragc.knowledge.index.fusion import STRATEGIES
-from ragc.knowledge.index.graph import Graph
 from ragc.knowledge.index.keywords import Keywords
 from ragc.knowledge.index.store import Index
 from ragc.knowledge.library import Library
@@ -34,7 +33,7 @@ from ragc.knowledge.project import Project
 from ragc.models.embedded.encoder import Embedder, shared_embedder
 from ragc.optimize.cli.project import TOML
 from ragc.optimize.evaluation.retrieval import measure_rankings, open_beir, rank_questions, read_judged
-from ragc.passage import Passage, SourceCard, embedding_text, keyword_text
+from ragc.passage import Passage, SourceCard, embedding_text
 from ragc.settings import DocumentsSettings
 
 BARS = {
@@ -80,8 +79,7 @@ def made_up(count: int, embedder: Embedder, dimension: int) -> Library:
         Passage(f"made/t#{n}", "made", f"Name{VOCABULARY - 1 - n % (VOCABULARY // 2)} Hall {n}", " ".join(t) + ".")
         for n, t in enumerate(texts)
     ]
-    keywords = Keywords.from_texts(map(keyword_text, passages))
-    index = Index(passages, matrix, keywords, Graph.from_passages(passages), "made-up")
+    index = Index(passages, matrix, "made-up")
     return Library([SourceCard("made", "documents", "made up")], index, embedder)
 
 

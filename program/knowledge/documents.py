@@ -6,11 +6,20 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ragc.knowledge.index.fusion import STRATEGIES, TEXT_METHODS, WEIGHT, fuse, name_copies, rank_positions
+from ragc.knowledge.index.fusion import (
+    STRATEGIES,
+    TEXT_METHODS,
+    WEIGHT,
+    Floats,
+    best_rows,
+    fuse,
+    name_copies,
+    rank_positions,
+)
 from ragc.knowledge.index.graph_search import GraphScores, score_passages
 from ragc.knowledge.index.store import Index
-from ragc.knowledge.index.vectors import Floats, best_rows
 from ragc.models.embedded.encoder import Embedder
 from ragc.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
 
@@ -29,6 +38,7 @@ class HybridSearch:
         self._first = list(name_copies(index.passages).values())
         self._repeats = len(self._first) - len(set(self._first))
         self._walk_graph = lru_cache(MAX_WALKS)(self._score_graph)
+        self._score_words = lru_cache(MAX_WALKS)(self._score_keywords)
 
     def find_candidates(self, query: str, depth: int, base: str, filters: Filters, graph: bool) -> list[Passage]:
         """Return the nearest of a base, the best by BM25 and by the graph, nearest first.
@@ -45,7 +55,7 @@ class HybridSearch:
         linked: list[int] = []
         walk = self._walk_graph(query) if graph else None
         if walk:
-            admitted = self.index.selection.admitted_rows(base, filters)
+            admitted = self.index.admitted_rows(base, filters)
             linked = best_rows(walk.scores, admitted[walk.scores[admitted] > 0], (depth + 1) // 2)
         pool = self._score_rows(query, vector, dict.fromkeys((*by_text, *linked)))
         order = sorted(pool, key=lambda row: (-pool[row]["dense"], self.index.passages[row].id))
@@ -56,8 +66,9 @@ class HybridSearch:
     ) -> dict[int, None]:
         """Return the rows of `depth` texts that dense search finds, then those that only keyword search does."""
         deep = min(depth + self._repeats, MOST_COPIES * depth)
-        nearest = self.index.vectors.search(vector, deep, base, filters)
-        matching = self.index.lexical.search(query, deep, base, filters)
+        nearest = self.index.search(vector, deep, base, filters)
+        scores, admitted = self._score_words(query), self.index.admitted_rows(base, filters)
+        matching = best_rows(scores, admitted[scores[admitted] > 0], deep)
         return dict.fromkeys((*self._cut_texts(nearest, depth), *self._cut_texts(matching, depth)))
 
     def _cut_texts(self, rows: Sequence[int], depth: int) -> Sequence[int]:
@@ -72,7 +83,7 @@ class HybridSearch:
     def _score_rows(self, query: str, vector: Floats, rows: Collection[int]) -> dict[int, dict[str, float]]:
         """Return the dense and the keyword part of each row."""
         found = list(rows)
-        cosines, words = self.index.vectors.similarities(vector, found), self.index.lexical.scores(query, found)
+        cosines, words = self.index.similarities(vector, found), self._score_words(query)[found].tolist()
         parts = zip(found, cosines, words, strict=True)
         return {row: {"dense": cosine, "keyword": bm25} for row, cosine, bm25 in parts}
 
@@ -85,6 +96,10 @@ class HybridSearch:
             return passage.rescored(parts["dense"], method, parts)
         parts["graph"] = float(walk.scores[row])
         return passage.rescored(parts["dense"], method, parts, walk.explain_way(row, self._titles))
+
+    def _score_keywords(self, query: str) -> NDArray[np.float64]:
+        """Return the BM25 of every passage; in a project of a few it can fall below zero, which is no match either."""
+        return np.maximum(self.index.keywords.scores(query), 0.0)
 
     def _score_graph(self, query: str) -> GraphScores:
         """Return the graph's scores, from the default fusion of what text search finds in all bases."""
@@ -102,7 +117,7 @@ class Documents(Source):
     """One base of documents or saved web pages. Safe from many threads."""
 
     def __init__(self, card: SourceCard, search: HybridSearch) -> None:
-        search.index.selection.base_rows(card.name)  # an unindexed base is named now, not at the first question
+        search.index.base_rows(card.name)  # an unindexed base is named now, not at the first question
         self.card = card
         self.hybrid = search
 

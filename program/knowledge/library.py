@@ -17,9 +17,7 @@ from ragc.errors import KnowledgeError
 from ragc.knowledge.documents import DEPTH, Documents, HybridSearch
 from ragc.knowledge.index.build import open_index
 from ragc.knowledge.index.fusion import GRAPH, WEIGHT, fuse
-from ragc.knowledge.index.readable import take_readable
 from ragc.knowledge.index.store import Index
-from ragc.knowledge.index.vectors import ArrayVectors
 from ragc.knowledge.project import Project
 from ragc.knowledge.web import JsonApi, WebSearch, has_provider
 from ragc.models.embedded.encoder import Embedder
@@ -138,7 +136,7 @@ class Library:
         return part
 
     def _take_part(self, admitted: frozenset[ReaderSets]) -> Library:
-        index = take_readable(self.index, admitted) if self.index else None
+        index = self.index.take_readable(admitted) if self.index else None
         held = {passage.source for passage in index.passages} if index else set()
         cards = [source.describe() for name, source in self.sources.items() if name in held]
         extra = [one for name, one in self.sources.items() if name not in self._indexed]
@@ -166,7 +164,7 @@ class Library:
 
     def searches_here(self, sources: Sequence[str]) -> bool:
         """Tell whether these sources are arrays in this process, which nothing waits for."""
-        arrays = self.index is not None and isinstance(self.index.vectors, ArrayVectors)
+        arrays = self.index is not None and self.index.server is None
         return arrays and self._indexed.difference(self._databases).issuperset(sources)
 
     def describe(self) -> list[SourceCard]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import date
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
+
+from ragc.knowledge.ingest.metadata import parse_day
 
 Kind = Literal["integer", "real", "date", "text", "boolean"]
 DISTINCT_KEPT, LONGEST_VALUE, TABLES_READ = 500, 120, 100
@@ -20,23 +20,24 @@ _IDENTIFIER = re.compile(r"(?:^|_)(?:id|key|number|ref)$|(?:I[dD]|Key|Number|Ref
 warnings.filterwarnings("ignore", "Did not recognize type", sa.exc.SAWarning)  # its text is read, as of any other
 _COMPARABLE = (sa.String, sa.Integer, sa.Numeric, sa.Float, sa.Date, sa.DateTime, sa.Boolean, sa.LargeBinary)
 """Types that every server compares; of others, such as JSON and arrays, the text is read."""
+_KINDS: Sequence[tuple[Kind, Any]] = (
+    ("boolean", sa.Boolean),
+    ("date", sa.Date | sa.DateTime),
+    ("integer", sa.Integer),
+    ("real", sa.Numeric | sa.Float),
+)
 _DIALECTS = {"postgresql": "postgres", "mssql": "tsql", "mariadb": "mysql"}  # sqlglot's names
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column of a table or view.
+class Column(NamedTuple):
+    """One column of a table or view."""
 
-    `values` are the distinct values of a text column with at most 500, none of identifiers; `low` and `high` the
-    extremes of a number or date column (dates as ISO text).
-    """
-
-    table: str
     name: str
     kind: Kind
-    unique: bool = False
     values: tuple[str, ...] = ()
+    """The distinct values of a text column with at most 500, none of identifiers."""
     low: Any = None
+    """The least of a number or date column, a date as ISO text."""
     high: Any = None
     identifies: bool = False
     """Whether its values are identifiers, by their shape or by its name."""
@@ -50,8 +51,7 @@ class Column:
         return f"{self.name} {self.kind}{shown}"
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignKey:
+class ForeignKey(NamedTuple):
     """A `column` of a table that holds values of another table's column."""
 
     column: str
@@ -59,8 +59,7 @@ class ForeignKey:
     to_column: str
 
 
-@dataclass(frozen=True)
-class TableSchema:
+class TableSchema(NamedTuple):
     """One table or view, its primary key, and the tables it points at."""
 
     name: str
@@ -70,8 +69,7 @@ class TableSchema:
     view: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(NamedTuple):
     """Every table of a database, and the SQL dialect it speaks (sqlglot's name)."""
 
     tables: tuple[TableSchema, ...]
@@ -97,7 +95,7 @@ def read_schema(connection: sa.Connection, rows_of: Callable[[str], sa.FromClaus
     for name in names:
         described = inspector.get_columns(name)
         rows = int(connection.execute(sa.select(sa.func.count()).select_from(rows_of(name))).scalar_one())
-        columns = tuple(_read_column(connection, name, d["name"], d["type"], rows, rows_of(name)) for d in described)
+        columns = tuple(_read_column(connection, d["name"], d["type"], rows, rows_of(name)) for d in described)
         keys = tuple(
             ForeignKey(key["constrained_columns"][0], key["referred_table"], key["referred_columns"][0])
             for key in inspector.get_foreign_keys(name)
@@ -107,7 +105,7 @@ def read_schema(connection: sa.Connection, rows_of: Callable[[str], sa.FromClaus
         primary = tuple(inspector.get_pk_constraint(name)["constrained_columns"]) if name not in views else ()
         tables.append(TableSchema(name, columns, keys, primary, name in views))
     name = connection.dialect.name
-    return Schema(tuple(_with_implied_keys(table, tables) for table in tables), _DIALECTS.get(name, name))
+    return Schema(tuple(tables), _DIALECTS.get(name, name))
 
 
 def list_tables(connection: sa.Connection) -> tuple[list[str], list[str], list[str]]:
@@ -124,37 +122,11 @@ def list_tables(connection: sa.Connection) -> tuple[list[str], list[str], list[s
     return [n for n in tables if may[n]], [n for n in views if may[n]], sorted(n for n in may if not may[n])
 
 
-def _with_implied_keys(table: TableSchema, tables: Sequence[TableSchema]) -> TableSchema:
-    """Add the keys that column names imply, when none is declared."""
-    if table.foreign_keys:
-        return table
-    keys = tuple(
-        ForeignKey(mine.name, other.name, theirs.name)
-        for mine in table.columns
-        for other in tables
-        for theirs in other.columns
-        if other.name != table.name and mine.name == theirs.name and mine.kind == theirs.kind
-        if theirs.unique and theirs.identifies and not mine.unique
-    )
-    return replace(table, foreign_keys=keys)
-
-
-def _read_column(
-    connection: sa.Connection, table: str, name: str, type_: Any, rows: int, source: sa.FromClause
-) -> Column:
+def _read_column(connection: sa.Connection, name: str, type_: Any, rows: int, source: sa.FromClause) -> Column:
     column: sa.ColumnElement[Any] = sa.column(name)
     if not isinstance(type_, _COMPARABLE):
         column = sa.cast(column, sa.Text)
-    counts = sa.select(sa.func.count(sa.distinct(column))).select_from(source)
-    different = connection.execute(counts).scalar_one()
-    unique = different == rows and rows > 1
-    kind: Kind = (
-        "boolean" if isinstance(type_, sa.Boolean)
-        else "date" if isinstance(type_, sa.Date | sa.DateTime)
-        else "integer" if isinstance(type_, sa.Integer)
-        else "real" if isinstance(type_, sa.Numeric | sa.Float)
-        else "text"
-    )  # fmt: skip
+    kind: Kind = next((kind for kind, types in _KINDS if isinstance(type_, types)), "text")
     values: tuple[str, ...] = ()
     shaped = False
     if kind == "text" and not isinstance(type_, sa.LargeBinary):
@@ -165,7 +137,7 @@ def _read_column(
         elif sample and len(sample) <= 2 and {v.lower() for v in sample} <= _YES_NO:
             kind, values = "boolean", tuple(sample)
         else:
-            shaped = (unique or len(sample) > 20) and _have_shape(sample)
+            shaped = (1 < len(sample) == rows or len(sample) > 20) and _have_shape(sample)
             if len(sample) <= DISTINCT_KEPT and not shaped:
                 values = tuple(v for v in sample if 0 < len(v) <= LONGEST_VALUE)
     low = high = None
@@ -176,16 +148,11 @@ def _read_column(
         if any(not _fits_kind(kind, v) for v in (low, high) if v is not None):
             kind, low, high = "text", None, None
     named = kind != "date" and _IDENTIFIER.search(name) is not None
-    return Column(table, name, kind, unique, values, low, high, shaped or named)
+    return Column(name, kind, values, low, high, shaped or named)
 
 
 def _fits_kind(kind: Kind, value: Any) -> bool:
-    if kind != "date":
-        return not isinstance(value, str | bytes)
-    try:
-        return bool(date.fromisoformat(str(value)[:10]))
-    except ValueError:
-        return False
+    return parse_day(value) is not None if kind == "date" else not isinstance(value, str | bytes)
 
 
 def _have_shape(sample: Sequence[str]) -> bool:

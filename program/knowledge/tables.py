@@ -32,9 +32,9 @@ from ragc.errors import KnowledgeError
 from ragc.knowledge.ingest.csv_rows import SUFFIXES
 from ragc.knowledge.ingest.csv_tables import WRITTEN, load_tables
 from ragc.knowledge.ingest.folder import FolderContents, list_files, tell_rows_left_out
-from ragc.knowledge.ingest.metadata import READERS, normalise_key, read_groups
+from ragc.knowledge.ingest.metadata import READERS, Metadata, normalise_key, read_groups
 from ragc.knowledge.ingest.records import Record, make_rows
-from ragc.knowledge.ingest.sections import Document, document_of_rows
+from ragc.knowledge.ingest.sections import Document, make_document
 from ragc.knowledge.ingest.table_rows import format_row
 from ragc.knowledge.sql_gate import RowGuard, align_values, check_sql
 from ragc.knowledge.table_schema import TABLES_READ, ForeignKey, Schema, TableSchema, list_tables, read_schema
@@ -94,7 +94,7 @@ class Database:
             return _hide_written(schema)
         # Of a view nobody knows of which rows it is made.
         tables = (t for t in schema.tables if not (t.view and self._guards and t.name.lower() not in self._guards))
-        return _hide_written(replace(schema, tables=tuple(tables)), READERS)
+        return _hide_written(schema._replace(tables=tuple(tables)), READERS)
 
     @cached_property
     def _guards(self) -> Mapping[str, RowGuard]:
@@ -231,7 +231,7 @@ class Database:
         names = ["-".join(str(row._mapping[name]) for name in table.primary_key) for row in found]
         rows, flaws = make_rows(records, names if table.primary_key else ())
         path = f"{self.name}/{table.name}"
-        document = document_of_rows(path, rows)
+        document = make_document(path, rows, Metadata())
         passages = tuple(replace(p, source=self.name, method=KINDS["tables"].method) for p in document.passages)
         if any(len(part) > most for part in parts):
             total = connection.execute(sa.select(sa.func.count()).select_from(source)).scalar_one()
@@ -313,8 +313,8 @@ def _hide_written(schema: Schema, hidden: str = "") -> Schema:
     def show(name: str) -> bool:
         return not name.endswith(WRITTEN) and normalise_key(name) != hidden
 
-    plain = {t.name: tuple(column for column in t.columns if show(column.name)) for t in schema.tables}
-    return replace(schema, tables=tuple(replace(table, columns=plain[table.name]) for table in schema.tables))
+    tables = (table._replace(columns=tuple(c for c in table.columns if show(c.name))) for table in schema.tables)
+    return schema._replace(tables=tuple(tables))
 
 
 def _parse_url(place: str) -> URL:

@@ -15,13 +15,14 @@ import numpy as np
 
 from ragc.errors import KnowledgeError
 from ragc.knowledge.guard import Guard
+from ragc.knowledge.index.fusion import best_rows
 from ragc.knowledge.index.keywords import Keywords
-from ragc.knowledge.index.vectors import best_rows
+from ragc.knowledge.ingest.blocks import Section
 from ragc.knowledge.ingest.bounds import TimeUp, run_within
 from ragc.knowledge.ingest.convert import Page, convert_html, read_markup
 from ragc.knowledge.ingest.metadata import parse_day
 from ragc.knowledge.ingest.records import make_rows
-from ragc.knowledge.ingest.sections import TextSection, split_blocks
+from ragc.knowledge.ingest.sections import split_blocks
 from ragc.models.embedded.encoder import Embedder
 from ragc.passage import AUTHORITY, NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats, embedding_text
 from ragc.settings import HttpSettings, WebSettings
@@ -197,7 +198,7 @@ class WebSearch(JsonApi):
         return found
 
 
-def _cut_page(content: bytes) -> tuple[Page, list[TextSection]]:
+def _cut_page(content: bytes) -> tuple[Page, list[Section]]:
     page = convert_html(content)
     return page, split_blocks(page.blocks)[1]
 

@@ -235,9 +235,9 @@ def test_a_part_is_read_from_its_file_and_searched_on_a_server_by_a_payload(tmp_
     vector = WordEmbedder().encode(["Merle kettle"])[0]
     for base in (None, "a", "b"):
         found = server.take_rows(held, admitted).search(vector, 9, base)
-        assert found == part.vectors.search(vector, 9, base)
+        assert found == part.search(vector, 9, base)
     assert server.take_rows(held, admitted).similarities(vector, [1, 0]) == pytest.approx(
-        part.vectors.similarities(vector, [1, 0]), abs=1e-5
+        part.similarities(vector, [1, 0]), abs=1e-5
     )
 
 

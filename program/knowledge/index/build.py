@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from ragc.errors import KnowledgeError, SettingsError
 from ragc.knowledge.index import store
 from ragc.knowledge.index.fanout import Fan, embed_over_ray
-from ragc.knowledge.index.graph import Graph
-from ragc.knowledge.index.keywords import Keywords
 from ragc.knowledge.index.store import MEND, Index, place_index
 from ragc.knowledge.ingest.folder import (
     PARSER_VERSION,
@@ -36,7 +34,7 @@ from ragc.knowledge.ingest.folder import (
 )
 from ragc.knowledge.project import Project
 from ragc.models.embedded.encoder import Embedder, shared_embedder
-from ragc.passage import Flaw, Passage, ReadReport, embedding_text, keyword_text
+from ragc.passage import Flaw, Passage, ReadReport, embedding_text
 from ragc.settings import FileSettings, KeywordSettings, Settings, TablesSettings, default_settings
 from ragc.storage import ASIDE, DiskCache
 
@@ -145,29 +143,24 @@ def build_index(
         passages = contents.passages
         if not passages:
             raise KnowledgeError("The project has no knowledge to index.", "Add a [knowledge.NAME] to ragc.toml.")
-        lines = store.to_lines(passages, contents.successors)
-        corpus = store.digest_text(lines)
-        digest = store.digest_index(corpus, embedder.digest, keyword.keep_stop_words, keyword.stem)
-        name = store.name_generation(digest)
+        index = Index(passages, np.empty(0, np.float32), embedder.digest, keyword, contents.successors)
+        name = index.name
         previous = store.find_intact(place)
         embedded = reused = 0
         if previous != name:
             known = store.read_vectors(place_index(place, previous), embedder.digest) if previous else {}
-            matrix, embedded = _embed_passages(passages, fan or partial(map, embedder.encode), known, progress)
+            index.matrix, embedded = _embed_passages(passages, fan or partial(map, embedder.encode), known, progress)
             reused = len(passages) - embedded
-            keywords = Keywords.from_texts(map(keyword_text, passages), keyword.keep_stop_words, keyword.stem)
-            index = Index(passages, matrix, keywords, Graph.from_passages(passages), embedder.digest)
-            index.successors = contents.successors
             for leftover in place.glob(f"{ASIDE}gen-*"):  # of a run that was killed: the lock says no other is running
                 leftover.unlink()
-            store.write_index(place_index(place, name), index, lines)
+            store.write_index(place_index(place, name), index)
         on_server = not settings.qdrant.url or _fill_server(place, name, embedder, settings)
         store.set_current(place, name, files, contents.report)
         if previous != name:
             _drop_old_generations(place, {name, previous}, settings.qdrant.url)
         return IndexReport(
-            index_digest=digest,
-            corpus_digest=corpus,
+            index_digest=index.index_digest,
+            corpus_digest=index.corpus_digest,
             documents=len(contents.documents),
             passages=len(passages),
             embedded=embedded,
@@ -297,4 +290,4 @@ def _search_on_server(index: Index, name: str, settings: Settings) -> None:
     collection = _ask_collection(name, settings.qdrant.url)
     if not collection.holds_rows(len(index.passages)):
         raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
-    index.vectors = collection
+    index.server = collection

@@ -6,7 +6,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import add
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ragc.passage import Passage
+
+Floats = NDArray[np.float32]
 
 WEIGHT = 0.5  # the default share of the dense part; 1 is dense only, 0 is keyword only
 GRAPH = 0.6  # the default share of the graph part; 0 leaves it out
@@ -16,6 +21,7 @@ STRATEGIES: Mapping[str, tuple[float, float]] = {
 }
 """By name: the share of the dense part in the text score, and the graph's share beside the text's."""
 TEXT_METHODS = ("dense", "keyword", "both")
+DECIMALS = 6  # of a cosine: the last bits of a product depend on how many rows are multiplied at once
 
 
 def fuse(passages: Sequence[Passage], weight: float, k: int, graph: float = 0.0) -> list[Passage]:
@@ -81,6 +87,16 @@ def rank_positions(passages: Sequence[Passage], weight: float, k: int, graph: fl
             scores[at] = max(passage.score, 0.0)
     order = sorted(range(len(scores)), key=lambda at: (-scores[at], passages[at].id))
     return [(at, min(scores[at], 1.0)) for at in order[:k]]
+
+
+def best_rows(scores: NDArray[np.floating], rows: NDArray[np.intp], k: int) -> list[int]:
+    """Return the `k` best of these rows, the lower row first among equals."""
+    if k <= 0 or not len(rows):
+        return []
+    if k < len(rows):
+        own = scores[rows]
+        rows = rows[own >= np.partition(own, len(rows) - k)[len(rows) - k]]
+    return [int(row) for row in rows[np.argsort(-scores[rows], kind="stable")[:k]]]
 
 
 def _blend_graph(scores: list[float], parts: Sequence[Mapping[str, float]], graph: float) -> list[float]:

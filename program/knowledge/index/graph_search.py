@@ -15,12 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragc.knowledge.index.fusion import GRAPH
+from ragc.knowledge.index.fusion import GRAPH, Floats, best_rows
 from ragc.knowledge.index.graph import Graph
 from ragc.knowledge.index.keywords import Keywords
-from ragc.knowledge.index.vectors import best_rows
-
-Floats = NDArray[np.float32]
 
 RESTART = 0.3
 STEPS = 10

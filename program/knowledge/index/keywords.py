@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 
-from ragc.knowledge.index.vectors import Selection, best_rows
-from ragc.passage import NO_FILTERS, Filters
 from ragc.text.words import split_words
 
 
@@ -46,35 +44,6 @@ class Keywords:
             part = slice(matrix.indptr[column], matrix.indptr[column + 1])  # four times as fast as scipy's own slices
             total[matrix.indices[part]] += matrix.data[part]
         return total
-
-
-class ArrayKeywords:
-    """BM25 of every text at once, from the matrix in memory. Safe from many threads."""
-
-    def __init__(self, keywords: Keywords, selection: Selection) -> None:
-        self.keywords = keywords
-        self.selection = selection
-        self._last: tuple[str | None, NDArray[np.float64]] = (None, np.zeros(0))
-
-    def search(self, query: str, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> list[int]:
-        """Return the `k` best rows above 0 of a base (None: of all), best first."""
-        scores = self._score_all(query)
-        rows = self.selection.admitted_rows(base, filters)
-        return best_rows(scores, rows[scores[rows] > 0], k)
-
-    def scores(self, query: str, rows: Sequence[int]) -> list[float]:
-        """Return the score of each of these rows, 0 for no word in common."""
-        scores: list[float] = self._score_all(query)[np.asarray(rows, np.intp)].tolist()
-        return scores
-
-    def _score_all(self, query: str) -> NDArray[np.float64]:
-        # One search asks several times about one question: for each base, for the walk, for rows found otherwise.
-        last, scores = self._last
-        if last != query:
-            # In a project of a few passages BM25 can fall below zero; that is no match either.
-            scores = np.maximum(self.keywords.scores(query), 0.0)
-            self._last = query, scores
-        return scores
 
 
 def _weigh_terms(documents: Sequence[Sequence[str]]) -> tuple[Any, Sequence[str]]:

@@ -17,14 +17,14 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException
 
 from ragc.errors import KnowledgeError
-from ragc.knowledge.index.vectors import DECIMALS, Floats
+from ragc.knowledge.index.fusion import DECIMALS, Floats
 from ragc.passage import NO_FILTERS, Filters, Passage, ReaderSets
 
 BATCH = 256
 
 
 class QdrantVectors:
-    """A Qdrant collection whose points are numbered by row; it finds what `ArrayVectors` finds."""
+    """A Qdrant collection whose points are numbered by row; it finds what an `Index` in memory finds."""
 
     def __init__(self, client: QdrantClient, collection: str, where: str = "") -> None:
         self.client = client
@@ -113,7 +113,7 @@ def select_rows(rows: Sequence[int]) -> models.Filter:
 
 
 def select_points(base: str | None, filters: Filters, admitted: frozenset[ReaderSets] | None = None) -> models.Filter:
-    """Return the filter of `Selection.admitted_rows`, and of readers if any."""
+    """Return the filter of `Index.admitted_rows`, and of readers if any."""
     values = [("base", base)] if base is not None else []
     values += [("attributes", f"{key}={value.casefold()}") for key, value in filters.attributes]
     ranges = [("authority", models.Range(gte=filters.min_authority))]

@@ -10,9 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,21 @@ from safetensors.numpy import load_file, save
 from scipy.sparse import csc_array, csr_array
 
 from ragc.errors import KnowledgeError
+from ragc.knowledge.index.fusion import DECIMALS, Floats, best_rows
 from ragc.knowledge.index.graph import MATRICES, Graph
-from ragc.knowledge.index.keywords import ArrayKeywords, Keywords
-from ragc.knowledge.index.vectors import ArrayVectors, Floats, Selection
-from ragc.passage import Passage, ReaderSets, ReadReport, decode_passage, decode_readers, embedding_text
+from ragc.knowledge.index.keywords import Keywords
+from ragc.passage import (
+    NO_FILTERS,
+    Filters,
+    Passage,
+    ReaderSets,
+    ReadReport,
+    decode_passage,
+    decode_readers,
+    embedding_text,
+    keyword_text,
+)
+from ragc.settings import KeywordSettings
 from ragc.storage import digest_file, write_whole
 
 if TYPE_CHECKING:
@@ -38,6 +49,7 @@ FORMAT = 7
 CURRENT = "current.json"
 SUCCESSORS = "successors"
 MEND = "Run: ragc index PROJECT"
+MAX_SELECTIONS = 16  # answers to filters that are kept, an array of rows each
 _FIELDS = ("id", "source", "title", "text", "method", "as_of", "authority", "superseded_by", "link", "attributes")
 Successors = Mapping[str, Sequence[tuple[str, ReaderSets]]]
 NO_SUCCESSORS: Successors = {}
@@ -46,23 +58,40 @@ _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=date.isof
 
 
 class Index:
-    """An index in memory: row i of every part belongs to `passages[i]`, those of a base together. Read-only.
+    """An index: row i of every part belongs to `passages[i]`, those of a base together. Read-only, for many threads.
 
-    It is searched in memory, unless `vectors` ask elsewhere. `file` is where it was read from, and
-    `successors` what `FolderContents` has.
+    Keywords and graph are made of the passages, unless they are set. Vectors are searched in memory, or on a `server`.
+    `file` is where it was read from, `successors` what `FolderContents` has.
     """
 
     file: Path | None = None
-    successors: Successors = NO_SUCCESSORS
+    server: QdrantVectors | None = None
 
     def __init__(
-        self, passages: Sequence[Passage], matrix: Floats, keywords: Keywords, graph: Graph, embedder_digest: str
+        self,
+        passages: Sequence[Passage],
+        matrix: Floats,
+        embedder_digest: str,
+        words: KeywordSettings | None = None,
+        successors: Successors = NO_SUCCESSORS,
     ) -> None:
-        self.passages = tuple(passages)
-        self.matrix, self.keywords, self.graph, self.embedder_digest = matrix, keywords, graph, embedder_digest
-        self.selection = Selection(self.passages)
-        self.vectors: ArrayVectors | QdrantVectors = ArrayVectors(matrix, self.selection)
-        self.lexical = ArrayKeywords(keywords, self.selection)
+        self.passages, self.matrix, self.embedder_digest = tuple(passages), matrix, embedder_digest
+        self.words, self.successors = words or KeywordSettings(), successors
+        slices: dict[str | None, slice] = {None: slice(0, len(passages))}
+        for row, passage in enumerate(passages):
+            slices[passage.source] = slice(slices.get(passage.source, slice(row, row)).start, row + 1)
+        self._slices = slices
+        self._find_admitted = lru_cache(MAX_SELECTIONS)(partial(_select_rows, self.passages))
+
+    @cached_property
+    def keywords(self) -> Keywords:
+        """The words of the passages."""
+        return Keywords.from_texts(map(keyword_text, self.passages), self.words.keep_stop_words, self.words.stem)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """What joins the passages."""
+        return Graph.from_passages(self.passages)
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -83,12 +112,70 @@ class Index:
     @cached_property
     def index_digest(self) -> str:
         """A digest of passages, embedder, keyword settings and format together."""
-        return digest_index(self.corpus_digest, self.embedder_digest, self.keywords.keep_stop_words, self.keywords.stem)
+        terms = [FORMAT, self.corpus_digest, self.embedder_digest, self.words.keep_stop_words, self.words.stem]
+        return digest_text(json.dumps(terms))
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"gen-{self.index_digest.removeprefix('sha256:')[:16]}"
+
+    def base_rows(self, base: str | None) -> slice:
+        """Return the rows of a base (None: of all), or raise `KnowledgeError`."""
+        if base not in self._slices:
+            raise KnowledgeError(f"The index has no knowledge base {base!r}.", MEND)
+        return self._slices[base]
+
+    def admitted_rows(self, base: str | None, filters: Filters = NO_FILTERS) -> NDArray[np.intp]:
+        """Return the rows of a base that the filters admit, ascending."""
+        part = self.base_rows(base)
+        return self._find_admitted(part.start, part.stop, filters)
+
+    def search(self, vector: Floats, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> list[int]:
+        """Return the `k` nearest rows of a base (None: of all), nearest first."""
+        if self.server is not None:
+            return self.server.search(vector, k, base, filters)
+        part = self.base_rows(base)
+        cosines = np.round(self.matrix[part] @ vector, DECIMALS)
+        return [part.start + row for row in best_rows(cosines, self.admitted_rows(base, filters) - part.start, k)]
+
+    def similarities(self, vector: Floats, rows: Sequence[int]) -> list[float]:
+        """Return the cosine of each of these rows, in their order."""
+        if self.server is not None:
+            return self.server.similarities(vector, rows)
+        cosines: list[float] = np.round(self.matrix[np.asarray(rows, np.intp)] @ vector, DECIMALS).tolist()
+        return cosines
+
+    def take_readable(self, admitted: frozenset[ReaderSets]) -> Index | None:
+        """Return the part for the readers admitted, made as if there were nothing else; None where nothing is in it.
+
+        1. The readable passages and their vectors are taken over; what superseded one is a document that is readable.
+        2. Keywords and graph are made anew of them: no document frequency, length, name or link is of a hidden text.
+        3. The part is kept in a file beside the whole index, for other processes and the next one.
+        """
+        rows = [row for row, passage in enumerate(self.passages) if passage.readers in admitted]
+        if not rows:
+            return None
+        found = {id_: [one for one in known if one[1] in admitted] for id_, known in self.successors.items()}
+        newest = {id_: next((path for path, _ in reversed(known)), "") for id_, known in found.items()}
+        read = (self.passages[row] for row in rows)
+        passages = [replace(p, superseded_by=newest[p.id]) if p.id in newest else p for p in read]
+        superseded = {p.id: found[p.id] for p in passages if any(readers for _, readers in found.get(p.id, ()))}
+        part = Index(passages, self.matrix[rows], self.embedder_digest, self.words, superseded)
+        if self.file is not None:
+            file = place_index(self.file.parent, f"{self.file.stem}-{part.name}")
+            try:
+                part = read_index(file, self.embedder_digest)
+            except (KnowledgeError, OSError):  # absent, or damaged: the cost is time
+                with suppress(OSError):
+                    write_index(file, part)
+        part.server = self.server and self.server.take_rows(rows, admitted)
+        return part
 
 
-def digest_index(corpus: str, embedder: str, keep_stop_words: bool, stem: bool = True) -> str:
-    """Return `sha256:` and the digest of everything that an index depends on."""
-    return digest_text(json.dumps([FORMAT, corpus, embedder, keep_stop_words, stem]))
+def _select_rows(passages: Sequence[Passage], start: int, stop: int, filters: Filters) -> NDArray[np.intp]:
+    rows = np.arange(start, stop)
+    return rows if filters == NO_FILTERS else rows[[filters.admits(passage) for passage in passages[start:stop]]]
 
 
 def digest_text(text: str) -> str:
@@ -104,11 +191,6 @@ def to_lines(passages: Iterable[Passage], successors: Successors = NO_SUCCESSORS
 
 def _fields_of(passage: Passage) -> Sequence[str]:
     return (*_FIELDS, *(field for field in ("readers", "name") if getattr(passage, field)))
-
-
-def name_generation(digest: str) -> str:
-    """Return the name of the index with that digest."""
-    return f"gen-{digest.removeprefix('sha256:')[:16]}"
 
 
 def place_index(folder: Path, name: str) -> Path:
@@ -154,13 +236,10 @@ def set_current(folder: Path, name: str, files: str, read: ReadReport) -> None:
     write_whole(folder / CURRENT, _CURRENT.dump_json(current))
 
 
-def write_index(file: Path, index: Index, lines: str) -> None:
-    """Write an index and its `to_lines` whole.
-
-    All of it is on the disk before the file has its name.
-    """
+def write_index(file: Path, index: Index) -> None:
+    """Write an index whole: all of it is on the disk before the file has its name."""
     words = {"terms": list(index.keywords.terms), "names": index.graph.names}
-    texts = {"passages": lines, "words": json.dumps(words, ensure_ascii=False)}
+    texts = {"passages": to_lines(index.passages, index.successors), "words": json.dumps(words, ensure_ascii=False)}
     arrays: dict[str, NDArray[Any]] = {"vectors": index.matrix}
     arrays |= {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
     matrices = {"impacts": index.keywords.impacts, **{name: getattr(index.graph, name) for name in MATRICES}}
@@ -170,8 +249,8 @@ def write_index(file: Path, index: Index, lines: str) -> None:
     manifest = {
         "format": FORMAT,
         "embedder_digest": index.embedder_digest,
-        "keep_stop_words": index.keywords.keep_stop_words,
-        "stem": index.keywords.stem,
+        "keep_stop_words": index.words.keep_stop_words,
+        "stem": index.words.stem,
         "passages": len(index.passages),
     }
     write_whole(file, save(arrays, {"manifest": json.dumps(manifest)}))
@@ -199,8 +278,9 @@ def read_index(file: Path, embedder_digest: str) -> Index:
         raise
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         raise KnowledgeError(f"The index in {file} is damaged: {error}.", MEND) from error
-    index = Index(passages, arrays["vectors"], keywords, graph, embedder_digest)
-    index.file, index.successors = file, successors
+    settings = KeywordSettings(stem=manifest["stem"], stop_words="none" if manifest["keep_stop_words"] else "english")
+    index = Index(passages, arrays["vectors"], embedder_digest, settings, successors)
+    index.file, index.keywords, index.graph = file, keywords, graph
     return index
 
 

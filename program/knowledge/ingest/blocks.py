@@ -18,6 +18,7 @@ from itertools import pairwise, takewhile
 
 from bs4.element import NavigableString, Tag
 
+from ragc.knowledge.ingest.metadata import Metadata
 from ragc.knowledge.ingest.table_rows import format_table, has_header
 from ragc.text.pieces import BULLET, NUMBER
 
@@ -66,6 +67,21 @@ class Block:
     """Of a heading, from 1; 0 of the document's own title."""
     joined: bool = False
     """Whether it goes on with the list or the table of the block before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The text of a passage: under one heading, or a piece of that, or a row of a table; lines count from 1."""
+
+    slug: str
+    """The anchor of its heading; of a row its own id, or `row-<n>`."""
+    text: str
+    first: int
+    """0 where no line is told."""
+    last: int
+    headings: tuple[str, ...] = ()
+    about: Metadata | None = None
+    """What a row says of itself."""
 
 
 @dataclass(slots=True)

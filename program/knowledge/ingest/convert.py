@@ -88,11 +88,12 @@ class UnreadableFile(RagcError):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A document's blocks, what its head says, and the address it is from."""
+    """A document's blocks, what its head says, the address it is from, and the number of its first line, if told."""
 
     blocks: list[Block]
     about: Metadata
     link: str = ""
+    first_line: int = 0
 
 
 def read_markdown(text: str) -> list[Block]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 
 import yaml
 
+from ragc.knowledge.ingest.blocks import Section
 from ragc.knowledge.ingest.convert import UnreadableFile, read_markup
 from ragc.knowledge.ingest.csv_rows import SUFFIXES, CsvTable, make_table, read_csv
 from ragc.knowledge.ingest.lines import unwrap_text
-from ragc.knowledge.ingest.metadata import READERS, Metadata, normalise_key, read_fields
+from ragc.knowledge.ingest.metadata import READERS, normalise_key, read_fields
 from ragc.knowledge.ingest.table_rows import format_row
 from ragc.passage import Flaw, ReaderSets
 
@@ -23,21 +24,10 @@ DATED = ("as_of", "authority", READERS)
 NAMED = (*ID_KEYS, *DATED, "title")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One record: `key` is its own id or `row-<n>`, lines count from 1; 0 where they are not told."""
-
-    key: str
-    text: str
-    first: int
-    last: int
-    metadata: Metadata
-
-
 Record = tuple[list[tuple[str, object]], int, int]  # names and values, first line and last
 
 
-def read_rows(text: str, suffix: str) -> tuple[str, list[Row], list[Flaw]]:
+def read_rows(text: str, suffix: str) -> tuple[str, list[Section], list[Flaw]]:
     """Return the title, the rows and the flaws of a table, of JSON or YAML.
 
     Raises `UnreadableFile`.
@@ -51,13 +41,13 @@ def read_rows(text: str, suffix: str) -> tuple[str, list[Row], list[Flaw]]:
     return title, rows, [*flaws, *doubts]
 
 
-def make_rows(records: Sequence[Record], keys: Sequence[str] = ()) -> tuple[list[Row], list[Flaw]]:
+def make_rows(records: Sequence[Record], keys: Sequence[str] = ()) -> tuple[list[Section], list[Flaw]]:
     """Return records as rows, and their flaws.
 
     A number under `id` stands last, for nobody asks by it. Rows without `keys` are named by their id, or counted among
     those of the same readers. Where a field says who they are, no line is told: it would count what others read.
     """
-    rows: list[Row] = []
+    rows: list[Section] = []
     flaws: list[Flaw] = []
     written = [[(READERS if normalise_key(k) == READERS else k, v) for k, v in pairs] for pairs, _, _ in records]
     guarded, counts = any(name == READERS for pairs in written for name, _ in pairs), Counter[ReaderSets]()
@@ -72,7 +62,7 @@ def make_rows(records: Sequence[Record], keys: Sequence[str] = ()) -> tuple[list
             counts[metadata.readers] += 1
             groups = [name for one in metadata.readers for name in one]
             key = key or "-".join(["row", *groups, str(counts[metadata.readers])])
-            rows.append(Row(key, shown, *((0, 0) if guarded else (first, last)), metadata))
+            rows.append(Section(key, shown, *((0, 0) if guarded else (first, last)), about=metadata))
     return rows, flaws
 
 
@@ -94,20 +84,20 @@ def _read_jsonl(text: str) -> tuple[list[Flaw], list[Record]]:
     return [Flaw(f"{what}; left out", "Write one object a line.", bad[0])] if bad else [], records
 
 
-def read_sheet_rows(sheets: Mapping[str, list[list[str]]], flaws: list[Flaw]) -> tuple[str, list[Row], list[Flaw]]:
+def read_sheet_rows(sheets: Mapping[str, list[list[str]]], flaws: list[Flaw]) -> tuple[str, list[Section], list[Flaw]]:
     """Return the title, the rows and the flaws of the sheets of an Excel file."""
     if len(sheets) == 1:
         table = make_table(*sheets.values())
         rows, doubts = make_rows(_pair_cells(table))
         return table.title, rows, [*flaws, *table.flaws, *doubts]
-    found: list[Row] = []
+    found: list[Section] = []
     for name, cells in sheets.items():
         title, rows, doubts = read_sheet_rows({name: cells}, [])
         flaws = [*flaws, *(replace(flaw, what=f"of the sheet {name!r}: {flaw.what}") for flaw in doubts)]
         key = "-".join(name.lower().split())
         for row in rows:
-            about = replace(row.metadata, title=row.metadata.title or title or name)
-            found.append(replace(row, key=f"{key}-{row.key}", metadata=about))
+            about = replace(row.about, title=row.about.title or title or name) if row.about else None
+            found.append(replace(row, slug=f"{key}-{row.slug}", about=about))
     return "", found, flaws
 
 

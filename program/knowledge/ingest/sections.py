@@ -10,27 +10,32 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 
 from semantic_text_splitter import TextSplitter
 
-from ragc.knowledge.ingest.blocks import Block, join_blocks
+from ragc.knowledge.ingest.blocks import Block, Section, join_blocks
 from ragc.knowledge.ingest.bounds import TimeUp, run_within
 from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_docx, convert_html, read_markdown
-from ragc.knowledge.ingest.csv_rows import SUFFIXES
+from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES
 from ragc.knowledge.ingest.decode import decode_text
 from ragc.knowledge.ingest.lines import read_plain_text
 from ragc.knowledge.ingest.messages import convert_mail, read_captions
 from ragc.knowledge.ingest.metadata import Metadata, split_front_matter
 from ragc.knowledge.ingest.office import convert_epub, convert_odf, convert_slides, read_sheets
 from ragc.knowledge.ingest.pdf.reading import read_pdf
-from ragc.knowledge.ingest.records import Row, read_rows, read_sheet_rows
+from ragc.knowledge.ingest.records import read_rows, read_sheet_rows
 from ragc.models.language.fence import remove_invisible
 from ragc.passage import TITLE_STEP, Flaw, Passage, ReaderSets
 from ragc.settings import CHUNK_TOKENS, MAX_MEGABYTES
 from ragc.text.pieces import ASKS, count_keys, split_cells, split_sentences
 
-MARKDOWN, TEXT, CAPTIONS = (".md", ".markdown", ".mdx"), (".txt", ".text", ".log", ".rst"), (".vtt", ".srt")
+TEXTS: dict[str, Callable[[str], list[Block]]] = {
+    **dict.fromkeys((".md", ".markdown", ".mdx"), read_markdown),
+    **dict.fromkeys((".txt", ".text", ".log", ".rst"), read_plain_text),
+    **dict.fromkeys((".vtt", ".srt"), read_captions),
+}
 PAGES: dict[str, Callable[[bytes, int], Page]] = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), lambda content, _: convert_html(content)),
     **{
@@ -41,8 +46,8 @@ PAGES: dict[str, Callable[[bytes, int], Page]] = {
     },
     **dict.fromkeys((".odt", ".odp", ".ods"), convert_odf),
 }
-RECORDS = (*SUFFIXES, ".jsonl", ".json", ".yaml", ".yml", ".xlsx", ".xlsm")
-READ = (*MARKDOWN, *TEXT, ".pdf", *PAGES, *RECORDS, *CAPTIONS)  # endings of the files that are read
+RECORDS = (*SUFFIXES, *EXCEL, ".jsonl", ".json", ".yaml", ".yml")
+READ = (*TEXTS, ".pdf", *PAGES, *RECORDS)  # endings of the files that are read
 TOP = "top"  # the anchor of text above the first heading
 DEEPEST = 3  # headings below ### stay in the text of their section
 SECONDS = 20.0  # of the processor for a file, and as many for each megabyte
@@ -70,17 +75,6 @@ class Document:
 Parsed = tuple[Document, list[Flaw]]  # a document, and what is wrong with its file, without the file's name
 
 
-@dataclass(frozen=True, slots=True)
-class TextSection:
-    """Text under one heading, or a piece of it; lines count from 1."""
-
-    slug: str
-    headings: tuple[str, ...]
-    text: str
-    first: int
-    last: int
-
-
 def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: float = MAX_MEGABYTES) -> Parsed:
     """Return a file's document, by the ending of `path`. Raises `UnreadableFile`."""
     suffix = Path(path).suffix.lower()
@@ -88,9 +82,15 @@ def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: 
 
     def parse() -> Parsed:
         if suffix in RECORDS:
-            return _parse_records(path, content, suffix, megabytes)
-        about, heading, parts, links = _read_parts(path, content, suffix, limit, megabytes)
-        return _make_document(path, heading, parts, about, links), list(about.flaws)
+            return _parse_records(path, content, suffix, int(megabytes * 1e6))
+        page = _read_page(content, suffix, int(megabytes * 1e6))
+        heading, parts = split_blocks(page.blocks, page.first_line, limit)
+        # Of a page its own heading names it better than the head, which often adds the site's name.
+        about = replace(page.about, title=heading or page.about.title) if suffix in PAGES else page.about
+        links = [page.link] * len(parts)
+        if suffix == ".pdf":  # whose lines are pages
+            parts, links = _number_pages(parts), [f"{path}#page={part.first}" for part in parts]
+        return make_document(path, parts, about, heading, links), list(about.flaws)
 
     try:
         return run_within(seconds, parse)
@@ -107,7 +107,7 @@ def parse_file(path: str, content: bytes, limit: int = CHUNK_TOKENS, megabytes: 
 
 def split_blocks(
     blocks: Sequence[Block], first_line: int = 1, limit: int = CHUNK_TOKENS
-) -> tuple[str | None, list[TextSection]]:
+) -> tuple[str | None, list[Section]]:
     """Return the title and the sections in order.
 
     The title is a heading of level 0, or the only # heading; None where several # headings stand side by side, and
@@ -119,7 +119,7 @@ def split_blocks(
     alone = len(tops) == 1 or (tops and tops[0].level == 0)
     main = tops[0].text if alone else None if tops else ""
     above: Block | None = None
-    found: list[TextSection] = []
+    found: list[Section] = []
     held: list[Block] = []
     for block in [*blocks, Block("heading", "", level=1)]:
         if block.kind != "heading":
@@ -140,11 +140,6 @@ def split_blocks(
         level = max(block.level, 1)
         headings[level - 1 :] = [block.text] + [""] * (DEEPEST - level)
     return main, found
-
-
-def split_paragraphs(text: str, first_line: int = 1, limit: int = CHUNK_TOKENS) -> tuple[str, list[TextSection]]:
-    """Return no heading, and text as one section `top`, cut at blank lines if long."""
-    return "", list(_cut_section(TOP, (), read_plain_text(text), first_line, limit))
 
 
 def make_anchor(heading: str, taken: dict[str, int]) -> str:
@@ -180,64 +175,65 @@ def _fits(text: str, limit: int) -> bool:
     return len(text) <= limit or count_tokens(text) <= limit
 
 
-def _read_parts(
-    path: str, content: bytes, suffix: str, limit: int, megabytes: float
-) -> tuple[Metadata, str | None, list[TextSection], list[str]]:
-    """Return what a file says of itself, its own title, its sections, and a link to each."""
+def _read_page(content: bytes, suffix: str, max_bytes: int) -> Page:
     if suffix == ".pdf":
-        title, blocks, flaws = read_pdf(content)
-        heading, parts = split_blocks(blocks, 1, limit)  # the lines of a block are its page
-        counts = Counter[int]()
-        for n, part in enumerate(parts):
-            counts[part.first] += 1
-            again = f"~{counts[part.first]}" * (counts[part.first] > 1)
-            parts[n] = replace(part, slug=f"page-{part.first}{again}")
-        links = [f"{path}#page={part.first}" for part in parts]
-        return Metadata(title=title, flaws=tuple(flaws)), heading, parts, links
+        return read_pdf(content)
     if suffix in PAGES:
-        page = PAGES[suffix](content, int(megabytes * 1e6))
-        heading, parts = split_blocks(page.blocks, 1, limit)
-        # The document's own heading names it better than the head, which often adds the site's name.
-        about = replace(page.about, title=heading or page.about.title)
-        return about, heading, parts, [page.link or path] * len(parts)
+        return PAGES[suffix](content, max_bytes)
     text, doubts = decode_text(content)
     about, body, first_line = split_front_matter(text)
-    about = replace(about, flaws=(*doubts, *about.flaws))
-    if suffix in MARKDOWN:
-        heading, parts = split_blocks(read_markdown(body), first_line, limit)
-    elif suffix in CAPTIONS:
-        heading, parts = split_blocks(read_captions(body), first_line, limit)
+    return Page(TEXTS[suffix](body), replace(about, flaws=(*doubts, *about.flaws)), first_line=first_line)
+
+
+def _number_pages(parts: Sequence[Section]) -> list[Section]:
+    """Return the sections of a PDF named by their page: `page-3`, `page-3~2`."""
+    counts = Counter[int]()
+    numbered = []
+    for part in parts:
+        counts[part.first] += 1
+        again = f"~{counts[part.first]}" * (counts[part.first] > 1)
+        numbered.append(replace(part, slug=f"page-{part.first}{again}"))
+    return numbered
+
+
+def _parse_records(path: str, content: bytes, suffix: str, max_bytes: int) -> Parsed:
+    if suffix in EXCEL:
+        title, rows, flaws = read_sheet_rows(*read_sheets(content, max_bytes))
     else:
-        heading, parts = split_paragraphs(body, first_line, limit)
-    return about, heading, parts, [f"{path}:{part.first}-{part.last}" for part in parts]
+        text, doubts = decode_text(content)
+        title, rows, flaws = read_rows(text, suffix)
+        flaws = [*doubts, *flaws]
+    return make_document(path, rows, Metadata(title=title)), flaws
 
 
-def _parse_records(path: str, content: bytes, suffix: str, megabytes: float) -> Parsed:
-    if suffix in (".xlsx", ".xlsm"):
-        title, rows, flaws = read_sheet_rows(*read_sheets(content, int(megabytes * 1e6)))
-        return document_of_rows(path, rows, title), flaws
-    text, doubts = decode_text(content)
-    title, rows, flaws = read_rows(text, suffix)
-    return document_of_rows(path, rows, title), [*doubts, *flaws]
+def make_document(
+    path: str, parts: Sequence[Section], about: Metadata, heading: str | None = "", links: Sequence[str] = ()
+) -> Document:
+    """Return a document with a passage for each section or row, named by its file if nothing else names it.
 
-
-def document_of_rows(path: str, rows: Sequence[Row], title: str = "") -> Document:
-    """Return a document with a passage a row, named by its file if it has no title."""
-    title, dated = title or _spell_name(Path(path).stem), _find_date(path)
+    `heading` is its title as of `split_blocks`. The links are those of the sections; else, and where one is empty, a
+    section's lines are told.
+    """
+    title = about.title or heading or _spell_name(Path(path).stem)
+    about = replace(about, as_of=about.as_of or _find_date(path))
     passages = []
-    for row, name in zip(rows, _name_rows(rows), strict=True):
-        about = replace(row.metadata, as_of=row.metadata.as_of or dated)
-        link = f"{path}:{row.first}-{row.last}" if row.first else path
-        steps = _list_steps(path, about.title or title)
-        passages.append(_make_passage(f"{path}#{row.key}", steps, row.text, about, link, name))
-    return Document(path, title, dated, (), tuple(passages))
+    for part, name, link in zip_longest(parts, _name_rows(parts), links):
+        own = replace(part.about, as_of=part.about.as_of or about.as_of) if part.about else about
+        under_main = len(part.headings) > 1 and part.headings[0] == heading  # the # heading stands for the title
+        named = heading is None and not about.title and part.headings  # by the one of several # headings above it
+        first = (part.about and part.about.title) or title
+        steps = _list_steps(path, *([] if named else [first]), *(h for h in part.headings[under_main:] if h != title))
+        place = link or (f"{path}:{part.first}-{part.last}" if part.first else path)
+        passages.append(_make_passage(f"{path}#{part.slug}", steps, part.text, own, place, name))
+    return Document(path, title, about.as_of, about.supersedes, tuple(passages), about.readers)
 
 
-def _name_rows(rows: Sequence[Row]) -> list[str]:
+def _name_rows(rows: Sequence[Section]) -> list[str]:
     """Return the cells that tell each row from those of the same readers, where its first alone does not."""
     names, alike = [""] * len(rows), defaultdict[ReaderSets, list[int]](list)
     for n, row in enumerate(rows):
-        alike[row.metadata.readers].append(n)
+        if row.about:
+            alike[row.about.readers].append(n)
     for places in alike.values():
         cells = [split_cells(rows[n].text) for n in places]
         for n, own, count in zip(places, cells, count_keys(cells), strict=True):
@@ -245,21 +241,7 @@ def _name_rows(rows: Sequence[Row]) -> list[str]:
     return names
 
 
-def _make_document(
-    path: str, heading: str | None, parts: Sequence[TextSection], about: Metadata, links: Sequence[str]
-) -> Document:
-    title = about.title or heading or _spell_name(Path(path).stem)
-    about = replace(about, as_of=about.as_of or _find_date(path))
-    passages = []
-    for part, link in zip(parts, links, strict=True):
-        under_main = len(part.headings) > 1 and part.headings[0] == heading  # the # heading stands for the title
-        named = heading is None and not about.title and part.headings  # by the one of several # headings above it
-        steps = _list_steps(path, *([] if named else [title]), *(h for h in part.headings[under_main:] if h != title))
-        passages.append(_make_passage(f"{path}#{part.slug}", steps, part.text, about, link))
-    return Document(path, title, about.as_of, about.supersedes, tuple(passages), about.readers)
-
-
-def _make_passage(id_: str, steps: Sequence[str], text: str, about: Metadata, link: str, name: str = "") -> Passage:
+def _make_passage(id_: str, steps: Sequence[str], text: str, about: Metadata, link: str, name: str) -> Passage:
     title = TITLE_STEP.join(steps)
     # Lone surrogates, which JSON and YAML escapes can spell, cannot be written as UTF-8.
     id_, *rest = (one.encode("utf-8", "replace").decode() for one in (id_, title, text, name))
@@ -290,7 +272,7 @@ def _find_date(path: str) -> date | None:
 
 def _cut_section(
     slug: str, headings: Sequence[str], blocks: Sequence[Block], first_line: int, limit: int
-) -> Iterator[TextSection]:
+) -> Iterator[Section]:
     """Yield a section in pieces of about `limit` tokens (`slug`, `slug~2`): tables whole, prose by sentences."""
     shown = ((b, _clean_text(b.text if b.kind == "code" else _LEADER.sub(": ", b.text))) for b in blocks)
     units = list(_group_blocks([replace(block, text=text) for block, text in shown if text], limit))
@@ -303,7 +285,7 @@ def _cut_section(
         held = [b for unit in units[run] for b in unit]
         start, last = first_line + held[0].first, max(b.last for b in held)
         lines = start, max(first_line + last - 1, start)
-        yield TextSection(slug if n == 1 else f"{slug}~{n}", above, join_blocks(held), *lines)
+        yield Section(slug if n == 1 else f"{slug}~{n}", join_blocks(held), *lines, above)
 
 
 def _clean_text(text: str) -> str:

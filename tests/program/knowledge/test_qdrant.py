@@ -14,7 +14,7 @@ from word_embedder import WordEmbedder
 from ragc.errors import KnowledgeError
 from ragc.knowledge.index.build import build_index
 from ragc.knowledge.index.qdrant import QdrantVectors, connect_server
-from ragc.knowledge.index.vectors import ArrayVectors, Selection
+from ragc.knowledge.index.store import Index
 from ragc.knowledge.library import Library
 from ragc.passage import NO_FILTERS, Filters, Passage
 from ragc.settings import Settings
@@ -36,7 +36,6 @@ FILTERS = [
     Filters(min_authority=2, attributes=(("team", "Team 1"), ("team", "team 1"))),
     Filters(attributes=(("city", ""),)),
 ]
-SELECTION = Selection(PASSAGES)
 
 
 def unit(rows, seed):
@@ -59,9 +58,9 @@ def folder_store(tmp_path_factory):
 @pytest.mark.parametrize("filters", FILTERS)
 @pytest.mark.parametrize("base", [None, "product", "web"])
 def test_a_folder_finds_the_rows_of_the_array_under_every_filter(folder_store, base, filters):
-    array = ArrayVectors(MATRIX, SELECTION)
+    array = Index(PASSAGES, MATRIX, "")
     admitted = [n for n, p in enumerate(PASSAGES) if base in (None, p.source) and filters.admits(p)]
-    assert SELECTION.admitted_rows(base, filters).tolist() == admitted
+    assert array.admitted_rows(base, filters).tolist() == admitted
     for query in unit(3, 2):
         expected, found = array.search(query, 7, base, filters), folder_store.search(query, 7, base, filters)
         assert found == expected
@@ -144,7 +143,7 @@ def server(request, bases, tmp_path, monkeypatch):
 def test_a_search_on_the_server_finds_what_a_search_in_the_folder_finds(server):
     server.build()
     far, near = server.open(), server.near()
-    assert far.index is not None and isinstance(far.index.vectors, QdrantVectors) and not far.searches_here(["product"])
+    assert far.index is not None and isinstance(far.index.server, QdrantVectors) and not far.searches_here(["product"])
     for depth, filters in ((2, Filters()), (60, Filters()), (60, Filters(min_authority=3))):
         here, there = (library.search(QUESTION, k=5, depth=depth, filters=filters) for library in (near, far))
         assert [p.id for p in there] == [p.id for p in here]

@@ -16,8 +16,8 @@ import pypdfium2 as pdfium
 from pypdfium2.raw import FPDF_ERR_PASSWORD
 
 from ragc.knowledge.ingest.blocks import INNER_HEADING, Block
-from ragc.knowledge.ingest.convert import UnreadableFile
-from ragc.knowledge.ingest.metadata import drop_generated_title
+from ragc.knowledge.ingest.convert import Page, UnreadableFile
+from ragc.knowledge.ingest.metadata import Metadata, drop_generated_title
 from ragc.knowledge.ingest.pdf.layout import Line, Table, arrange, make_lines, place_fields, stack_lines
 from ragc.knowledge.ingest.pdf.ocr import open_ocr, read_scan
 from ragc.knowledge.ingest.pdf.pages import PdfPage, View, read_page
@@ -53,8 +53,8 @@ class _Draft:
     level: int = 0
 
 
-def read_pdf(content: bytes) -> tuple[str, list[Block], list[Flaw]]:
-    """Return a PDF's title, its blocks, whose lines are pages, and flaws.
+def read_pdf(content: bytes) -> Page:
+    """Return a PDF, the lines of its blocks being its pages.
 
     Raises `UnreadableFile` without text.
     """
@@ -79,7 +79,7 @@ def read_pdf(content: bytes) -> tuple[str, list[Block], list[Flaw]]:
         if all(block.kind != "heading" or not block.text for block in blocks) and first.kind == "paragraph":
             short = len(first.text.split()) <= MOST_HEADING and not re.search(r"[:\n]|[.;,]$", first.text)
             title = first.text if short else ""
-    return title, blocks, list(_list_flaws(pages, writer.edges))
+    return Page(blocks, Metadata(title=title, flaws=tuple(_list_flaws(pages, writer.edges))), first_line=1)
 
 
 def _list_flaws(pages: Sequence[PdfPage], edges: Sequence[str]) -> Iterator[Flaw]:
