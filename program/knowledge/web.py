@@ -17,9 +17,8 @@ from ragc.errors import KnowledgeError
 from ragc.knowledge.guard import Guard
 from ragc.knowledge.index.fusion import best_rows
 from ragc.knowledge.index.keywords import Keywords
-from ragc.knowledge.ingest.blocks import Section
 from ragc.knowledge.ingest.bounds import TimeUp, run_within
-from ragc.knowledge.ingest.convert import Page, convert_html, read_markup
+from ragc.knowledge.ingest.convert import convert_html, read_markup
 from ragc.knowledge.ingest.metadata import parse_day
 from ragc.knowledge.ingest.records import make_rows
 from ragc.knowledge.ingest.sections import split_blocks
@@ -186,9 +185,10 @@ class WebSearch(JsonApi):
             fetched = pages.fetch(shown.link)
             if "html" not in fetched.kind:
                 return []
-            page, parts = run_within(pages.seconds, lambda: _cut_page(fetched.content))
+            page = run_within(pages.seconds, lambda: convert_html(fetched.content))
         except (Exception, TimeUp):  # of the web's pages many are broken, each in its own way
             return []
+        parts = split_blocks(page.blocks)[1]
         scores = Keywords.from_texts([f"{' '.join(part.headings)} {part.text}" for part in parts]).scores(query)
         found = []
         for part in (parts[at] for at in best_rows(scores, scores.nonzero()[0], PER_PAGE)):
@@ -196,11 +196,6 @@ class WebSearch(JsonApi):
             id_ = _digest_id(self.name, shown.link, part.text)
             found.append(replace(shown, id=id_, title=title, text=part.text, as_of=shown.as_of or page.about.as_of))
         return found
-
-
-def _cut_page(content: bytes) -> tuple[Page, list[Section]]:
-    page = convert_html(content)
-    return page, split_blocks(page.blocks)[1]
 
 
 def has_provider(settings: WebSettings) -> bool:

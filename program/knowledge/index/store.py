@@ -147,8 +147,9 @@ class Index:
         return cosines
 
     def take_readable(self, admitted: frozenset[ReaderSets]) -> Index | None:
-        """Return the part for the readers admitted, made as if there were nothing else; None where nothing is in it.
+        """Return the part for the readers admitted; None where nothing is in it.
 
+        It is made as if there were nothing else:
         1. The readable passages and their vectors are taken over; what superseded one is a document that is readable.
         2. Keywords and graph are made anew of them: no document frequency, length, name or link is of a hidden text.
         3. The part is kept in a file beside the whole index, for other processes and the next one.

@@ -4,85 +4,65 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
+import re
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TypeVar
+
+from bs4.dammit import EncodingDetector
+from selectolax.lexbor import LexborHTMLParser
 
 from ragc.passage import Flaw
-
-if TYPE_CHECKING:
-    from bs4 import BeautifulSoup
 
 Result = TypeVar("Result")
 LOOK = 0.2  # seconds between two looks at the clock
 ASKS = 10  # times that a thread is asked to end
-DEEPEST = 128  # open elements; what would lie deeper lies beside, as in a browser from 512 on
-REOPENED = 4  # formatting elements that are opened anew in each paragraph, where they were not closed
-_CELLS = ("body", "td", "th")
-_STRUCTURE = frozenset("html head frameset select table caption colgroup tbody thead tfoot tr".split()) | {*_CELLS}
+DEEPEST = 512  # elements that lie in each other, as in a browser
+MOST_COPIES = 10  # formatting elements that a browser opens anew for each tag, where they were not closed
+_TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)")
+_FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u".split())
+_ENDED = frozenset(
+    """area base body br col colgroup dd dt embed head hr html img input li link meta optgroup option p rp rt source
+    tbody td tfoot th thead tr track wbr""".split()
+)
+"""Elements that the next of their kind ends, or that hold nothing."""
+_LATIN = ("iso-8859-1", "latin-1", "us-ascii", "ascii")  # which a browser takes for Windows-1252
 
 
-def parse_html(content: bytes | str, raw: bool = True) -> BeautifulSoup:
-    """Return the tree that a browser makes.
+def close_tags(content: bytes | str) -> tuple[str, list[Flaw]]:
+    """Return a page with the tags that a browser adds, and flaws.
 
-    What is not `raw`, written by hand, needs no slow parser for it.
+    It is left as it is, with a flaw, where that would take any time and memory.
     """
-    from bs4 import BeautifulSoup, XMLParsedAsHTMLWarning
+    text = content if isinstance(content, str) else _decode_page(content)
+    depth = deepest = styled = copies = 0
+    tags = _TAG.findall(text)
+    for end, tag in tags:
+        step, name = -1 if end else 1, tag.lower()
+        if name in _FORMATTING:
+            styled = max(styled + step, 0)
+        elif name not in _ENDED:
+            depth = max(depth + step, 0)
+            deepest = max(depth, deepest)
+        copies += styled
+    if deepest > DEEPEST or copies > MOST_COPIES * (len(tags) + DEEPEST):
+        what = "leaves so many tags open, or so deep in each other, that it was read without closing them"
+        return text, [Flaw(what, "Save the page anew, if its parts are not told apart.", lost=False)]
+    return LexborHTMLParser(text.encode("utf-8", "replace")).html or "", []
 
-    warnings.filterwarnings("ignore", category=XMLParsedAsHTMLWarning)  # XHTML is read as a browser reads it
-    with suppress(UnicodeDecodeError, AttributeError):  # a page that does not say what it is written in, most often
-        content = content.decode("utf-8-sig")  # type: ignore[union-attr]
-    return BeautifulSoup(content, builder=_make_builder()() if raw else None, features=None if raw else "html.parser")
 
-
-def list_open_tags(tree: BeautifulSoup) -> list[Flaw]:
-    """Return a flaw where tags are closed in a tree that the page leaves open."""
-    what = f"leaves so many tags open, or so deep in each other, that {DEEPEST} were kept open at most"
-    cut = getattr(getattr(tree.builder, "underlying_builder", None), "cut", False)
-    return [Flaw(what, "Save the page anew, if its parts are not told apart.", lost=False)] if cut else []
-
-
-@cache
-def _make_builder() -> Any:
-    """Return what builds trees for BeautifulSoup, by html5lib."""
-    import html5lib  # noqa: F401 - of which the builder is made
-    from bs4.builder._html5lib import HTML5TreeBuilder, TreeBuilderForHtml5lib
-
-    class BoundedTree(TreeBuilderForHtml5lib):
-        cut = False
-
-        def insertElementNormal(self, token: Any) -> Any:
-            self._make_room(DEEPEST, token["name"] == "table")
-            return super().insertElementNormal(token)
-
-        def reconstructActiveFormattingElements(self) -> None:
-            self._make_room(DEEPEST - REOPENED)
-            self.cut |= any(one and one not in self.openElements for one in self.activeFormattingElements[:-REOPENED])
-            del self.activeFormattingElements[:-REOPENED]
-            super().reconstructActiveFormattingElements()
-
-        def _make_room(self, most: int, for_table: bool = False) -> None:
-            """End open elements until there are fewer; parts of tables are ended with their table alone."""
-            self.cut |= len(self.openElements) >= most
-            while len(self.openElements) >= most and self.openElements[-1].name not in _STRUCTURE:
-                last = self.openElements.pop()
-                if last in self.activeFormattingElements:
-                    self.activeFormattingElements.remove(last)
-            if for_table and len(self.openElements) >= most:
-                while len(self.openElements) > most // 2 or self.openElements[-1].name not in _CELLS:
-                    self.openElements.pop()
-
-    class BoundedBuilder(HTML5TreeBuilder):
-        def create_treebuilder(self, namespaceHTMLElements: bool) -> TreeBuilderForHtml5lib:
-            self.underlying_builder = BoundedTree(namespaceHTMLElements, self.soup, self.store_line_numbers)
-            return self.underlying_builder
-
-    return BoundedBuilder
+def _decode_page(content: bytes) -> str:
+    """Return the text of a page, which most often does not say what it is written in."""
+    with suppress(UnicodeDecodeError):
+        return content.decode("utf-8-sig")
+    content, mark = EncodingDetector.strip_byte_order_mark(content)
+    named = mark or EncodingDetector.find_declared_encoding(content, is_html=True) or ""
+    with suppress(LookupError):
+        return content.decode("cp1252" if named in ("", *_LATIN) else named, "replace")
+    return content.decode("cp1252", "replace")
 
 
 class TimeUp(BaseException):

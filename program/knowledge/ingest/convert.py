@@ -8,9 +8,8 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING
 
-from bs4 import Tag
+from bs4 import BeautifulSoup, Tag
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.admon import admon_plugin
@@ -32,15 +31,13 @@ from ragc.knowledge.ingest.blocks import (
     read_blocks,
     stands_alone,
 )
-from ragc.knowledge.ingest.bounds import list_open_tags, parse_html
+from ragc.knowledge.ingest.bounds import close_tags
 from ragc.knowledge.ingest.metadata import Metadata, parse_day, read_fields
 from ragc.knowledge.ingest.table_rows import is_label
 from ragc.knowledge.ingest.word import read_word
 from ragc.passage import Flaw
 
-if TYPE_CHECKING:
-    from bs4 import BeautifulSoup
-
+PARSER = "html.parser"  # of what has all its tags
 _FURNITURE = ("nav", "header", "footer", "aside", "form")  # of the site, where `_is_furniture` says so
 _MAIN = ("main", "article", "[role=main]", "body")
 _DATES = ("article:modified_time", "article:published_time", "date", "dc.date", "dcterms.modified", "last-modified")
@@ -52,7 +49,6 @@ _MARKUP = re.compile(
     r"|section|article|header|footer|figure)\s*>|<(?:br|hr|img)\b[^>]*>|&(?:[a-z]{2,8}|#\d{1,7}|#x[0-9a-f]{1,6});",
     re.IGNORECASE,
 )
-_RAW_HTML = ("html_block", "html_inline")
 _PARAGRAPHS = ("p", "li", "td", "th", "dd", "dt", "figcaption", *HEADINGS)  # that a footnote may belong to
 _WAY_BACK = re.compile("^#(?:fnref|footnote-ref|endnote-ref)")
 _CONTROLS = ("button", "summary", *HEADINGS)
@@ -104,8 +100,7 @@ def read_markdown(text: str) -> list[Block]:
             token.attrSet(LINES, f"{token.map[0]} {token.map[1]}")
         if token.type == "html_block" and token.map:
             token.content = f"<{PLACE} {LINES}='{token.map[0]} {token.map[1]}'></{PLACE}>{token.content}"
-    raw = any(one.type in _RAW_HTML for token in tokens for one in (token, *(token.children or ())))
-    tree = parse_html(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}), raw)
+    tree = parse_page(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))
     for title in tree.select(".markdown-alert-title, .admonition-title"):  # leads what it stands above
         lead, below = f"{title.get_text().strip()}: ", title.find_next_sibling()
         if below is not None and below.name == "p":
@@ -117,9 +112,14 @@ def read_markdown(text: str) -> list[Block]:
     return read_blocks(tree)
 
 
+def parse_page(markup: str) -> BeautifulSoup:
+    """Return the tree that a browser makes."""
+    return BeautifulSoup(close_tags(markup)[0], PARSER)
+
+
 def read_fragment(markup: str) -> list[Block]:
     """Return the blocks of HTML that a program wrote."""
-    return read_blocks(parse_html(markup, raw=False))
+    return read_blocks(BeautifulSoup(markup, PARSER))
 
 
 def read_markup(text: str) -> str:
@@ -134,7 +134,8 @@ def convert_html(content: bytes | str) -> Page:
 
     A flaw says what was left out.
     """
-    soup = parse_html(content)
+    markup, opened = close_tags(content)
+    soup = BeautifulSoup(markup, PARSER)
     about = _read_head(soup)
     canonical = soup.select_one("link[rel=canonical]")
     link = str(canonical.get("href") or "") if canonical else ""
@@ -150,7 +151,7 @@ def convert_html(content: bytes | str) -> Page:
         words, names = words + count, ", ".join(filter(None, (names, place if count else "")))
     mend = "Put what answers questions into the page's <main>."
     flaws = (Flaw(f"{words} words were left out as page furniture: {names}", mend, lost=False),) if words else ()
-    about = replace(about, flaws=(*about.flaws, *flaws, *list_open_tags(soup)))
+    about = replace(about, flaws=(*about.flaws, *flaws, *opened))
     _part_cards(main)
     return Page(read_blocks(main), about, link if link.startswith(("http://", "https://")) else "")
 
@@ -159,7 +160,7 @@ def convert_docx(content: bytes, max_bytes: int) -> Page:
     """Return a Word document. Raises `UnreadableFile` for none, or past `max_bytes`."""
     parts = unpack_parts(content, max_bytes, "no Word document (.docx), or an encrypted one", "Save it anew as .docx.")
     written = read_word(parts)
-    tree = parse_html(written.html)
+    tree = parse_page(written.html)
     tables = tree("table")
     for table, first_row in (
         zip(tables, written.first_rows, strict=False) if len(tables) == len(written.first_rows) else ()

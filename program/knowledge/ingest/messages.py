@@ -9,8 +9,7 @@ from email.parser import BytesParser
 from itertools import groupby
 
 from ragc.knowledge.ingest.blocks import Block
-from ragc.knowledge.ingest.bounds import parse_html
-from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_html
+from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_html, parse_page
 from ragc.knowledge.ingest.lines import read_plain_text
 from ragc.knowledge.ingest.metadata import Metadata
 from ragc.passage import Flaw
@@ -36,7 +35,7 @@ def convert_mail(content: bytes) -> Page:
         raise UnreadableFile("it holds no text", "Save the message as .txt or .html.")
     text = body.get_content()
     if body.get_content_subtype() == "html":
-        soup = parse_html(text)
+        soup = parse_page(text)
         whole = len(soup.get_text(" ").split())
         for one in soup.select(_QUOTED):
             one.extract()

@@ -209,7 +209,7 @@ def _parse_records(path: str, content: bytes, suffix: str, max_bytes: int) -> Pa
 def make_document(
     path: str, parts: Sequence[Section], about: Metadata, heading: str | None = "", links: Sequence[str] = ()
 ) -> Document:
-    """Return a document with a passage for each section or row, named by its file if nothing else names it.
+    """Return a document with a passage for each section or row.
 
     `heading` is its title as of `split_blocks`. The links are those of the sections; else, and where one is empty, a
     section's lines are told.

@@ -569,3 +569,24 @@ def test_a_paragraph_that_its_style_counts_is_an_item_of_a_list():
         numbers = f'{counted}<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>'
         file.writestr("word/numbering.xml", f'<w:numbering xmlns:w="{MAIN}">{numbers}</w:numbering>')
     assert [p.text for p in passages_of("a.docx", stream.getvalue())] == ["1. Ring.\n2. Wait."]
+
+
+OPEN = ["<div>" * 3000 + "end", "".join(f"<p><font size={n}>word{n}" for n in range(3000)) + "<p>end"]
+
+
+@pytest.mark.parametrize("page", OPEN, ids=["deep", "reopened"])
+def test_a_page_that_leaves_thousands_of_tags_open_is_read_whole_with_a_flaw(page):
+    document, flaws = parse_file("x/a.html", page.encode())
+    assert document.passages[-1].text.endswith("end") and "tags open" in flaws[0].what and not flaws[0].lost
+
+
+PAGES = {
+    "<meta charset=iso-8859-1>caf\xe9 \x93so\x94": "caf\xe9 \u201cso\u201d",
+    "caf\xe9": "caf\xe9",
+    "<meta charset=none>\xe9": "\xe9",
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_in_the_encoding_that_it_names_or_in_that_of_the_web(page):
+    assert [p.text for p in passages_of("a.html", page.encode("latin-1"))] == [PAGES[page]]
