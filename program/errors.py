@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -109,6 +111,26 @@ class BudgetStop(BaseException):
     def __init__(self, tripped: str) -> None:
         self.tripped = tripped
         super().__init__(f"budget spent: {tripped}")
+
+
+_EXPECTED = {
+    **{"string": "text", "int": "a whole number", "float": "a number", "bool": "true or false"},
+    **{"list": "a list", "tuple": "a list", "dict": "an object", "model": "an object"},
+}
+"""What a field must be, by the first word of the type of pydantic's error."""
+
+
+def describe_fault(fault: Mapping[str, Any]) -> str:
+    """Return what pydantic finds wrong with a field, to stand behind its name."""
+    kind, context = fault["type"], fault.get("ctx", {})
+    if kind.startswith("missing"):
+        return "is missing"
+    if kind == "extra_forbidden":
+        return "is not known here"
+    limited = "error" in context or context.keys() & {"max_length", "pattern"}
+    if expected := context.get("expected") or (None if limited else _EXPECTED.get(kind.partition("_")[0])):
+        return f"must be {expected}"
+    return "is not valid: " + re.sub("^[A-Z][a-z]+ should", "it should", str(context.get("error", fault["msg"])))
 
 
 def explain_disk(error: OSError) -> RagcError:

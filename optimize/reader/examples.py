@@ -14,7 +14,7 @@ import numpy as np
 from dspy.evaluate.metrics import normalize_text
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
-from ragc.errors import DataError
+from ragc.errors import DataError, describe_fault
 from ragc.knowledge.ingest.convert import read_markdown
 from ragc.models.embedded.encoder import Embedder
 from ragc.models.embedded.reader import Reader
@@ -93,7 +93,7 @@ def read_examples(path: Path) -> list[ReadingExample]:
             found += _read_row(_Row.model_validate_json(row) if isinstance(row, bytes) else _Row(**row))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else None
-        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else error
+        what = f"{'.'.join(map(str, first['loc']))} {describe_fault(first)}" if first else error
         raise DataError(f"{path}{place}: {what}.", FORMATS, path=str(path)) from error
     if not any(one.answers for one in found):
         raise DataError(f"{path} holds no question with an answer.", FORMATS, path=str(path))

@@ -8,11 +8,11 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, cast, get_args, get_origin
 
 from pydantic import ValidationError
 
-from ragc.errors import SettingsError
+from ragc.errors import SettingsError, describe_fault
 from ragc.settings import (
     DEFAULT,
     ENVIRONMENT,
@@ -152,8 +152,8 @@ def _explain_invalid(path: Path, text: str, error: ValidationError) -> SettingsE
         return SettingsError(f"{where}: unknown key {key!r}.", mend, key=key, line=line, nearest=near)
     if first["type"] == "missing":
         return SettingsError(f"{where}: the key {key!r} is missing.", f"Add it to {path}.", key=key, line=line)
-    why = first["msg"].removeprefix("Value error, ")
-    return SettingsError(f"{where}: {key} is not valid: {why}.", f"Mend it in {path}.", key=key, line=line)
+    what = f"{where}: {key} {describe_fault(cast(dict[str, Any], first))}"
+    return SettingsError(what if what.endswith("?") else f"{what}.", f"Mend it in {path}.", key=key, line=line)
 
 
 def _list_valid_keys(parents: list[str], kind: str) -> list[str]:

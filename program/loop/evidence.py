@@ -15,8 +15,8 @@ from ragc.knowledge.ingest.metadata import VALID_TO, parse_day
 from ragc.loop.policy import Tuning
 from ragc.loop.state import STATES, Ask, Conflict, Key, State
 from ragc.passage import Passage, document_of, drop_repeats
+from ragc.text.facts import normalise_text
 from ragc.text.pieces import split_pieces
-from ragc.text.words import WORD
 
 PREVIEW = 8  # passages that the classifier is shown
 REMEMBERED = 48  # rankings of one pool
@@ -201,11 +201,11 @@ def _share_by_document(
 
 @lru_cache(maxsize=TEXTS_KEPT)
 def _numbered_sentences(text: str) -> list[_Statement]:
-    """Return the words and the numbers of each sentence that holds a number."""
+    """Return the words and the numbers of each sentence that holds a number, in digits or in words."""
     stated = []
     for piece in split_pieces(text):
-        found = frozenset(WORD.findall(piece.text.lower()))
-        numbers = frozenset(word for word in found if word[0].isdigit())
+        found = frozenset(normalise_text(piece.text).split())
+        numbers = frozenset(word for word in found if any(map(str.isdigit, word)))
         if numbers:
             stated.append((frozenset(word for word in found - numbers if len(word) >= SHORT), numbers))
     return stated

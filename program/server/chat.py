@@ -41,6 +41,11 @@ CHORES = (TITLE, *(f"{one}_generation" for one in "follow_up tags emoji query im
 LONGEST_TITLE = 80
 _FIRST_ASKED = re.compile(r"^USER: (.*)", re.MULTILINE)
 _FORM = re.compile(r'\{\s*"(\w+)"\s*:\s*(["\[])')  # the JSON that a template asks for
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    **{"response_format": ("text",), "tool_choice": ("auto", "none"), "function_call": ("auto", "none"), "n": (1,)},
+    **{"logprobs": (False,), "top_logprobs": (0,), "modalities": (["text"],), "audio": (), "web_search_options": ()},
+}
+"""The values, or their types, of keys that would change the form of a reply; any other is refused."""
 GRACE = 30.0  # seconds that a stream under way may take when the server stops, and a send to a slow reader
 MODEL = {"object": "model", "created": 0, "owned_by": "ragc"}
 
@@ -68,7 +73,9 @@ class Message(Nullable):
         parts = values.get("content") if isinstance(values, Mapping) else None
         if parts is None or isinstance(parts, str):
             return values
-        if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
+        parts = parts if isinstance(parts, list) else [parts]
+        parts = [{"text": part} if isinstance(part, str) else part for part in parts if part is not None]
+        if not all(isinstance(part, Mapping) for part in parts):
             raise ValueError("The content of a message is text or a list of parts.")
         texts = [part.get("text", part.get("refusal")) for part in parts]
         if any(part.get("type") == "text" and not isinstance(part.get("text"), str) for part in parts):
@@ -94,18 +101,23 @@ class ChatRequest(Nullable):
     user: str = ""
     safety_identifier: str = ""
     metadata: dict[str, Any] = {}
-    n: Literal[1] = 1
+    n: Any = None
     response_format: Any = None
     tool_choice: Any = None
     function_call: Any = None
+    logprobs: Any = None
+    top_logprobs: Any = None
+    modalities: Any = None
+    audio: Any = None
+    web_search_options: Any = None
 
-    @field_validator("response_format", "tool_choice", "function_call")
+    @field_validator(*SUPPORTED)
     @classmethod
-    def _refuse_form(cls, value: Any, info: ValidationInfo) -> Any:
-        kind = value.get("type", value) if isinstance(value, Mapping) else value
-        if kind not in ("text", "auto", "none"):
-            raise ValueError(f"{info.field_name} {kind} is not supported: an answer is text, and no tool is called.")
-        return value
+    def _refuse_form(cls, value: Any, info: ValidationInfo) -> None:
+        kind, name = value.get("type", value) if isinstance(value, Mapping) else value, info.field_name or ""
+        if kind not in SUPPORTED[name]:
+            shown = kind if isinstance(kind, str) else orjson.dumps(kind).decode()
+            raise ValueError(f"{name} {shown} is not supported: an answer is one text, and no tool is called.")
 
     @property
     def last(self) -> str:

@@ -25,7 +25,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 
 from ragc.answer import Answer
-from ragc.errors import QuestionError, VersionError
+from ragc.errors import QuestionError, VersionError, describe_fault
 from ragc.serve.experiment_store import read_unit_key
 from ragc.server.access import AccessError
 from ragc.server.feedback import AskedBy, FeedbackLog
@@ -186,10 +186,10 @@ def explain_failure(error: Exception) -> tuple[int, dict[str, Any]]:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         param = ".".join(map(str, first["loc"])) or None
-        own = first.get("ctx", {}).get("error")  # a sentence of this server's, which names what it is about
-        message = (
-            str(own) if isinstance(own, ValueError) else f"{param}: {first['msg']}." if param else f"{first['msg']}."
-        )
+        own = first.get("ctx", {}).get("error")  # a sentence of this server's, or why a text is no JSON
+        message = f"{param or 'The body'} {describe_fault(first)}."
+        if own is not None:
+            message = str(own) if isinstance(own, ValueError) else f"{first['msg']}."
     elif isinstance(error, QuestionError):
         message, param = str(error), "messages"
     elif isinstance(error, VersionError):

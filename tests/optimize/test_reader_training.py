@@ -74,8 +74,8 @@ def test_a_table_is_read_as_rows_and_an_answer_across_its_cells_is_left_out(tmp_
     ("line", "told"),
     [
         *(("{", ""), ("3", ""), ("\ufffe\x00", "")),
-        ({}, ": context: Field required"),
-        ({"context": "In Ulm.", "question": 3, "answers": []}, ": question: Input should be a valid string"),
+        ({}, ": context is missing"),
+        ({"context": "In Ulm.", "question": 3, "answers": []}, ": question must be text"),
         ({"context": "In Ulm.", "answers": "Ulm"}, ": answers"),
         ({"context": "Ulm.", "answers": [{"texts": "Ulm"}]}, ": answers.0"),
         ({"context": "In Ulm.", "answers": ["Bonn"]}, ": the answer 'Bonn' is not"),

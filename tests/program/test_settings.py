@@ -41,6 +41,7 @@ def test_a_missing_file_says_how_to_make_one(tmp_path):
         ("[utility]\nwrong = 1", r"more than a wrong one \(wrong = 1\)"),
         ("[utility]\nmissed = 1.5", r"more than a needless refusal \(missed = 1\.5\)"),
         ("[utility]\nmissed = 0.5\npadding = 0.5", r"less its share padding = 0\.5\) must be worth more than a need"),
+        ("[budget]\nmax_seconds = 'long'", r"line 15: budget\.max_seconds must be a number\. Mend"),
         ("[utility]\npadding = 1.1", r"line 15: utility\.padding is not valid"),
         ("[utility]\ncorrect = inf", r"line 15: utility\.correct is not valid"),
         ("[utility]\nwrong = nan", r"line 15: utility\.wrong is not valid"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragc.loop.evidence import drop_superseded
+from ragc.loop.evidence import ALIKE, drop_superseded, measure_dispute
 from ragc.passage import Passage
 from tests.support.documents import open_documents
 
@@ -69,6 +69,18 @@ FEES = {f"{year}.md": f"# Fee\n\nThe joining fee is {fee} euros." for year, fee 
 def test_of_rows_with_their_days_those_in_force_speak(tmp_path):
     text = open_documents(tmp_path, PLANS, ABOUT)("What does the Home plan cost?", today=TODAY).text
     assert text == "Home, Price: GBP 24 [1]. Home, Price: GBP 27 [2] (from 1 January 2027)."
+
+
+spellings = st.sampled_from(
+    [("2", "two"), ("3", "three"), ("14", "fourteen"), ("25", "twenty-five"), ("1,200", "1200")]
+)
+
+
+@given(spellings, spellings, st.booleans(), st.booleans())
+def test_two_statements_dispute_where_their_numbers_differ_however_they_are_spelt(one, other, first, second):
+    text = "A tenant gives {} months' notice in writing."
+    disputed = measure_dispute(text.format(one[first]), text.format(other[second])) >= ALIKE
+    assert disputed == (one != other)
 
 
 def test_several_sources_that_say_otherwise_are_named_once(tmp_path):

@@ -90,8 +90,9 @@ TEXT = {"type": "text", "text": QUESTION}
         [say([IMAGE]), say([{"type": "refusal", "refusal": "No."}], "assistant"), say(QUESTION)],
         [say(None, "system"), say([FILE, IMAGE]), {**say(None, "assistant"), "tool_calls": None, "name": None}, say([TEXT])],
         [say("Be brief.", "developer"), {**say("42", "tool"), "tool_call_id": "1"}, say(QUESTION)],
+        [say([None], "assistant"), say([None, QUESTION, None])],
     ],
-    ids=["a part", "beside an image", "input_text", "an earlier image", "nulls", "instructions and tools"],
+    ids=["a part", "beside an image", "input_text", "an earlier image", "nulls", "instructions and tools", "bare parts"],
 )  # fmt: skip
 def test_the_text_of_any_message_is_read_whatever_stands_beside_it(address, messages):
     reply = httpx.post(f"{address}/v1/chat/completions", json={**ASKED, "messages": messages}, timeout=60)
@@ -110,13 +111,24 @@ def test_the_text_of_any_message_is_read_whatever_stands_beside_it(address, mess
         ({"messages": [say(QUESTION), say("Hello.", "assistant")]}, "must be the user's: that of message 2 is assistant."),
         ({"messages": [say("Be brief.", "system")]}, "must be the user's: that of message 1 is system."),
         ({"messages": []}, "must be the user's: there is none."),
-        ({"messages": None}, "messages: Field required."),
+        ({"messages": [say([42])]}, "The content of a message is text or a list of parts."),
+        ({"messages": None}, "messages is missing."),
+        ({"messages": 7}, "messages must be a list."),
+        ({"stream": "perhaps"}, "stream must be true or false."),
+        ({"user": 7}, "user must be text."),
+        ({"metadata": "x"}, "metadata must be an object."),
         ({"messages": [say("x" * 10_001)]}, "at most 10,000 are read."),
         ({"response_format": {"type": "json_object"}}, "response_format json_object is not supported"),
         ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format json_schema"),
         ({"tool_choice": "required"}, "tool_choice required is not supported"),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice function"),
         ({"function_call": {"name": "f"}}, "function_call"),
+        ({"n": 2}, "n 2 is not supported"),
+        ({"logprobs": True}, "logprobs true is not supported"),
+        ({"top_logprobs": 3}, "top_logprobs 3 is not supported"),
+        ({"modalities": ["text", "audio"]}, 'modalities ["text","audio"] is not supported'),
+        ({"audio": {"voice": "alloy", "format": "wav"}}, "audio {"),
+        ({"web_search_options": {}}, "web_search_options {} is not supported"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_request_is_said_in_words(address, changes, says):
@@ -171,6 +183,7 @@ def test_a_key_that_is_null_counts_as_absent(address, keys):
         {"response_format": {"type": "text"}},
         {"tool_choice": "auto", "tools": [{"type": "function", "function": {"name": "f"}}]},
         {"tool_choice": "none"},
+        {"n": 1, "logprobs": False, "top_logprobs": 0, "modalities": ["text"]},
         {"metadata": {"task": "support", "customer": "7"}},
     ],
 )
@@ -348,6 +361,10 @@ def test_an_mcp_client_lists_the_tools_and_is_told_each_thing_once(address):
         ("ask_knowledge", {"question": ""}, "The question is empty."),
         ("ask_knowledge", {"question": "x" * 22_000}, "at most 10,000 are read."),
         ("search_knowledge", {"query": " "}, "The question is empty."),
+        ("ask_knowledge", {}, "question is missing."),
+        ("ask_knowledge", {"question": 7}, "question must be text."),
+        ("search_knowledge", {"query": QUESTION, "k": "many"}, "k must be a whole number."),
+        ("look_up", {}, "Unknown tool: look_up"),
     ],
 )
 def test_a_tool_that_cannot_answer_says_why_and_logs_a_line(address, caplog, tool, given, says):
