@@ -236,7 +236,7 @@ def split_groups(text: str, *separators: str) -> list[str]:
 
 
 def hide_readers(call: Call) -> Call:
-    """Hide from tools made of a call who asks and when: a model that calls one must not say so."""
+    """Hide from tools made of a call who asks and when, which no model may say."""
     whole = inspect.signature(call)
     shown = [parameter for name, parameter in whole.parameters.items() if name not in ("readers", "today")]
     vars(call)["__signature__"] = whole.replace(parameters=shown)

@@ -136,7 +136,7 @@ class Remembered(Generic[Key, Value]):
         self._file: DiskCache | None = None
 
     def use_file(self, folder: Path, kind: str, digest: str) -> None:
-        """Keep the values in a file there, too, for other processes; `digest` is of what they are made with."""
+        """Keep the values in a file, too; `digest` is of what they are made with."""
         path = folder / f"{kind}-{hashlib.sha256(digest.encode()).hexdigest()[:12]}.sqlite"
         with self._lock:
             if self._file is None or self._file.path != path:

@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Lock
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ragc.errors import KnowledgeError
@@ -56,8 +55,6 @@ if TYPE_CHECKING:
 ReportFailure = Callable[[str, KnowledgeError], None]  # called with the name of a source that was left out, and why
 MAX_PARTS = 16  # parts of a library in memory, each of what some groups may read
 MAX_POOLS = 1024  # candidate lists in memory; one of 120 passages is about 50 kB
-NO_TABLES: Mapping[str, TablesSettings] = MappingProxyType({})
-NO_READERS: Mapping[str, ReaderSets] = MappingProxyType({})
 _log = logging.getLogger(__name__)
 _NOTHING = f"sha256:{hashlib.sha256().hexdigest()}"
 
@@ -71,25 +68,24 @@ class Library:
         index: Index | None,
         embedder: Embedder,
         extra: Sequence[Source] = (),
-        tables: Mapping[str, TablesSettings] = NO_TABLES,
-        readers: Mapping[str, ReaderSets] = NO_READERS,
+        tables: Mapping[str, TablesSettings] | None = None,
+        readers: Mapping[str, ReaderSets] | None = None,
     ) -> None:
-        self.index, self.embedder, self._tables = index, embedder, tables
-        self._readers = readers  # of sources that are not indexed, where not all may search them
-        self._needed = frozenset(readers.values()) | (index.readers if index else frozenset())
-        self._databases = open_databases(tables, self._needed | {()})
+        self.index, self.embedder, self._tables = index, embedder, tables or {}
+        self._readers = readers or {}  # of sources that are not indexed, where not all may search them
+        self._needed = frozenset(self._readers.values()) | (index.readers if index else frozenset())
+        self._databases = open_databases(self._tables, self._needed | {()})
         self._parts: OrderedDict[frozenset[ReaderSets], Library] = OrderedDict()
         self._cutting = Lock()
         search = HybridSearch(index, embedder) if index else None
-        documents = [Documents(card, search) for card in cards] if search else []
-        self._indexed = {d.name for d in documents}
+        self._documents = {card.name: Documents(card, search) for card in cards} if search else {}
         self.sources: dict[str, Source] = {}
-        for source in (*documents, *extra):
+        for source in (*self._documents.values(), *extra):
             if source.name in self.sources:
                 twice = f"Two sources have the name {source.name!r}."
                 raise KnowledgeError(twice, "Rename one of them in ragc.toml.")
             self.sources[source.name] = source
-        self._find_pool = lru_cache(MAX_POOLS)(self._search_source)
+        self._find_pool = lru_cache(MAX_POOLS)(self._search_documents)
 
     @classmethod
     def open(
@@ -139,7 +135,7 @@ class Library:
         index = self.index.take_readable(admitted) if self.index else None
         held = {passage.source for passage in index.passages} if index else set()
         cards = [source.describe() for name, source in self.sources.items() if name in held]
-        extra = [one for name, one in self.sources.items() if name not in self._indexed]
+        extra = [one for name, one in self.sources.items() if name not in self._documents]
         extra = [one for one in extra if self._readers.get(one.name, ()) in admitted]
         readers = {one.name: self._readers[one.name] for one in extra if one.name in self._readers}
         tables = {name: base for name, base in self._tables.items() if name in held}
@@ -160,12 +156,12 @@ class Library:
         if name in self._databases:
             rows = self._databases[name].digest
             return f"{self.index_digest} {rows}" if rows else ""
-        return self.index_digest if name in self._indexed else str(getattr(self.sources.get(name), "digest", ""))
+        return self.index_digest if name in self._documents else str(getattr(self.sources.get(name), "digest", ""))
 
     def searches_here(self, sources: Sequence[str]) -> bool:
         """Tell whether these sources are arrays in this process, which nothing waits for."""
         arrays = self.index is not None and self.index.server is None
-        return arrays and self._indexed.difference(self._databases).issuperset(sources)
+        return arrays and self._documents.keys() - self._databases.keys() >= {*sources}
 
     def describe(self) -> list[SourceCard]:
         """Return the card of every source, in the project's order."""
@@ -254,14 +250,12 @@ class Library:
         """Return a source's candidates, kept ones where its content cannot change."""
         if filters.sql:
             return self._databases[name].select_passages(filters.sql) if name in self._databases else []
-        find = self._find_pool if name in self._indexed else self._search_source  # else it may change under us
-        return find(query, name, depth, filters, graph)
+        if name in self._documents:
+            return self._find_pool(query, name, depth, filters, graph)
+        return self.sources[name].candidates(query, depth, filters)
 
-    def _search_source(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
-        source = self.sources[name]
-        if not isinstance(source, Documents):
-            return tuple(source.candidates(query, depth, filters))
-        return tuple(source.candidates(query, depth, filters, graph=graph))
+    def _search_documents(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
+        return tuple(self._documents[name].candidates(query, depth, filters, graph=graph))
 
     def pack_pool(self, pool: Sequence[Passage]) -> list[Any]:
         """Return of an indexed passage its id, scores and way, of another all."""

@@ -28,7 +28,6 @@ from ragc.settings import (
 
 ALLOW = "RAGC_ALLOW"
 SQLITE = "sqlite:///"
-_Place = FileSettings | TablesSettings
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -75,7 +74,7 @@ class Project:
         environment variable `RAGC_ALLOW` lists (separated as in `PATH`).
         """
         bases = self.settings.knowledge.items()
-        named = {f"knowledge.{name}": self.place(base) for name, base in bases if isinstance(base, _Place)}
+        named = {f"knowledge.{name}": self.place(base) for name, base in bases if isinstance(base, FileSettings)}
         for role in ("embed", "reader"):
             model = getattr(self.settings.models, role)
             # What loads models takes a name for a folder that exists.
@@ -115,7 +114,7 @@ class Project:
         """The project's own working folder (index, record, studies, traces); not for git."""
         return self.folder / ".ragc"
 
-    def place(self, base: _Place) -> str | Path:
+    def place(self, base: FileSettings) -> str | Path:
         """Return a base's folder or URL; a relative path counts from the project."""
         if not isinstance(base, TablesSettings) or not base.url:
             return self.folder / base.path

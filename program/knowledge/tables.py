@@ -216,17 +216,16 @@ class Database:
         records: list[Record] = []
         for row in found:
             cells = {name: v for name, v in row._mapping.items() if v is not None and not isinstance(v, bytes)}
-            named = {name: parents[name][v] for name, v in cells.items() if name in parents and v in parents[name]}
-            last = numbered | named.keys()
-            first = ((name, cells[name]) for name in cells if name not in numbered or name in named)
-            whole = {
-                name: cells[name] for name in guards if isinstance(cells.get(name), list)
-            }  # of groups, in an array
-            shown = [
-                (_ID_AT_END.sub("", n) or n, named[n]) if n in named else (n, whole.get(n) or show_value(v))
-                for n, v in first
-            ]
-            keys = [(name, show_value(v)) for name, v in cells.items() if name in last]
+            shown, keys = list[tuple[str, object]](), list[tuple[str, object]]()
+            for name, value in cells.items():
+                parent = parents[name].get(value) if name in parents else None
+                groups = value if name in guards and isinstance(value, list) else None  # in an array
+                if parent is not None:
+                    shown.append((_ID_AT_END.sub("", name) or name, parent))
+                elif name not in numbered:
+                    shown.append((name, groups or show_value(value)))
+                if parent is not None or name in numbered:
+                    keys.append((name, show_value(value)))
             records.append(([*shown, *keys], 0, 0))
         names = ["-".join(str(row._mapping[name]) for name in table.primary_key) for row in found]
         rows, flaws = make_rows(records, names if table.primary_key else ())

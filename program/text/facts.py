@@ -115,7 +115,7 @@ def _normalise_fact(fact: str) -> str:
 
 
 def in_digits(text: str) -> set[str]:
-    """Return a text's numbers and codes in digits, in one spelling and without a sign."""
+    """Return a text's numbers and codes in digits, in one spelling, unsigned."""
     tokens = _normalise_worded(text).split()
     return {one.lstrip("-") for one in tokens if any(map(str.isdigit, one)) and not one.startswith(_IN_WORDS)}
 

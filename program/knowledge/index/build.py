@@ -195,10 +195,12 @@ def open_index(folder: str | Path, embedder: Embedder, settings: Settings | None
     else:
         raise KnowledgeError(f"The index in {place} has lost its file.", MEND)
     embedder.put([embedding_text(p) for p in index.passages], index.matrix)
-    if settings.qdrant.url:
-        _search_on_server(index, name, settings)
-    else:
+    if not settings.qdrant.url:
         _OPEN[key] = index
+        return index
+    index.server = _ask_collection(name, settings.qdrant.url)
+    if not index.server.holds_rows(len(index.passages)):
+        raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
     return index
 
 
@@ -283,11 +285,3 @@ def _fill_server(folder: Path, name: str, embedder: Embedder, settings: Settings
             return True
         collection.write_rows(index.matrix, index.passages)
     return False
-
-
-def _search_on_server(index: Index, name: str, settings: Settings) -> None:
-    """Have vectors asked of the server."""
-    collection = _ask_collection(name, settings.qdrant.url)
-    if not collection.holds_rows(len(index.passages)):
-        raise KnowledgeError("The Qdrant server does not hold this index.", MEND)
-    index.server = collection

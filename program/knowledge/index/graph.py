@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, cached_property, lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ class Graph:
         self.about = about
         self.stamps = stamps
         self.links = links
+        self._shared: dict[tuple[int, int], int | None] = {}
 
     @classmethod
     def from_passages(cls, passages: Sequence[Passage]) -> Graph:
@@ -72,17 +73,13 @@ class Graph:
         stamps = _to_matrix([dict.fromkeys(sorted(number[name] for name in row), 1.0) for row in stamped], shape)
         return cls(keys, mentions, about, stamps, _link_passages(mentions, about))
 
-    @cached_property
-    def find_shared(self) -> Callable[[int, int], int | None]:
-        """By two passages the rarest entity that both mention, if any; kept, as every question meets the same."""
-
-        @cache
-        def find(one: int, other: int) -> int | None:
+    def find_shared(self, one: int, other: int) -> int | None:
+        """Return the rarest entity that two passages mention, if any; kept, as every question meets the same."""
+        if (one, other) not in self._shared:
             named, also = (self.entities_of(row, "mentions") for row in (one, other))
             shared = np.intersect1d(named, also, assume_unique=True)
-            return int(shared[int(np.argmax(self.rarity[shared]))]) if len(shared) else None
-
-        return find
+            self._shared[one, other] = int(shared[int(np.argmax(self.rarity[shared]))]) if len(shared) else None
+        return self._shared[one, other]
 
     @property
     def passages(self) -> int:

@@ -186,12 +186,12 @@ def digest_text(text: str) -> str:
 
 def to_lines(passages: Iterable[Passage], successors: Successors = NO_SUCCESSORS) -> str:
     """Return each passage as a line of JSON, and the successors, if any."""
-    rows = ({name: getattr(passage, name) for name in _fields_of(passage)} for passage in passages)
-    return "".join(_encode(row) + "\n" for row in (*rows, *([{SUCCESSORS: successors}] if successors else [])))
-
-
-def _fields_of(passage: Passage) -> Sequence[str]:
-    return (*_FIELDS, *(field for field in ("readers", "name") if getattr(passage, field)))
+    rows: list[Mapping[str, object]] = []
+    for passage in passages:
+        fields = (*_FIELDS, *(field for field in ("readers", "name") if getattr(passage, field)))
+        rows.append({name: getattr(passage, name) for name in fields})
+    rows += [{SUCCESSORS: successors}] if successors else []
+    return "".join(_encode(row) + "\n" for row in rows)
 
 
 def place_index(folder: Path, name: str) -> Path:

@@ -263,13 +263,6 @@ def make_unread(path: str, reason: str, mend: str, lost: bool = True) -> Flaw:
     return Flaw(f"was not read: {reason.rstrip('.')}", mend, path=path, unread=True, lost=lost)
 
 
-def _refuse_kind(path: str, kinds: Sequence[str]) -> Flaw:
-    """Return the flaw of an entry whose ending is none of those that are read."""
-    mend = _REMEDIES.get(Path(path).suffix.lower(), "Save it as one of them.")
-    mend = "Save it as .csv." if kinds == SUFFIXES else mend
-    return make_unread(path, f"only {_name_kinds(kinds)} are read", mend, lost=False)
-
-
 def _name_kinds(kinds: Sequence[str]) -> str:
     """Return the usual ones of the kinds that are read."""
     usual = [one for one in (".md", ".txt", ".html", ".pdf", ".docx", ".xlsx", ".csv", ".tsv") if one in kinds]
@@ -317,7 +310,9 @@ def _read_document(
 ) -> Parsed | Flaw:
     """Return a file's document and flaws, or why it is not read; what the cache lacks is added to `fresh`."""
     if file.suffix.lower() not in kinds:
-        return _refuse_kind(path, kinds)
+        mend = _REMEDIES.get(file.suffix.lower(), "Save it as one of them.")
+        mend = "Save it as .csv." if kinds == SUFFIXES else mend
+        return make_unread(path, f"only {_name_kinds(kinds)} are read", mend, lost=False)
     try:
         content = _read_bytes(file, base.max_megabytes)
     except UnreadableFile as error:

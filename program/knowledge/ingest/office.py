@@ -189,7 +189,8 @@ def _write(element: Element, styles: Mapping[str, str] = {}) -> str:
         return ""
     parts = [escape(element.text or "")]
     for child in element:
-        parts += [_write(child, styles) * _count_copies(child), escape(child.tail or "")]
+        copies = _value(child, "number-columns-repeated") or _value(child, "number-rows-repeated") or "1"
+        parts += [_write(child, styles) * min(int(copies), MOST_REPEATED), escape(child.tail or "")]
     while name == "table-row" and parts and not re.sub("<[^>]*>", "", parts[-1]).strip():
         parts.pop()  # the rest of the sheet
     inner = "".join(parts)
@@ -216,21 +217,10 @@ def _write(element: Element, styles: Mapping[str, str] = {}) -> str:
     return f"<{_TAGS[name]}{marks}>{inner}</{_TAGS[name]}>"
 
 
-def _count_copies(element: Element) -> int:
-    copies = _value(element, "number-columns-repeated") or _value(element, "number-rows-repeated") or "1"
-    return min(int(copies), MOST_REPEATED)
-
-
 def _read_marks(run: Element) -> str:
     """Return the tag for how a run of DrawingML is raised, lowered or struck."""
     marks = next((one for one in run if _name(one) == "rPr"), run)
     rise = int(_value(marks, "baseline") or 0)
-    return (
-        "sup"
-        if rise > 0
-        else "sub"
-        if rise < 0
-        else "s"
-        if _value(marks, "strike") in ("sngStrike", "dblStrike")
-        else ""
-    )
+    if rise:
+        return "sup" if rise > 0 else "sub"
+    return "s" if _value(marks, "strike") in ("sngStrike", "dblStrike") else ""

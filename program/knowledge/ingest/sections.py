@@ -307,8 +307,14 @@ def _pack_runs(sizes: Sequence[int], limit: int) -> Iterator[slice]:
 
 def _group_blocks(blocks: Sequence[Block], limit: int) -> Iterator[list[Block]]:
     """Yield blocks that stay together, as a table with the paragraph before it; what is too long is cut."""
+    groups: list[list[Block]] = []
+    for block in blocks:
+        if groups and block.joined:
+            groups[-1].append(block)
+        else:
+            groups.append([block])
     lead: list[Block] = []  # a paragraph that waits for what follows it
-    for group in _split_groups(blocks):
+    for group in groups:
         table = group[0].kind == "row"
         most = limit * TABLE if table else limit
         whole = sum(count_tokens(block.text) for block in group) <= most
@@ -326,18 +332,6 @@ def _group_blocks(blocks: Sequence[Block], limit: int) -> Iterator[list[Block]]:
             yield from [cut[run] for run in packed] or [[piece] for piece in cut]
     if lead:
         yield lead
-
-
-def _split_groups(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Yield the blocks, those of one list or table together."""
-    group: list[Block] = []
-    for block in blocks:
-        if group and not block.joined:
-            yield group
-            group = []
-        group.append(block)
-    if group:
-        yield group
 
 
 def _cut_block(block: Block, limit: int) -> Iterator[Block]:

@@ -14,7 +14,6 @@ import numpy as np
 import pypdfium2 as pdfium
 from pypdfium2 import raw
 
-GAP = 0.2  # of a letter's size from which on a gap parts words
 RAISED, SMALL = 0.35, 0.7  # of a letter's size, how high and how large a raised figure of a font is
 SCALE, PIXELS = 1.0, 1500.0  # of a point, and of the longer side at most, of the picture that tells what is seen
 MOST_INKED = 0.7  # share of the pixels of a word that are its ink's
@@ -51,15 +50,6 @@ class Word(NamedTuple):
     bold: bool = False
 
 
-class Rule(NamedTuple):
-    """A ruled line, level or upright, from its left or upper end."""
-
-    x0: float
-    y0: float
-    x1: float
-    y1: float
-
-
 class Field(NamedTuple):
     """A field of a form that is filled in, or a note typed on the page."""
 
@@ -74,7 +64,8 @@ class View:
     """What is read of a page in one direction."""
 
     words: list[Word] = field(default_factory=list)
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[Box] = field(default_factory=list)
+    """Its ruled lines, level and upright."""
     fields: list[Field] = field(default_factory=list)
 
 
@@ -112,7 +103,7 @@ def read_page(page: pdfium.PdfPage) -> PdfPage:
     for box in _read_rules(page):
         for angle, view in views.items():
             if angle % 90 == 0:
-                view.rules.append(Rule(*_turn_box(box, angle)))
+                view.rules.append(_turn_box(box, angle))
     few = sum(len(view.words) for view in views.values()) <= MOST_STAMPED
     return PdfPage(list(views.values()), hidden, reader.unmapped, few and _is_pictured(page))
 

@@ -25,8 +25,8 @@ Reach = tuple[float, float, float]  # of a ruled line: its place, and its ends
 
 def find_tables(view: View) -> tuple[list[Table], list[Word]]:
     """Return the ruled tables of a view, and the words outside of them."""
-    levels = _merge_rules((r.y0, r.x0, r.x1) for r in view.rules if r.x1 - r.x0 >= r.y1 - r.y0)
-    uprights = _merge_rules((r.x0, r.y0, r.y1) for r in view.rules if r.x1 - r.x0 < r.y1 - r.y0)
+    levels = _merge_rules((y0, x0, x1) for x0, y0, x1, y1 in view.rules if x1 - x0 >= y1 - y0)
+    uprights = _merge_rules((x0, y0, y1) for x0, y0, x1, y1 in view.rules if x1 - x0 < y1 - y0)
     tables, words = [], view.words
     while levels:
         across, down, grown = [levels.pop()], list[Reach](), True
