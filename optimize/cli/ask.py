@@ -60,7 +60,7 @@ def open_target(target: str, artifacts: Path, project: Path | None, point: str) 
 
 def run_ask(
     target: Target,
-    question: Annotated[str | None, Argument(help="The question; without it, one a line is read.")] = None,
+    question: Annotated[list[str] | None, Argument(help="The question; without it, one a line is read.")] = None,
     trace: Annotated[bool, Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, Option(help="Print the answer as it is written.")] = False,
     readers: Groups = "",
@@ -73,8 +73,8 @@ def run_ask(
     On a terminal the lines are a conversation, which Ctrl-D ends; piped they are independent.
     """
     rag = open_target(target, artifacts, project, point).readable_by(split_groups(readers, ","))
-    if question is not None:
-        if code := _answer_question(rag, question, trace, stream):
+    if question:
+        if code := _answer_question(rag, " ".join(question), trace, stream):
             raise typer.Exit(code)
         return
     if isinstance(sys.stdin, TextIOWrapper):

@@ -203,7 +203,7 @@ def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        mend = "Write them there, or correct [labelled] path in ragc.toml."
+        mend = "Draft some with `ragc data draft`, write them there, or correct [labelled] path in ragc.toml."
         raise DataError(f"There are no labelled questions at {path}.", mend) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.", "Make it a readable file.") from error

@@ -74,7 +74,8 @@ def test_a_fault_is_named_with_its_line(tmp_path, line, says):
 
 
 def test_a_missing_an_empty_and_an_unreadable_file_are_told_apart(tmp_path):
-    assert "There are no labelled questions" in fault(tmp_path / "none.jsonl")
+    told = fault(tmp_path / "none.jsonl")
+    assert "There are no labelled questions" in told and "ragc data draft" in told
     assert "holds no questions" in fault(write(tmp_path, "", ""))
     assert "cannot be read" in fault(tmp_path)
     path = write(tmp_path, GOOD)

@@ -129,6 +129,11 @@ def test_a_question_that_begins_with_a_dash_is_a_question(own_shop, text):
         told_by("search", own_shop, text, "-k", "1", "--json")
 
 
+def test_a_question_needs_no_quotes(own_shop):
+    words = ["How", "heavy", "is", "-5", "Xyzzy?"]
+    assert asked_in(own_shop, json.loads(told_by("ask", own_shop, *words, "--json"))["trace_id"]) == " ".join(words)
+
+
 def told_by(*arguments):
     told = invoke(*arguments)
     assert told.exit_code == 0, told.output

@@ -174,8 +174,8 @@ def build_index(
 def open_index(folder: str | Path, embedder: Embedder, settings: Settings | None = None) -> Index:
     """Return the last complete index in `folder`, shared by all programs over it.
 
-    Its vectors are put into the embedder's memory. Raises `KnowledgeError` when there is none, when it was made by
-    another format or embedding model, when it is damaged, or when the server does not hold it.
+    Its vectors are put into the embedder's memory, as many as it holds. Raises `KnowledgeError` when there is none,
+    when it was made by another format or embedding model, when it is damaged, or when the server does not hold it.
     """
     place, settings = Path(folder), settings or default_settings()
     for _ in range(3):  # an index may be removed between its being named and its being opened
