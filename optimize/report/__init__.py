@@ -1,3 +1,3 @@
-"""What a person reads of a compile or a project: page, charts, estimate, check-up."""
+"""What a person reads of a compile or a project: page, estimate, check-up."""
 
 __all__ = ["doctor", "estimate", "monitoring", "page"]

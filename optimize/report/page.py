@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,6 @@ from ragc.optimize.evaluation.losses import REMEDIES
 from ragc.optimize.evaluation.outcome import Compiled
 from ragc.optimize.evaluation.risk import describe_curves
 from ragc.optimize.evaluation.stats import format_estimate, format_interval, format_number, format_p
-from ragc.optimize.report import charts
 from ragc.signatures import BASE_PREFIX
 
 if TYPE_CHECKING:
@@ -41,11 +40,7 @@ def render_compile_page(report: Compiled) -> bytes:
 
 def render_ab_page(found: OfflineTest) -> str:
     """Return the page of an offline test."""
-    drawn = [
-        {"arm": arm, "plot": charts.draw_whiskers({arm.metric: arm, **arm.others}), **_curve_fields(arm.risk_coverage)}
-        for arm in found.arms
-    ]
-    return _open_template("offline.html").render(test=found, control=found.control, metric=found.metric, arms=drawn)
+    return _open_template("offline.html").render(test=found, control=found.control, metric=found.metric)
 
 
 @cache
@@ -54,6 +49,7 @@ def _open_template(name: str) -> Template:
 
     found = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
     found.filters |= {"signed": format_number, "interval": format_interval, "estimate": format_estimate}
+    found.filters |= {"p": format_p, "curves": describe_curves}
     found.filters["cut"] = lambda text, longest: text if len(text) <= longest else f"{text[:longest]}..."
     return found.get_template(name)
 
@@ -71,13 +67,11 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
         "remedies": REMEDIES,
         "outcome": report.explain(),
         "held_out": report.held_out,
-        "p": format_p(report.gain.p),
-        "p_plain": format_p(report.over_plain.p) if report.over_plain else "",
         "sides": list(tested),
         "metrics": list(metrics.values()),
         "first": [metrics[name] for name in FIRST if name in metrics],
         "stated": report.describe_risk(),
-        **_curve_fields(report.risk_coverage),
+        "risk_coverage": report.risk_coverage,
         "moved": [
             (_name_parameter(report, name), name, was, report.chosen[name])
             for name, was in sorted(report.started_from.items())
@@ -104,12 +98,3 @@ def _list_metrics(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, Any]
         name: {"name": f"{name}, %" if name in PROPORTIONS else name, "cells": cells, "n": n}
         for name, cells, n in tabulate_metrics([one.metrics() for one in evaluations], digits=3, timed=False)
     }
-
-
-def _curve_fields(found: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return risk-coverage curves as a picture, and their areas in words; both "" where a side is silent."""
-    if found is None:
-        return {"areas": "", "curves": ""}
-    curves = {name: side["curve"] for name, side in found["sides"].items()}
-    drawn = charts.draw_curves(curves, "coverage: share of the questions answered", "risk: wrong among answered")
-    return {"areas": describe_curves(found), "curves": drawn}
