@@ -19,7 +19,7 @@ from ragc.errors import DataError
 from ragc.knowledge.ingest.convert import UnreadableFile
 from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES
 from ragc.knowledge.project import Project
-from ragc.optimize.labelled.cases import read_cases, read_question_table
+from ragc.optimize.labelled.cases import read_cases
 from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
 from ragc.optimize.labelled.formats import Item, Passages, list_objects, read_beir, read_squad
 from ragc.optimize.labelled.leaks import link_components
@@ -291,8 +291,8 @@ def _read_squad(source: Path, passages: Passages) -> Iterator[Item]:
 
 FORMATS: dict[str, Callable[[Path, Passages], Iterator[Item]]] = {
     **{"beir": _read_beir, "hotpotqa": _read_hotpotqa, "2wiki": _read_hotpotqa},
-    **{"musique": _read_musique, "squad": _read_squad, "csv": read_question_table},
-    **dict.fromkeys(("ragas", "deepeval", "promptfoo", "evals"), read_cases),
+    **{"musique": _read_musique, "squad": _read_squad},
+    **dict.fromkeys(("csv", "ragas", "deepeval", "promptfoo", "evals"), read_cases),
 }
 
 

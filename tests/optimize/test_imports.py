@@ -158,7 +158,7 @@ def test_an_excel_file_of_questions_is_read_as_a_csv_of_them_is(tmp_path):
             "a.json",
             '[{"input": [{"role": "system", "content": "x"}], "ideal": "y"}]',
             {},
-            "case 1 has none of question",
+            "1 row without a question; left out",
         ),
         ("a.csv", "\0\0", {}, "was not read: binary"),
         ("", "", {}, "nothing at"),
