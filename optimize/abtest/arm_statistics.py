@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from statistics import fmean
 from typing import Any, Literal
 
@@ -19,7 +17,6 @@ Values = Mapping[str, float]
 Row = Mapping[str, Any]  # of an exposure log
 COSTS = LOWER_IS_BETTER | {"latency_s", "error", "fallback", "clarify", "abstain", "failed"}
 VALUED = ("measured", "outcome")  # the kinds of rows that hold values
-VOTE = "vote"
 MISMATCH = math.log(1000)
 """The log evidence from which arms count as of wrong size: under the right weights once in 1,000 experiments."""
 
@@ -49,7 +46,6 @@ class MergedLogs:
 
     units: Mapping[str, ExposedUnit]
     accounting: LogAccounting
-    votes: Sequence[Row] = ()  # of people who saw two arms answer one question, blind
 
     def list_outcomes(self, design: Design) -> dict[str, list[list[float]]]:
         """Return by arm the primary outcomes of each unit; it may have none yet."""
@@ -95,13 +91,13 @@ def merge_rows(design: Design, rows: Iterable[Row | None]) -> MergedLogs:
         unmatched=len(values.keys() - exposures.keys()),
         keys=len({row["key"] for row in used if row["kind"] == "opened"}),
     )
-    return MergedLogs(units, accounting, [row for row in used if row["kind"] == VOTE])
+    return MergedLogs(units, accounting)
 
 
 def _is_usable(design: Design, row: Row) -> bool:
     """Tell whether a row is well formed, and of this experiment, its design and its versions."""
     kind = row.get("kind")
-    texts = {"opened": ["design", "key"], "exposure": ["request", "unit", "arm", "digest"], VOTE: ["preferred"]}
+    texts = {"opened": ["design", "key"], "exposure": ["request", "unit", "arm", "digest"]}
     names = texts.get(str(kind), ["request"])
     if row.get("experiment") != design.id or not _is_number(row.get("ts")):
         return False
@@ -111,9 +107,6 @@ def _is_usable(design: Design, row: Row) -> bool:
         return bool(row["design"] == design.seal)
     if kind == "exposure":
         return (row["arm"], row["digest"]) in [(arm.name, arm.digest) for arm in design.arms]
-    if kind == VOTE:
-        arms, named = row.get("arms"), [arm.name for arm in design.arms]
-        return isinstance(arms, list) and set(arms) <= {*named} and row.get("preferred") in ("", *arms)
     values = row.get("values")
     if kind not in VALUED or not isinstance(values, dict) or not all(map(_is_number, values.values())):
         return False
@@ -224,29 +217,6 @@ def average_measures(design: Design, merged: MergedLogs) -> dict[str, dict[str, 
             totals.setdefault(name, {}).setdefault(unit.arm, []).append(value)
     names = [arm.name for arm in design.arms]
     return {name: {arm: fmean(by[arm]) for arm in names if arm in by} for name, by in sorted(totals.items())}
-
-
-@dataclass(frozen=True, slots=True)
-class VoteCount:
-    """How often one arm's answer was preferred to another's, by people who saw both, blind."""
-
-    arm: str
-    against: str
-    preferred: int
-    other: int  # how often the answer of `against` was
-    neither: int
-    log10_e: float  # the evidence, which holds at every look, that the two are not preferred equally often
-
-
-def count_votes(design: Design, votes: Sequence[Row]) -> list[VoteCount]:
-    """Count the votes on each pair of arms, pairs with the control first."""
-    found = []
-    for against, arm in combinations((one.name for one in (design.control, *design.challengers)), 2):
-        counts = Counter(row["preferred"] for row in votes if {*row["arms"]} == {arm, against})
-        if counts:
-            log_e = float(log_e_multinomial([counts[arm], counts[against]], (1.0, 1.0)))
-            found.append(VoteCount(arm, against, counts[arm], counts[against], counts[""], log_e / math.log(10)))
-    return found
 
 
 def warn_of_missing(design: Design, arms: Sequence[ArmReport]) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ragc.errors import DataError
 from ragc.optimize.evaluation.comparison import (
@@ -20,12 +19,10 @@ from ragc.optimize.evaluation.comparison import (
     Row,
     compare_rows,
     fields_of,
-    find_word,
     list_questions,
     read_scores,
 )
-from ragc.optimize.evaluation.evaluate import Evaluation, Grader, Side, evaluate_in_turns
-from ragc.optimize.evaluation.grades import Grade
+from ragc.optimize.evaluation.evaluate import Grader, Side, evaluate_in_turns
 from ragc.optimize.evaluation.stats import correct_holm
 from ragc.optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
 from ragc.optimize.labelled.reviewed import hold_out
@@ -186,20 +183,6 @@ def score_anew(
                     raise DataError(f"An answer cannot be graded: {found.failed[0]}.", "Mend the metric or the labels.")
                 rows[n] += [{**fields_of(grade), REPEAT: repeat} for grade in found.grades]
     return rows
-
-
-def first_repeat(rows: Sequence[Row]) -> Evaluation:
-    """Return the evaluation of the first asking of every question."""
-    return Evaluation(tuple(Grade(**{k: v for k, v in row.items() if k != REPEAT}) for row in rows if not row[REPEAT]))
-
-
-def find_unstable(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the questions that ended in several ways, and how often in each."""
-    ended: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        ended[row["id"]][f"{row['outcome']}, {find_word(row)}"] += 1
-    texts = {row["id"]: row["question"] for row in rows}
-    return [{"id": id_, "question": texts[id_], "ended": dict(n)} for id_, n in ended.items() if len(n) > 1]
 
 
 @contextmanager

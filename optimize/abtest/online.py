@@ -89,7 +89,6 @@ class OnlineReport:
     warnings: tuple[str, ...]  # what makes the comparison doubtful without halting it
     accounting: arm_statistics.LogAccounting
     files: int
-    votes: tuple[arm_statistics.VoteCount, ...]  # of blind comparisons, a pair of arms each
 
     @property
     def units(self) -> int:
@@ -147,7 +146,6 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
         warnings=tuple(warnings),
         accounting=merged.accounting,
         files=len(files),
-        votes=tuple(arm_statistics.count_votes(design, merged.votes)),
     )
 
 

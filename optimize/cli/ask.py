@@ -172,7 +172,6 @@ def run_eval(
     replay: Annotated[Path | None, Option(help="Take them from this file, and ask no language model.")] = None,
     max_calls: Annotated[int | None, Option(min=0, help="Beside --record: stop after so many calls.")] = None,
     losses: Annotated[bool, Option(help="Only tell at which stage questions are lost; of test, sums.")] = False,
-    repeats: Annotated[int, Option(min=1, help="Ask so often, and list what does not end the same each time.")] = 1,
     search: Annotated[
         bool, Option("--search", help="Measure a project's retrieval alone: recall, all gold found, nDCG.")
     ] = False,
@@ -187,13 +186,12 @@ def run_eval(
     """Measure a program, and plain RAG beside it, question by question in turns."""
     if search:
         given = {"questions": questions, "point": point, "project": moved, "program": program, "record": record}
-        show.refuse_beside("--search", search, **given, replay=replay, repeats=repeats > 1, losses=losses)
+        show.refuse_beside("--search", search, **given, replay=replay, losses=losses)
         _eval_search(Path(target), beir, split, strategy or "auto", k or "2,5,8,10")
         return
     if beir or strategy or k:
         raise SettingsError("--beir, --strategy and -k are of the search.", "Add --search, or leave them out.")
     split = split or "test"
-    show.refuse_beside("--repeats", repeats > 1, program=program, record=record, replay=replay)
     show.refuse_beside("--program", program, point=point, project=moved, record=record, replay=replay, losses=losses)
     show.refuse_beside("--replay", replay, record=record)
     if (max_calls is not None and not record) or (metric and not program):
@@ -201,7 +199,6 @@ def run_eval(
     if program:
         _eval_program(target, program, questions, metric, split, all_, artifacts)
         return
-    from ragc.optimize.abtest.offline import find_unstable, first_repeat, score_anew
     from ragc.optimize.compiler.runs.eval_recording import evaluate_by_record
     from ragc.optimize.evaluation.evaluate import evaluate_in_turns
     from ragc.optimize.labelled.dataset import read_labelled
@@ -219,11 +216,8 @@ def run_eval(
     spoke = [*(one.digest for one in sealed[:1]), point, rag.runtime.library.corpus_digest]
     looks = _note_look(project, "eval", spoke, labelled)
     with show.show_progress("asking") as advance:
-        (programs, arms), unstable = _make_arms(rag, labelled, project), None
-        if repeats > 1:
-            rows = score_anew(arms, labelled, repeats, advance)
-            sides, unstable = [first_repeat(side) for side in rows], find_unstable(rows[0])
-        elif record or replay:
+        programs, arms = _make_arms(rag, labelled, project)
+        if record or replay:
             sides = evaluate_by_record(programs, labelled, project, record, replay, max_calls, advance)
         else:
             sides = evaluate_in_turns(arms, labelled, advance)
@@ -232,7 +226,7 @@ def run_eval(
         show.print_losses(sides[0].grades, split, everything=all_, told=not tested)
     else:
         title = f"{version or f'{project.name} (uncompiled)'} on {split}"
-        _print_evaluation(title, version, split, sides, looks, all_, rag.risk, unstable)
+        _print_evaluation(title, version, split, sides, looks, all_, rag.risk)
 
 
 def _eval_program(
@@ -278,7 +272,6 @@ def _print_evaluation(
     looks: int,
     all_: bool,
     risk: Risk | None = None,
-    unstable: Sequence[Mapping[str, Any]] | None = None,
 ) -> None:
     """Print what was measured of a program and, where there is one, of plain RAG beside it."""
     from ragc.notes import NoteKind
@@ -296,7 +289,7 @@ def _print_evaluation(
     curves = compare_curves(
         {name: judge_grades(side.grades) for name, side in reversed([*zip(table, sides, strict=True)])}
     )
-    shape |= {"risk": risk, "risk_coverage": curves} | ({} if unstable is None else {"unstable": unstable})
+    shape |= {"risk": risk, "risk_coverage": curves}
 
     def tell() -> None:
         topics, worth = [grade.topic for grade in sides[0].grades], [[one.utility for one in s.grades] for s in sides]
@@ -313,9 +306,6 @@ def _print_evaluation(
             typer.echo(f"Stated risk: {risk.describe()}. {check_risk(risk, sides[0].measure('selective_risk'))}")
         if curves is not None and all_:
             typer.echo(describe_curves(curves))
-        if unstable is not None:
-            ended = [(one["id"], ", ".join(f"{n} {how}" for how, n in one["ended"].items())) for one in unstable]
-            show.print_table(f"{show.count_noun(len(ended), 'question')} not stable", ("id", "ended"), ended)
         typer.echo(
             show.describe_looks(looks, "These questions, or some of them, were") + ("" if all_ else f" {show.ALL}")
         )

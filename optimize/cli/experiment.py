@@ -117,10 +117,6 @@ def _print_report(found: OnlineReport) -> None:
         for name, by_arm in found.measures.items()
     ]
     show.print_table("means over requests", ("measure", *names), means)
-    if found.votes:
-        votes = [[v.arm, v.against, v.preferred, v.other, v.neither, f"{v.log10_e:.1f}"] for v in found.votes]
-        heads = ("arm", "against", "preferred", "other preferred", "neither", "log10 e")
-        show.print_table("votes of who saw both, blind", heads, votes)
     counts = asdict(found.accounting)
     rest = [f"{counts[what]} {what}" for what in ("unusable", "crossed", "unmatched") if counts[what]]
     read = [show.count_noun(found.files, "file"), show.count_noun(found.accounting.rows, "row"), *rest]

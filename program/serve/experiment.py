@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,10 +154,6 @@ class Experiment:
         if not (isinstance(key, str) and key.isascii() and key.isalnum()):
             return False
         return store.is_request_id(self._key, self.design.id, key) or self._seen.get(key, False) or self._log.holds(key)
-
-    def record_vote(self, arms: Sequence[str], preferred: str) -> None:
-        """Write down which arm was preferred by who saw two answer; empty for neither."""
-        self._write_row("vote", arms=[*arms], preferred=preferred)
 
     def state(self) -> store.ExperimentState:
         """Read whether the experiment runs; a state that cannot be read counts as halted."""

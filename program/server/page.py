@@ -158,10 +158,11 @@ async def vote_version(request: Request) -> Response:
         raise HTTPException(404, "This comparison is not open any more. Ask again.")
     preferred = "" if vote.preferred is None else versions[vote.preferred]
     try:
-        await record(work.record_vote, versions, preferred)
+        await record(work.feedback.write_vote, versions, preferred)
     except HTTPException:
         work.pairs[vote.pair] = versions, labels
         raise
+    work.metrics.count_event("vote", preferred or "neither")
     names = [label if name in label else f"{name} ({label})" for name, label in zip(versions, labels, strict=True)]
     return JsonResponse({"versions": names})
 

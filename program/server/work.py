@@ -130,14 +130,6 @@ class Work:
         finally:
             self.waiting -= 1
 
-    def record_vote(self, versions: Sequence[str], preferred: str) -> None:
-        """Write which of two versions, or arms, somebody preferred; empty for neither."""
-        if self.programs.experiment is not None:
-            self.programs.experiment.record_vote(versions, preferred)
-        else:
-            self.feedback.write_vote(versions, preferred)
-        self.metrics.count_event("vote", preferred or "neither")
-
 
 def _give_way() -> None:
     """Put the calling thread behind the others of this process, where the system can."""

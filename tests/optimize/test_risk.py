@@ -1,6 +1,5 @@
 """A stated risk: proved on dev or what it lacks, kept by the program, checked on test; and risk against coverage."""
 
-import dspy
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,14 +7,13 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 from ragc import load
-from ragc.errors import SettingsError, StudyError
+from ragc.errors import StudyError
 from ragc.knowledge.project import Project
-from ragc.optimize.abtest.offline import find_unstable
 from ragc.optimize.compiler.compile import compile_project
 from ragc.optimize.evaluation.comparison import compare_rows
 from ragc.optimize.evaluation.risk import Judged, check_risk, compare_curves, prove_risk
 from ragc.optimize.evaluation.stats import Interval
-from tests.optimize.conftest import compile_, invoke, invoke_json, manifest_of, paid, score_rows
+from tests.optimize.conftest import compile_, invoke, manifest_of, score_rows
 
 
 def answers(count, wrong=(), topics=None):
@@ -155,21 +153,3 @@ def test_a_risk_is_broken_where_more_answers_are_wrong_on_test():
     risk = prove_risk(answers(40), 0.1)
     assert "held" in check_risk(risk, Interval(0.05, (0.0, 0.2), 20))
     assert "broken" in check_risk(risk, Interval(0.2, (0.1, 0.3), 20))
-
-
-def test_the_outcomes_that_are_not_stable_are_listed_and_embedded_models_are_steady(own_shop):
-    assert invoke_json("eval", own_shop, "--repeats", 3)["unstable"] == []
-    asked = [("a", "answered"), ("b", "answered"), ("a", "abstain"), ("b", "answered")]
-    rows = [{"id": id_, "question": "?", "outcome": how, "correct": int(how == "answered")} for id_, how in asked]
-    assert find_unstable(rows) == [{"id": "a", "question": "?", "ended": {"answered, correct": 1, "abstain, ": 1}}]
-    assert isinstance(invoke("eval", own_shop, "--repeats", 2, "--replay", "x.jsonl").exception, SettingsError)
-
-
-def test_no_cache_hides_what_a_language_model_says_when_asked_again(own_shop, model, monkeypatch):
-    paid(own_shop, model.url, monkeypatch)
-    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=True)
-    assert invoke("eval", own_shop).exit_code == 0
-    once = len(model.calls)
-    assert invoke("eval", own_shop, "--repeats", 3).exit_code == 0
-    assert len(model.calls) - once >= 3 * once > 0
-    dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)

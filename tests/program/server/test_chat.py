@@ -417,7 +417,7 @@ def test_an_alias_is_followed_without_a_request_that_fails(compiled, monkeypatch
         assert other.json()["version"] == "shop@v1"
 
 
-def test_an_experiment_serves_its_arms_and_its_report_shows_thumbs_and_votes(compiled, monkeypatch):
+def test_an_experiment_serves_its_arms_and_its_report_shows_thumbs(compiled, monkeypatch):
     monkeypatch.setenv("RAGC_UNIT_KEY", KEY)
     root = compiled / "artifacts"
     arms = {"A": "shop@v1", "B": "shop@v2"}
@@ -443,8 +443,6 @@ def test_an_experiment_serves_its_arms_and_its_report_shows_thumbs_and_votes(com
         assert httpx.post(f"{address}/compare/vote", json={"pair": pair["pair"], "preferred": 0}).status_code == 404
     report = report_experiment("served", root)
     assert sum(arm.measured for arm in report.arms) == 8 and set(report.measures["solved"].values()) == {1.0}
-    (votes,) = report.votes
-    assert (votes.preferred, votes.other) == ((0, 1) if told["versions"][0][0] == "A" else (1, 0))
     assert report.accounting.unusable == report.accounting.crossed == report.accounting.unmatched == 0
 
 
