@@ -30,7 +30,6 @@ def run_train(
     learning_rate: Annotated[float, Option(min=1e-9, max=1, help="Of the reader; a teacher has a quarter.")] = 1e-4,
     seed: Annotated[int, Option(min=0, max=MOST_SEED, help="Another seed gives other weights.")] = 0,
     licence: Annotated[str, Option(help="The data's licence, for the card.")] = "",
-    quiet: Annotated[bool, Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Train a reader, and write it with its card."""
     require_packages("`ragc reader train`", "train", "torch", "transformers", "accelerate", "onnx")
@@ -41,7 +40,7 @@ def run_train(
         raise typer.BadParameter("--keep is a share of the weights of --start. Give that too.")
     training = Training(epochs, seed, learning_rate, batch, passages, keep, start, teacher)
     try:
-        with show_progress("training", quiet, patient=True) as advance:
+        with show_progress("training", patient=True) as advance:
             files = [DataFile.read(word) for word in data]
             held_out = [DataFile(path, 1.0, read_examples(path)) for path in dev or ()]
             card = make_reader(files, held_out, out, training, licence, advance)

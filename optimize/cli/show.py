@@ -278,7 +278,7 @@ class Cadence:
 
 @contextmanager
 def show_work(
-    label: str, quiet: bool = False, stopping: str = "", left: Callable[[], str] | None = None, patient: bool = False
+    label: str, stopping: str = "", left: Callable[[], str] | None = None, patient: bool = False
 ) -> Iterator[Callable[..., None]]:
     """Show on stderr how far work is.
 
@@ -292,7 +292,7 @@ def show_work(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.text import Text
 
-    quiet = quiet or AS_JSON.get()
+    quiet = AS_JSON.get()
     console = Console(stderr=True)
     on_screen = console.is_terminal and not console.is_dumb_terminal and not quiet
     count = TextColumn("{task.fields[count]}")
@@ -346,12 +346,12 @@ def show_work(
 
 
 @contextmanager
-def show_progress(label: str, quiet: bool = False, patient: bool = False) -> Iterator[Advance]:
-    """Show how far something is on stderr, unless `quiet`.
+def show_progress(label: str, patient: bool = False) -> Iterator[Advance]:
+    """Show how far something is on stderr.
 
     Of what is `patient` the first Ctrl-C stops the work where it is advanced, of all else at once.
     """
-    with show_work(label, quiet, STOPPING if patient else "", patient=patient) as tell:
+    with show_work(label, STOPPING if patient else "", patient=patient) as tell:
         yield partial(tell, label)
 
 

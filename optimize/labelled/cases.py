@@ -40,7 +40,7 @@ def read_cases(source: Path, passages: Passages) -> Iterator[Item]:
     rows, table = _read_rows(source, passages)
     named = {"question": passages.question, "answer": passages.answer, "context": ""}
     fields = {what: (named[what].lower(),) if named[what] else usual for what, usual in FIELDS.items()}
-    held = table.header or list(rows[0][1] if rows else FIELDS)
+    held = table.header or list(dict.fromkeys(name for _, row in rows for name in row)) or FIELDS
     listed, known = ", ".join(filter(None, held)), {name.lower() for name in held}
     if lost := next((own for own in named.values() if own and own.lower() not in known), ""):
         raise ValueError(f"it has no column {lost!r}, but {listed}")

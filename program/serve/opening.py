@@ -163,14 +163,14 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     from ragc.loop.state import STATES, Observer, Runtime
     from ragc.models.catalog import open_models
     from ragc.models.language.pace import follow_paces, read_paces
-    from ragc.serve.trace import SpanLog, TraceLog
+    from ragc.serve.trace import TraceLog, emit_span
 
     opened = project if isinstance(project, Project) else Project.open(project)
     _check_prices(opened)
     settings = follow_paces(opened.settings, read_paces(opened.private))
     models = open_models(settings.models, settings.provider)
     library = open_library(opened, models, progress)
-    observers: list[Observer] = [SpanLog(settings.trace.texts).emit_span]
+    observers: list[Observer] = [partial(emit_span, texts=settings.trace.texts)]
     if settings.trace.enabled:
         observers.append(TraceLog(opened.private).write_answer)
     links = tuple(host.lower() for host in settings.answer.links)

@@ -143,45 +143,40 @@ class TraceLog:
                 _LOG.warning("Traces cannot be written to %s (%s): answers go on without them.", self.folder, error)
 
 
-@dataclass(frozen=True, slots=True)
-class SpanLog:
-    """What emits an OpenTelemetry span of each question, with the question and its answer where `texts` are wanted."""
+def emit_span(answer: Answer, asked: Asked = NOTHING, preset: str = "", texts: bool = False) -> None:
+    """Emit an OpenTelemetry span of a question, under the caller's.
 
-    texts: bool = False
-
-    def emit_span(self, answer: Answer, asked: Asked = NOTHING, preset: str = "") -> None:
-        """Emit a span by the conventions of GenAI and OpenInference, under the caller's.
-
-        Without an SDK in use there is none. It is made once the answer is there, with the times measured.
-        """
-        try:
-            from opentelemetry import trace
-            from opentelemetry.sdk.trace import TracerProvider
-        except ImportError:
-            return
-        if not isinstance(trace.get_tracer_provider(), TracerProvider):
-            return
-        path = answer.trace.path
-        notes = (note if self.texts or not NoteKind.FOLLOWS.begins(note) else "follows on" for note in path)
-        attributes: dict[str, Any] = {
-            "openinference.span.kind": "CHAIN",
-            "gen_ai.operation.name": "invoke_workflow",
-            "gen_ai.agent.name": answer.version or "ragc",
-            "gen_ai.usage.input_tokens": answer.usage.tokens_in,
-            "gen_ai.usage.output_tokens": answer.usage.tokens_out,
-            "ragc.trace_id": answer.trace.id,
-            "ragc.path": " > ".join(notes),
-            "ragc.outcome": answer.outcome.value,
-            "ragc.stopped_by": answer.stopped_by.value,
-            "ragc.confidence": answer.confidence,
-            "ragc.usd": answer.usage.usd,
-        }
-        if self.texts:
-            attributes |= {"input.value": asked.question, "output.value": answer.text}
-        began = min((step.began for step in answer.trace.steps), default=time.time() - answer.usage.seconds)
-        start, end = (int(at * NANOSECONDS) for at in (began, began + answer.usage.seconds))
-        tracer = trace.get_tracer("ragc")
-        span = tracer.start_span("invoke_workflow ragc", attributes=attributes, start_time=start)
-        if answer.outcome is Outcome.FAILED:
-            span.set_status(trace.StatusCode.ERROR, "; ".join(answer.degraded))
-        span.end(end)
+    It is named by the conventions of GenAI and OpenInference, and holds the question and its answer where `texts` are
+    wanted. Without an SDK in use there is none. It is made once the answer is there, with the times measured.
+    """
+    try:
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+    except ImportError:
+        return
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):
+        return
+    path = answer.trace.path
+    notes = (note if texts or not NoteKind.FOLLOWS.begins(note) else "follows on" for note in path)
+    attributes: dict[str, Any] = {
+        "openinference.span.kind": "CHAIN",
+        "gen_ai.operation.name": "invoke_workflow",
+        "gen_ai.agent.name": answer.version or "ragc",
+        "gen_ai.usage.input_tokens": answer.usage.tokens_in,
+        "gen_ai.usage.output_tokens": answer.usage.tokens_out,
+        "ragc.trace_id": answer.trace.id,
+        "ragc.path": " > ".join(notes),
+        "ragc.outcome": answer.outcome.value,
+        "ragc.stopped_by": answer.stopped_by.value,
+        "ragc.confidence": answer.confidence,
+        "ragc.usd": answer.usage.usd,
+    }
+    if texts:
+        attributes |= {"input.value": asked.question, "output.value": answer.text}
+    began = min((step.began for step in answer.trace.steps), default=time.time() - answer.usage.seconds)
+    start, end = (int(at * NANOSECONDS) for at in (began, began + answer.usage.seconds))
+    tracer = trace.get_tracer("ragc")
+    span = tracer.start_span("invoke_workflow ragc", attributes=attributes, start_time=start)
+    if answer.outcome is Outcome.FAILED:
+        span.set_status(trace.StatusCode.ERROR, "; ".join(answer.degraded))
+    span.end(end)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragc import open_program
 from ragc.answer import Answer, Outcome, Step, Trace, Usage, new_trace_id
-from ragc.serve.trace import LineLog, LogIndex, SpanLog, TraceLog
+from ragc.serve.trace import LineLog, LogIndex, TraceLog, emit_span
 from ragc.text.history import Asked
 from tests.conftest import add_toml
 
@@ -93,8 +93,8 @@ def test_a_question_is_a_span_under_the_callers_own_with_what_it_came_to_and_no_
 
     told = answer()
     with trace.get_tracer("caller").start_as_current_span("request") as outer:
-        SpanLog().emit_span(told)
-    SpanLog().emit_span(Answer(answer(), outcome=Outcome.FAILED, degraded=("not searched: stock (gone)",)))
+        emit_span(told)
+    emit_span(Answer(answer(), outcome=Outcome.FAILED, degraded=("not searched: stock (gone)",)))
     whole, _, failed = spans()
     assert whole.attributes["gen_ai.operation.name"] == "invoke_workflow"
     assert whole.attributes["gen_ai.agent.name"] == (told.version or "ragc")
@@ -107,8 +107,8 @@ def test_a_question_is_a_span_under_the_callers_own_with_what_it_came_to_and_no_
 
 def test_how_a_follow_up_reads_is_in_a_span_only_where_texts_are(spans):
     told = answer(path=("follows on: my card is lost", "search(1)"))
-    for log in (SpanLog(), SpanLog(texts=True)):
-        log.emit_span(told)
+    for texts in (False, True):
+        emit_span(told, texts=texts)
     paths = [span.attributes["ragc.path"] for span in spans() if "ragc.path" in span.attributes]
     assert paths == ["follows on > search(1)", "follows on: my card is lost > search(1)"]
 

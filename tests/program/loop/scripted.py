@@ -14,7 +14,7 @@ from ragc.loop.state import Find, Runtime
 from ragc.models.catalog import Models
 from ragc.models.embedded.reader import READER
 from ragc.passage import NO_FILTERS, Passage, SourceCard
-from ragc.serve.trace import SpanLog, TraceLog
+from ragc.serve.trace import TraceLog, emit_span
 from ragc.settings import BudgetSettings, ModelSettings
 from tests.support.prompts import format_reply, read_prompt, reply_with
 
@@ -203,8 +203,7 @@ class Scripted:
         names = ModelSettings(decide="scripted/model", write="scripted/model")
         writer, queries = self.models.lm(READER if quotes else writes), self.models.lm()
         clients = Models(self.models, writer, None, None, self.models, names, judging, query=queries)
-        spans = SpanLog().emit_span
-        observers = (TraceLog(log).write_answer, spans) if log else (spans,)
+        observers = (TraceLog(log).write_answer, emit_span) if log else (emit_span,)
         runtime = Runtime(
             library or self.shelf,
             clients,
