@@ -7,7 +7,7 @@ evidence can be read under another threshold without asking again.
 from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import dspy
 from dspy.experimental import Choice, Noul
@@ -22,15 +22,6 @@ ROUTES = {
     "complex": "Several facts are needed: a comparison, several parts, a chain of links, or several places.",
 }
 BASE_PREFIX, NEEDS_BASE = "base_", "The answer needs this knowledge base: "
-
-Choices = Mapping[str, tuple[Any, ...]]
-"""What the parts of a predictor's prompt may be (`PromptLayout`), what they are before any compile first."""
-_ASKED: Choices = {
-    "place": ("system", "user"),
-    "instruction": ("full", "short", "line"),
-    "demonstrations": (4, 2, 1, 0),
-}
-_SHOWN: Choices = {"order": ("question last", "question first"), "marks": ("fenced", "numbered", "plain"), **_ASKED}
 
 
 class Excerpt(BaseModel, frozen=True):
@@ -103,7 +94,6 @@ class Standalone(dspy.Signature):
     "Refunds for companies", which asks nothing.
     """
 
-    layout: ClassVar[Choices] = _ASKED
     history: list[Turn] = dspy.InputField(desc="the conversation before the question, oldest turn first")
     question: str = dspy.InputField()
     standalone: str = dspy.OutputField(desc="the one question, complete in itself")
@@ -142,7 +132,6 @@ class Decompose(dspy.Signature):
     Good, for "Is Pro dearer than Basic?": "price of Pro", "price of Basic". Bad: "price of Pro", "and of the other".
     """
 
-    layout: ClassVar[Choices] = _ASKED
     question: str = dspy.InputField()
     sub_queries: list[str] = dspy.OutputField()
     details: list[Detail] = dspy.OutputField(
@@ -159,7 +148,6 @@ class FollowUp(dspy.Signature):
     Good, when they name Ada Lopez as the founder: "Where was Ada Lopez born?" Bad: "Where was the founder born?"
     """
 
-    layout: ClassVar[Choices] = _SHOWN
     question: str = dspy.InputField()
     draft: str = dspy.InputField(desc="the look-up as it was planned")
     passages: list[Excerpt] = dspy.InputField()
@@ -176,7 +164,6 @@ class WriteSql(dspy.Signature):
     members DESC LIMIT 1. Bad: SELECT * FROM members, which leaves the counting to the reader.
     """
 
-    layout: ClassVar[Choices] = _ASKED
     question: str = dspy.InputField()
     tables: str = dspy.InputField(desc="the SQL dialect; each table with its columns, types, sample values and keys")
     sql: str = dspy.OutputField(desc="one SELECT without a comment; empty when the tables do not answer")
@@ -204,7 +191,6 @@ class Missing(dspy.Signature):
     Good: "the fee after 15 days" with "late return fee after 15 days". Bad: "more details" with the question again.
     """
 
-    layout: ClassVar[Choices] = _SHOWN
     question: str = dspy.InputField()
     passages: list[Excerpt] = dspy.InputField()
     missing: str = dspy.OutputField(desc="what is missing, in a few words; empty when nothing is")
@@ -229,7 +215,6 @@ class Generate(dspy.Signature):
     Good: "The fee is GBP 5 [2]." Bad: "There is a small fee.", which cites nothing and names no sum.
     """
 
-    layout: ClassVar[Choices] = {**_SHOWN, "form": ("sentence", "quote, then sentence")}
     conversation: list[Turn] = dspy.InputField(desc="what was said before the question, oldest turn first")
     passages: list[Excerpt] = dspy.InputField()
     question: str = dspy.InputField()

@@ -6,7 +6,7 @@ import hashlib
 import sqlite3
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,6 @@ from ragc.knowledge.project import Project
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find, Request
 from ragc.models.catalog import is_local
-from ragc.models.language.layout import PromptLayout
 from ragc.models.requests import to_jsonable
 from ragc.optimize.compiler.spending import Caps, Spent
 from ragc.signatures import to_prompt_inputs
@@ -269,23 +268,17 @@ def fingerprint_predictor(program: AgenticRAG, name: str, model: Any) -> str:
         for field, f in predictor.signature.fields.items()
     }
     worded = {name: [c.get("instructions"), c.get("criteria")] for name, c in predictor.fields.items()}
-    here, layout = is_local(model), _shown_layout(program, name)
+    here, layout = is_local(model), program.layout_of(name)
     shown = predictor.demos if here else predictor.demos[: layout.demonstrations]
     content = [
         predictor.signature.instructions, described, {name: words for name, words in worded.items() if any(words)},
         [dict(demo) for demo in shown], predictor.config, model.model,
         {name: value for name, value in (model.kwargs or {}).items() if "key" not in name},
         [source_digest(), *program.runtime.models.weights.values()] if here else
-        [dspy.__version__, asdict(layout)],
+        [dspy.__version__, layout],
     ]  # fmt: skip
     packed = orjson.dumps(content, default=lambda item: item.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(packed, digest_size=16).hexdigest()
-
-
-def _shown_layout(program: AgenticRAG, name: str) -> PromptLayout:
-    """Return a predictor's layout as far as it changes the prompt."""
-    layout, shown = program.layout_of(name), len(program.predictor(name).demos)
-    return replace(layout, demonstrations=min(layout.demonstrations, shown))
 
 
 def digest_json(content: Any) -> bytes:

@@ -18,9 +18,9 @@ from ragc.answer import Answer
 from ragc.errors import QuestionError
 from ragc.loop import runner
 from ragc.loop.policy import PLAIN, Policy, Risk, offer_strategies
-from ragc.loop.state import Runtime, View
+from ragc.loop.state import DRAFT, Runtime, View
 from ragc.models.clients import client_of, is_decision, traits_of
-from ragc.models.language.layout import AS_IT_IS, LAYOUT, Layout, PromptLayout
+from ragc.models.language.layout import Layout, PromptLayout
 from ragc.models.requests import RequestCache
 from ragc.passage import Readers, SourceCard, hide_readers, to_groups
 from ragc.text.history import Asked, History, read_history
@@ -30,14 +30,12 @@ Role = Literal["write", "decide", "judge"]
 
 
 class Predictors(dspy.Module):
-    """The predictors of one part of the loop, by name, and the layouts of the prompts of those that write."""
+    """The predictors of one part of the loop, by name."""
 
     def __init__(self, **asked: type[dspy.Signature]) -> None:
         super().__init__()
         for name, signature in asked.items():
             setattr(self, name, dspy.Predict(signature))
-            if choices := getattr(signature, "layout", None):
-                setattr(self, name + LAYOUT, Layout(choices))
 
 
 def _leave_out_empty(**given: Any) -> dict[str, Any]:
@@ -62,15 +60,10 @@ class AgenticRAG(dspy.Module):
         self.conversation = Predictors(follows_on=signatures.FollowsOn, standalone=signatures.Standalone)
         self.classifier = Predictors(route=signatures.route_signature(cards))
         self.decomposer = Predictors(split=signatures.Decompose, follow=signatures.FollowUp)
-        self.judge = Predictors(
-            sufficiency=signatures.Sufficiency,
-            missing=signatures.Missing,
-        )
+        self.judge = Predictors(sufficiency=signatures.Sufficiency, missing=signatures.Missing)
         self.retriever = Predictors(sql=signatures.WriteSql)
-        self.generator = Predictors(
-            answer=signatures.Generate,
-            states=signatures.States,
-        )
+        self.generator = Predictors(answer=signatures.Generate, states=signatures.States)
+        self.generator.answer_layout = Layout()
         self.grounder = Predictors(support=signatures.Support, responsive=signatures.Responsive)
         self.policy = Policy()
         self.runtime = runtime
@@ -243,7 +236,7 @@ class AgenticRAG(dspy.Module):
             self.strategies,
             self.policy.tuning(),
             thresholds={(name, field): one["threshold"] for name, field, one in fields if "threshold" in one},
-            layouts={name.removesuffix(LAYOUT): one.value for name, one in parts.items() if isinstance(one, Layout)},
+            layout=self.generator.answer_layout.value,
             vouches=vouches and decider.embedded and decider.decides,
             readers=self.readers or frozenset(),
         )
@@ -255,9 +248,7 @@ class AgenticRAG(dspy.Module):
 
     def layout_of(self, predictor: str) -> PromptLayout:
         """Return how the prompt of a predictor is laid out."""
-        stage, _, name = predictor.partition(".")
-        found = vars(getattr(self, stage)).get(name + LAYOUT)
-        return found.value if found is not None else AS_IT_IS
+        return self.generator.answer_layout.value if predictor == DRAFT else PromptLayout.FULL
 
     def plain(self) -> AgenticRAG:
         """Return plain RAG over the same library and models: the control arm."""

@@ -20,7 +20,7 @@ from ragc.loop.reply import TypedReply
 from ragc.loop.reviewed import ReviewedAnswers
 from ragc.models.catalog import Models, is_local
 from ragc.models.language.adapter import FencedAdapter
-from ragc.models.language.layout import AS_IT_IS, PromptLayout
+from ragc.models.language.layout import PromptLayout
 from ragc.models.requests import RequestCache
 from ragc.notes import Note
 from ragc.passage import NO_FILTERS, Filters, Passage
@@ -198,7 +198,7 @@ class View:
     tuning: Tuning
     thresholds: Mapping[tuple[str, str], float]
     """The probability from which a Noul output counts as true, by predictor and output, where it is not a half."""
-    layouts: Mapping[str, PromptLayout]
+    layout: PromptLayout  # of the answer's prompt
     vouches: bool  # whether an embedded decider says if a draft answers, which costs no call
     readers: frozenset[str] = frozenset()  # the groups of whoever asks
     known: Answer | None = None  # the reviewed answer to the question, which then asks for nothing
@@ -209,7 +209,7 @@ class View:
 
     def layout_of(self, predictor: str) -> PromptLayout:
         """Return how the prompt of a predictor is laid out."""
-        return self.layouts.get(predictor, AS_IT_IS)
+        return self.layout if predictor == DRAFT else PromptLayout.FULL
 
     def prompt_of(self, predictor: str) -> str:
         """Return what a language model is told for a predictor beside its inputs."""

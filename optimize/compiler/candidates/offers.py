@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import dspy
@@ -22,7 +22,7 @@ from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import DRAFT
 from ragc.models.clients import is_decision
 from ragc.models.deciders import EXAMPLES_SHOWN, is_short
-from ragc.models.language.layout import LAYOUT, NUMBERED, QUOTE, PromptLayout
+from ragc.models.language.layout import LAYOUT, PromptLayout
 from ragc.optimize.compiler.candidates.demonstrations import (
     MOST,
     Demonstration,
@@ -42,10 +42,7 @@ from ragc.optimize.compiler.runs.runner import AnyArm
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
 WORTH_ADDING = 1.25  # times as many demonstrations as are labelled from which the program's own are a set beside
-LAYOUTS_TRIED = (
-    PromptLayout(marks=NUMBERED, instruction="line", demonstrations=0),
-    PromptLayout(marks=NUMBERED, instruction="short", form=QUOTE),
-)
+LAYOUTS_TRIED = (PromptLayout.LINE, PromptLayout.QUOTE)
 """Layouts of the writer's prompt that small models did better with: the shortest, and one that has it quote first."""
 PROMPT_CHARACTERS = 12_000  # characters of the demonstrations of a text at most
 AS_IT_IS, LABELLED = "as it is", "labelled"
@@ -128,7 +125,7 @@ class CandidateSets:
                 found[name] = {"kind": kinds[place], "text": f"of {len(kinds)}"}
                 continue
             if name.endswith(LAYOUTS):
-                texts = [str(asdict(one)) for one in (base.layout_of(predictor), *self.layouts[predictor])]
+                texts = [*map(str, (base.layout_of(predictor), *self.layouts[predictor]))]
             else:
                 texts = [predictors[predictor].signature.instructions, *self.offers[predictor].instructions]
             found[name] = {"kind": "another" if place else AS_IT_IS, "text": texts[place]}

@@ -155,7 +155,7 @@ class Replay:
     def _answers_of(self, view: View) -> dict[Asked, list[_Known]]:
         """Return what is known of questions under the knobs, prompts and demonstrations of now."""
         parts = [part for one in view.predictors.values() for part in (one.signature, one.demos)]
-        key: Hashable = view.tuning, view.threshold(STATES, "states"), (*view.layouts.items(),), (*map(id, parts),)
+        key: Hashable = view.tuning, view.threshold(STATES, "states"), view.layout, (*map(id, parts),)
         _, kept = self._known.get(key) or (parts, defaultdict[Asked, list[_Known]](list))
         keep_last(self._known, {key: (parts, kept)}, STATES_KEPT)  # with the parts, so that no others take their ids
         return kept

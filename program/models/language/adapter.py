@@ -17,7 +17,7 @@ from pydantic import create_model
 from ragc.models.language import layout as layouts
 from ragc.models.language import parsing
 from ragc.models.language.fence import find_addresses, remove_links
-from ragc.models.language.layout import AS_IT_IS, PromptLayout, is_text
+from ragc.models.language.layout import PromptLayout, is_text
 from ragc.models.language.parsing import UnreadableReply, is_record, record_of
 from ragc.models.language.spending import current_spending
 from ragc.notes import NoteKind
@@ -38,7 +38,7 @@ class FencedAdapter(dspy.ChatAdapter):
 
     def __init__(self, fallback: dspy.LM | None = None, structured: bool = False) -> None:
         super().__init__(use_json_adapter_fallback=False)
-        self.layout = AS_IT_IS
+        self.layout = PromptLayout.FULL
         self.fallback = fallback
         self.structured = structured
 
@@ -141,7 +141,7 @@ def is_traced() -> bool:
 
 
 @contextmanager
-def use_adapter(lm: Any, layout: PromptLayout = AS_IT_IS) -> Iterator[None]:
+def use_adapter(lm: Any, layout: PromptLayout = PromptLayout.FULL) -> Iterator[None]:
     """Have predictors inside speak to `lm` as it wants, in a layout, without history."""
     adapter = getattr(lm, "adapter", None)
     adapter = adapter.lay_out(layout) if isinstance(adapter, FencedAdapter) else adapter
