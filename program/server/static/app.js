@@ -159,10 +159,9 @@ async function streamAnswer(turn, messages, model) {
 }
 
 function finishTurn(turn, answer) {
-  const reviewed = answer.reviewed && `reviewed ${answer.reviewed.at.slice(0, 10)}`.trim();
-  const sure = reviewed ? [reviewed] : answer.outcome === "answered" ? [`${Math.round(100 * answer.confidence)} % sure`] : [];
+  const reviewed = answer.reviewed ? [`reviewed ${answer.reviewed.at.slice(0, 10)}`.trim()] : [];
   const lacking = answer.degraded.length && answer.outcome !== "failed" ? ["something did not work"] : [];
-  say(one(".status", turn), [OUTCOMES[answer.outcome], ...sure, ...lacking].join(" · "), answer.outcome === "failed");
+  say(one(".status", turn), [OUTCOMES[answer.outcome], ...reviewed, ...lacking].join(" · "), answer.outcome === "failed");
   showAnswer(turn, answer);
   one(".options", turn).hidden = !answer.options?.length;
   one(".options", turn).replaceChildren(...(answer.options ?? []).map((text) => makeElement("button", text, { type: "button", className: "suggestion" })));
