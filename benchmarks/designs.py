@@ -94,7 +94,7 @@ def ask_designs(found: Sequence[Design], questions: Sequence[LabelledQuestion], 
         grader = Grader(design.program, project.settings.utility, relevancy=False)
         design.asked = [(question, replay(question.asked)) for question in questions]
         design.evaluation = Evaluation(tuple(grader(question, answer) for question, answer in design.asked))
-        print(f"{design.name}: {record.performed} performed, {record.replayed} replayed so far", file=sys.stderr)
+        print(f"{design.name}: {len(record.kept)} replies kept so far", file=sys.stderr)
     sample = questions[:: max(1, len(questions) // timed)][:timed]
     for at, question in enumerate(sample):
         for turn in range(len(found)):

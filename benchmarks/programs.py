@@ -137,7 +137,7 @@ def measure_thresholds(folder: Path, quick: bool) -> Iterator[Figure]:
         anchored = run_optimizer("reanchor", task.base, (examples, []), intent.metric, 0)
         theirs = time.perf_counter() - began
         fitted = task.base.deepcopy()
-        apply_setting(fitted, found.setting)
+        apply_setting(fitted, found)
         before, mine, other = (
             task.evaluate(one, task.parts["test"]).measure("utility") for one in (task.base, fitted, anchored)
         )

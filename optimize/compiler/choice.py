@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy as np
 from ragc.errors import BudgetStop
 from ragc.knowledge.index.build import Advance
 from ragc.loop.policy import Setting, is_candidate
-from ragc.optimize.compiler.scoring import Scores, Scoring, prove_gain, setting_key
+from ragc.optimize.compiler.scoring import Scores, Scoring, prove_gain
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
 
 DEAR = 0.15  # utility that a model call costs at `economy`, or twice the project's own price where that is more
@@ -54,14 +54,6 @@ class OperatingPoints:
     before: Sequence[float] = field(default=(), repr=False)
     """Utilities on dev of the program as it is, one a question; `after` those of `balanced`."""
     after: Sequence[float] = field(default=(), repr=False)
-
-    def only_balanced(self) -> OperatingPoints:
-        """Return the choice where a version has no other point."""
-        return replace(self, points={BALANCED: self.points[BALANCED]})
-
-    def seal(self) -> OperatingPoints:
-        """Return the points without choices among candidates."""
-        return replace(self, points={name: without_choices(setting) for name, setting in self.points.items()})
 
 
 def choose_points(
@@ -116,15 +108,10 @@ def _score_stages(
 ) -> dict[str, tuple[Scores, Scores]]:
     """Return what each setting scores on train and dev, as far as the caps reach; the first one in any case."""
     scored: dict[str, tuple[Scores, Scores]] = {}
-    known: dict[Any, str] = {}
     for done, (name, setting) in enumerate(stages.items()):
-        if (key := setting_key(setting)) in known:
-            scored[name] = scored[known[key]]
-            continue
         with suppress(BudgetStop):
             progress(done, len(stages))
             scored[name] = train(setting), dev(setting)
-            known[key] = name
         if not scored:
             scored[name] = train.read(setting), dev.read(setting)
     return scored
@@ -148,8 +135,3 @@ def fit_doubt(judged: Sequence[tuple[float, bool]]) -> float:
         return 0.0
     last = int(np.flatnonzero(excess == excess.max())[-1])
     return float(ranked[last + 1][0] if last + 1 < len(ranked) else 1.0)
-
-
-def without_choices(setting: Setting) -> Setting:
-    """Return a setting without its choices among candidates."""
-    return {name: value for name, value in setting.items() if not is_candidate(name)}

@@ -24,7 +24,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import TypedDict, TypeVar, Unpack
 
 from ragc.errors import BudgetError, BudgetStop, DataError, StudyError
 from ragc.knowledge.project import Project
@@ -34,7 +34,7 @@ from ragc.models.catalog import require_price
 from ragc.optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from ragc.optimize.compiler.choice import FITTED, OperatingPoints, choose_points
 from ragc.optimize.compiler.plan import SECONDS, CapPlan, ask_within
-from ragc.optimize.compiler.publish import Found, Publisher, Tested, seal
+from ragc.optimize.compiler.publish import Found, find_sealed, note_look, seal
 from ragc.optimize.compiler.record import digest_json, open_record
 from ragc.optimize.compiler.runs.runner import AnyArm, Arm
 from ragc.optimize.compiler.scoring import Scoring, split_topics
@@ -47,7 +47,7 @@ from ragc.optimize.compiler.tasks.optimizers import RAGC, estimate_calls, requir
 from ragc.optimize.compiler.tasks.project import open_project_task
 from ragc.optimize.compiler.tasks.task import Task
 from ragc.optimize.compiler.thresholds import fit_caution, fit_thresholds
-from ragc.optimize.evaluation.evaluate import TOGETHER, evaluate_side_by_side
+from ragc.optimize.evaluation.evaluate import TOGETHER, Evaluation, evaluate_side_by_side
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED, Compiled
 from ragc.optimize.registry.versions import hold_lock
 from ragc.optimize.report.estimate import LISTING, Expected
@@ -145,21 +145,19 @@ def compile_task(
         try:
             task = maker(session, seed, origin)
             digest = digest_json([task.describe_conditions(), optimizer, trials or 0]).hex()
-            if again := Publisher(project, task.parts).find_sealed(digest, {}):
+            if again := find_sealed(project, digest):
                 task = task.compared_with(resolve(again, project.artifacts).parent or "")  # as it was then
             account = session.record.open_account(digest)
-            if account:
-                session.spending.use_account(account)
+            session.spending.use_account(account)
             with hold_lock(project.artifacts, project.name):
                 pass  # nothing is paid for where no version could be sealed
             held.enter_context(task.asking(session.spending))
             found = search(session, task, trials or 0)
         except BudgetStop as stop:
             raise _explain_too_little(stop, session, command) from None
-        tested = test(session, found, digest)
-        done = seal(session, found, tested, optimizer, digest)
-        if account:
-            account.end()
+        looks = note_look(task, digest)  # before the first question is asked, so that one cut short counts
+        done = seal(session, found, test(session, found), looks, optimizer, digest)
+        account.end()
         return done
 
 
@@ -185,9 +183,13 @@ def search_task(session: Session, task: Task, trials: int) -> Found:
     dev = train.over(ask_arms(session, asked, list(stages.values()), "choose"))
     session.begin_stage("choosing on dev")
     points = choose_points(train, dev, stages, task.price, task.risk is None, session.advance)
-    points = points if task.has_points else points.only_balanced()
+    points = points if task.has_points else replace(points, points={BALANCED: points.points[BALANCED]})
     if task.against:
-        points = replace(points, before=score_parent(session, task, dev.questions))
+        parent = task.controls[-1]
+        before = train.over([Arm(task.tester(session, parent), dev.questions)] if dev_questions else [])
+        with suppress(BudgetStop):
+            before(read_setting(parent))
+        points = replace(points, before=before.read(read_setting(parent)).utility.tolist())
     apply_setting(final, points.points[BALANCED])
     risks = task.prove_risks(session, final, points)
     session.begin_stage(LISTING)
@@ -205,18 +207,6 @@ def ask_arms(session: Session, arms: list[AnyArm], settings: Sequence[Setting], 
     arms, each = ask_within(arms, settings, lambda n: session.advance(n, sum(len(arm.questions) for arm in arms)))
     session.plan = replace(session.plan, each=session.plan.each or each)
     return arms
-
-
-def score_parent(session: Session, task: Task, questions: Sequence[Any]) -> list[float]:
-    """Return the utilities of what is compared with, NaN where a cap was reached."""
-    found = [math.nan] * len(questions)
-    with suppress(BudgetStop):
-        for first in range(0, len(questions), TOGETHER):
-            together = questions[first : first + TOGETHER]
-            answers = task.tester(session, task.controls[-1]).answer_all([one.asked for one in together])
-            grades = (task.search_grader(*pair) for pair in zip(together, answers, strict=True))
-            found[first : first + TOGETHER] = [grade.utility for grade in grades]
-    return found
 
 
 def make_arms(session: Session, task: Task) -> list[AnyArm]:
@@ -259,7 +249,7 @@ def fit_stages(
     for name, way in {FITTED: FITTED, BEST_WAY: best}.items():
         if way in worth and (name == FITTED or best not in (AS_IT_IS, FITTED)):
             session.begin_stage(f"fitting thresholds: {way}")
-            stages[name] = fit_thresholds(train, thresholds, ways[way], session.advance).setting
+            stages[name] = fit_thresholds(train, thresholds, ways[way], session.advance)
             with suppress(BudgetStop):
                 stages[name] = fit_caution(train, QUOTED, stages[name]) if QUOTED in stages[name] else stages[name]
     if trials:
@@ -291,21 +281,20 @@ def learn(optimizer: str, command: str, session: Session, task: ModuleTask, tria
     return Found(task, final, OperatingPoints({BALANCED: read_setting(final)}))
 
 
-def test(session: Session, found: Found, digest: str) -> Tested:
-    """Return the compiled program and those it is compared with, on test."""
+def test(session: Session, found: Found) -> list[Evaluation]:
+    """Return the task's controls and the compiled program on test."""
     session.begin_stage("testing")
     task, questions = found.task, found.task.parts["test"]
-    looks = Publisher(task.project, task.parts).note_look(digest)  # first, so that one cut short counts
     session.limit("test")
     programs = [*task.controls, found.final]
     arms = [(task.grader(program), task.tester(session, program).answer_all) for program in programs]
     together = TOGETHER if session.caps != Caps() else WITHOUT_CAP
     session.end_processes()
-    *plain, before, after = evaluate_side_by_side(arms, questions, session.advance, together, fork=session.fork)
-    if after.failed and not after.grades:
+    tested = evaluate_side_by_side(arms, questions, session.advance, together, fork=session.fork)
+    if (after := tested[-1]).failed and not after.grades:
         what = f"No question of test could be graded: {after.failed[0]}."
         raise DataError(what, "Mend the metric, or the labels that it reads.")
-    return Tested(plain[0] if plain else None, before, after, looks)
+    return tested
 
 
 def _require_sense(project: Project, trials: int | None, seed: int | None, risk: float | None, caps: Caps) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import math
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,7 +16,7 @@ import dspy
 import orjson
 
 from ragc.knowledge.project import Project
-from ragc.loop.policy import Risk, read_setting
+from ragc.loop.policy import Risk, is_candidate, read_setting
 from ragc.optimize.compiler.candidates.offers import CandidateSets
 from ragc.optimize.compiler.choice import OperatingPoints
 from ragc.optimize.compiler.record import Record
@@ -26,6 +26,7 @@ from ragc.optimize.compiler.spending import Spending
 from ragc.optimize.compiler.tasks.examples import Metric
 from ragc.optimize.compiler.tasks.module import find_production, open_folder, open_module_task
 from ragc.optimize.compiler.tasks.task import Contents, Task
+from ragc.optimize.evaluation.comparison import SCORES
 from ragc.optimize.evaluation.evaluate import Evaluation
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.outcome import BALANCED, Compiled
@@ -37,9 +38,9 @@ from ragc.optimize.report.estimate import SEALING
 from ragc.optimize.report.page import render_compile_page
 from ragc.serve.artifact import STATE
 from ragc.serve.factory import Factory
-from ragc.serve.reference import resolve
+from ragc.serve.reference import Manifest, resolve
 
-SCORES, REPORT = "scores.jsonl", "report.html"
+REPORT = "report.html"
 PACKAGES = ("dspy", "optuna", "onnxruntime", "torch", "sentence-transformers", "qdrant-client", "scikit-learn", "numpy")
 """Packages whose versions a manifest names."""
 
@@ -63,95 +64,80 @@ class Found:
     lacks: int = 0  # calls that they would take, about
 
 
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """The compiled program and those it is compared with, on test."""
+def publish(
+    task: Task,
+    contents: Contents,
+    scores: Evaluation,
+    points: OperatingPoints,
+    origin: Mapping[str, Any],
+    plain: Evaluation | None = None,
+    page: bytes = b"",
+) -> str:
+    """Return the reference of the new version; `origin` says how it came about."""
+    project = task.project
+    fields = {
+        **{"parent": None, "cost": {}, **origin, **contents.tables},
+        "data": _describe_data(task),
+        "points": {
+            name: {key: value for key, value in point.items() if not is_candidate(key)}
+            for name, point in points.points.items()
+        },
+        "scores": {**scores.metrics(), **({"plain": plain.metrics()} if plain else {})},
+        "env": {"python": platform.python_version(), **{name: _version_of(name) for name in PACKAGES}},
+        "git": _describe_commit(project.folder),
+    }
+    rows = b"".join(orjson.dumps(grade, option=orjson.OPT_APPEND_NEWLINE) for grade in scores.grades)
+    files = {**contents.files, SCORES: rows, **({REPORT: page} if page else {})}
+    return publish_version(project.name, fields, files, project.artifacts)
 
-    plain: Evaluation | None
-    before: Evaluation
-    after: Evaluation
-    looks: int
 
+def publish_uncompiled(task: Task, scores: Evaluation, plain: Evaluation | None) -> str:
+    """Return the version that holds the uncompiled program, new if need be.
 
-@dataclass(frozen=True, slots=True)
-class Publisher:
-    """Publishes versions of one project that were scored on the same splits."""
-
-    project: Project
-    parts: Mapping[str, Sequence[Question]]
-
-    def publish_uncompiled(self, contents: Contents, scores: Evaluation, plain: Evaluation | None = None) -> str:
-        """Return the version that holds the uncompiled program, new if need be."""
-        with hold_lock(self.project.artifacts, self.project.name):  # two compiles at once publish it once
-            found = self._find_equal(contents, len(scores.grades))
-            points = OperatingPoints({BALANCED: contents.setting})
-            return found or self.publish(contents, scores, points, {"optimizer": {"name": "none"}}, plain)
-
-    def publish(
-        self,
-        contents: Contents,
-        scores: Evaluation,
-        points: OperatingPoints,
-        origin: Mapping[str, Any],
-        plain: Evaluation | None = None,
-        report: bytes = b"",
-    ) -> str:
-        """Return the reference of the new version; `origin` says how it came about."""
-        fields = {
-            **{"parent": None, "cost": {}, **origin, **contents.tables},
-            "data": self._describe_data(),
-            "points": {name: dict(point) for name, point in points.points.items()},
-            "scores": {**scores.metrics(), **({"plain": plain.metrics()} if plain else {})},
-            "env": {"python": platform.python_version(), **{name: _version_of(name) for name in PACKAGES}},
-            "git": _describe_commit(self.project.folder),
-        }
-        files = {**contents.files, SCORES: dump_scores(scores)}
-        if report:
-            files[REPORT] = report
-        return publish_version(self.project.name, fields, files, self.project.artifacts)
-
-    def describe_labels(self) -> str:
-        """Return in words how many questions there are, in all and by split."""
-        questions = [question for part in self.parts.values() for question in part]
-        splits = ", ".join(f"{len(part)} of {name}" for name, part in self.parts.items())
-        return f"{len(questions)} questions of {len({q.cluster for q in questions})} topics ({splits})"
-
-    def note_look(self, identity: str) -> int:
-        """Note that the compile of a digest reads its test; return which look that is."""
-        texts = [question.conversation for question in self.parts["test"]]
-        return note_test_use(self.project.artifacts, self.project.name, "compile", texts, identity)
-
-    def find_sealed(self, identity: str, files: Mapping[str, bytes]) -> str:
-        """Return the version that the same compile sealed with the same bytes, or empty."""
-        digests = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()}
-        for one in reversed(read_manifests(self.project.artifacts, self.project.name)):
-            same = all(one.files.get(name, (0, ""))[1] == digest for name, digest in digests.items())
-            if same and one.section("optimizer").get("compile") == identity:
-                return one.label
-        return ""
-
-    def _find_equal(self, contents: Contents, scored: int) -> str:
-        """Return a version with this uncompiled program, scored on as many questions of the same test, or empty."""
-        state = f"sha256:{hashlib.sha256(contents.files[STATE]).hexdigest()}"
-        for one in read_manifests(self.project.artifacts, self.project.name):
+    One that is there holds the same program over the same knowledge, scored on as many questions of the same test.
+    """
+    contents, project = task.contents(task.controls[-1]), task.project
+    with hold_lock(project.artifacts, project.name):  # two compiles at once publish it once
+        for one in _list_holding({STATE: contents.files[STATE]}, project):
             if (
-                one.files.get(STATE, (0, ""))[1] == state
-                and one.section("scores").get("utility", {}).get("n", 0) >= scored
-                and one.section("data") == self._describe_data()
+                one.section("scores").get("utility", {}).get("n", 0) >= len(scores.grades)
+                and one.section("data") == _describe_data(task)
                 and one.section("knowledge") == contents.tables.get("knowledge", {})
             ):
                 return one.label
-        return ""
+        points = OperatingPoints({BALANCED: contents.setting})
+        return publish(task, contents, scores, points, {"optimizer": {"name": "none"}}, plain)
 
-    def _describe_data(self) -> dict[str, Any]:
-        return {
-            name: {
-                "n": len(part),
-                "sha256": digest_questions(part),
-                "questions": sorted({question_digest(question.conversation) for question in part}),
-            }
-            for name, part in self.parts.items()
+
+def find_sealed(project: Project, identity: str, files: Mapping[str, bytes] = {}) -> str:
+    """Return the last version that the same compile sealed with the same bytes."""
+    same = [one.label for one in _list_holding(files, project) if one.section("optimizer").get("compile") == identity]
+    return same[-1] if same else ""
+
+
+def note_look(task: Task, identity: str) -> int:
+    """Note that the compile of a digest reads its test; return which look that is."""
+    texts = [question.conversation for question in task.parts["test"]]
+    return note_test_use(task.project.artifacts, task.project.name, "compile", texts, identity)
+
+
+def _list_holding(files: Mapping[str, bytes], project: Project) -> Iterator[Manifest]:
+    """Yield the versions of a project that hold such files, the oldest first."""
+    digests = {name: f"sha256:{hashlib.sha256(content).hexdigest()}" for name, content in files.items()}
+    for one in read_manifests(project.artifacts, project.name):
+        if all(one.files.get(name, (0, ""))[1] == digest for name, digest in digests.items()):
+            yield one
+
+
+def _describe_data(task: Task) -> dict[str, Any]:
+    return {
+        name: {
+            "n": len(part),
+            "sha256": digest_questions(part),
+            "questions": sorted({question_digest(question.conversation) for question in part}),
         }
+        for name, part in task.parts.items()
+    }
 
 
 def _version_of(package: str) -> str:
@@ -175,48 +161,38 @@ def _ask_git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def compare_grades(a: Sequence[Grade], b: Sequence[Grade]) -> PairedResult:
-    """Return the paired, topic-clustered test of b's utility over a's."""
-    if not a:
-        return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
-    return paired_test([g.utility for g in a], [g.utility for g in b], [g.topic for g in a])
-
-
-def seal(session: Session, found: Found, tested: Tested, optimizer: str, identity: str) -> Compiled:
+def seal(
+    session: Session, found: Found, tested: Sequence[Evaluation], looks: int, optimizer: str, key: str
+) -> Compiled:
     """Publish the program with its scores and, where it was searched, its page.
 
-    `identity` is the digest of what was compiled: the same compile that ends in the same bytes is the version that it
-    sealed before.
+    `tested` are plain RAG, if any, what it is compared with, and the program. `key` is the digest of what was compiled:
+    the same compile that ends in the same bytes is the version that it sealed before.
     """
     session.begin_stage(SEALING)
-    task, spending, points = found.task, session.spending, found.points
-    publisher, before, after = Publisher(task.project, task.parts), tested.before, tested.after
-    gain = _compare_held_out(found, tested)
+    task, spending, points, (*plain, before, after) = found.task, session.spending, found.points, tested
     program = task.complete(session, found.final, points, found.learned)
-    parent = task.origin or task.against
-    if not parent:
-        parent = publisher.publish_uncompiled(task.contents(task.controls[-1]), before, tested.plain)
+    parent = task.origin or task.against or publish_uncompiled(task, before, plain[0] if plain else None)
     done = Compiled(
         name=task.project.name,
         began_as_parent=not task.against,
         reference="",
         optimizer=optimizer,
         parent=parent,
-        gain=gain,
-        over_plain=compare_grades(tested.plain.grades, after.grades) if tested.plain else None,
-        plain=tested.plain,
+        gain=_compare_held_out(found, before, after),
+        over_plain=_compare(_list_utilities(plain[0], after)) if plain else None,
+        plain=plain[0] if plain else None,
         before=before,
         after=after,
         calls=spending.calls,
         reused=session.record.reused,
         usd=spending.usd,
         seconds=spending.seconds,
-        looks=tested.looks,
-        labelled=publisher.describe_labels(),
+        looks=looks,
+        labelled=_describe_labels(task.parts),
         doubts=task.doubts,
         stopped_by=spending.tripped,
         stood_in=session.record.stand_ins,
-        broken=dict.fromkeys(after.failed, "in the test"),
         stages=[stage.describe() for stage in points.stages],
         stage=points.chosen,
         points={name: _describe_point(points, name) for name in points.points if points.stages},
@@ -226,38 +202,45 @@ def seal(session: Session, found: Found, tested: Tested, optimizer: str, identit
         learned=found.learned,
         untried=found.untried,
         lacks=found.lacks,
+        **_describe_search(found, after),
     )
-    page = b""
-    if found.candidates and found.train and found.dev:
-        done = _describe_search(done, task, found.candidates, found.train, found.dev)
-        page = render_compile_page(done)
-    contents = task.contents(program)
-    origin = done.describe_origin(identity, task.seed)
-    known = publisher.find_sealed(identity, contents.files)
-    reference = known or publisher.publish(contents, after, points.seal(), origin, tested.plain, page)
+    contents, origin = task.contents(program), done.describe_origin(key, task.seed)
+    reference = find_sealed(task.project, key, contents.files) or publish(
+        task, contents, after, points, origin, done.plain, render_compile_page(done) if found.candidates else b""
+    )
     return replace(done, reference=reference)
 
 
-def dump_scores(scores: Evaluation) -> bytes:
-    """Return the lines of `scores.jsonl`."""
-    return b"".join(orjson.dumps(grade, option=orjson.OPT_APPEND_NEWLINE) for grade in scores.grades)
+def _describe_labels(parts: Mapping[str, Sequence[Question]]) -> str:
+    """Return in words how many questions there are, in all and by split."""
+    questions = [question for part in parts.values() for question in part]
+    splits = ", ".join(f"{len(part)} of {name}" for name, part in parts.items())
+    return f"{len(questions)} questions of {len({q.cluster for q in questions})} topics ({splits})"
 
 
-def _compare_held_out(found: Found, tested: Tested) -> PairedResult:
+def _list_utilities(before: Evaluation, after: Evaluation) -> list[tuple[float, float, str]]:
+    """Return the utility of both sides on each question, and its topic."""
+    return [(a.utility, b.utility, a.topic) for a, b in zip(before.grades, after.grades, strict=True)]
+
+
+def _compare_held_out(found: Found, before: Evaluation, after: Evaluation) -> PairedResult:
     """Return the paired test of the new version's utility over its parent's on questions that nothing was learned from.
 
     They are those of dev and test; where dev is kept for the proof of a risk, or another optimizer saw it, of test.
     """
-    before, after = ([grade.utility for grade in side.grades] for side in (tested.before, tested.after))
-    topics = [grade.topic for grade in tested.before.grades]
+    rows = _list_utilities(before, after)
     if found.dev is not None and not found.risks:
-        pairs = zip(found.points.before, found.points.after, found.dev.questions, strict=True)
-        known = [(a, b, question.cluster) for a, b, question in pairs if math.isfinite(a) and math.isfinite(b)]
-        before, after = [*before, *(a for a, _, _ in known)], [*after, *(b for _, b, _ in known)]
-        topics = [*topics, *(topic for _, _, topic in known)]
-    if not topics:
+        topics = [question.cluster for question in found.dev.questions]
+        dev = zip(found.points.before, found.points.after, topics, strict=True)
+        rows += [(a, b, topic) for a, b, topic in dev if math.isfinite(a) and math.isfinite(b)]
+    return _compare(rows)
+
+
+def _compare(rows: Sequence[tuple[float, float, str]]) -> PairedResult:
+    """Return the paired, topic-clustered test of the second side's utility over the first's."""
+    if not rows:
         return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
-    return paired_test(before, after, topics)
+    return paired_test(*zip(*rows, strict=True))
 
 
 def _describe_point(points: OperatingPoints, name: str) -> dict[str, float]:
@@ -266,23 +249,25 @@ def _describe_point(points: OperatingPoints, name: str) -> dict[str, float]:
     return {"utility": stage.train, "calls": stage.calls}
 
 
-def _describe_search(done: Compiled, task: Task, candidates: CandidateSets, train: Scoring, dev: Scoring) -> Compiled:
-    """Return a compile with what its search came to."""
+def _describe_search(found: Found, after: Evaluation) -> dict[str, Any]:
+    """Return what a search came to, as fields of `Compiled`; without one what could not be graded."""
+    task, train, dev, broken = found.task, found.train, found.dev, dict.fromkeys(after.failed, "in the test")
+    if not (found.candidates and train and dev):
+        return {"broken": broken}
     program = train.arms[0].replay.program
-    return replace(
-        done,
-        trials=train.tried,
-        replayed=all(arm.replay.replays for arm in train.arms),
-        broken={**train.broken, **dev.broken, **done.broken},
-        started_from=read_setting(task.base),
-        given=candidates.describe_choice(task.base, done.chosen),
-        meanings={one.name: one.meaning for one in task.list_parameters(program) if one.meaning},
-        asked={
+    return {
+        "trials": train.tried,
+        "replayed": all(arm.replay.replays for arm in train.arms),
+        "broken": {**train.broken, **dev.broken, **broken},
+        "started_from": read_setting(task.base),
+        "given": found.candidates.describe_choice(task.base, found.points.points[BALANCED]),
+        "meanings": {one.name: one.meaning for one in task.list_parameters(program) if one.meaning},
+        "asked": {
             "train": (len(train.questions), len(task.searched)),
-            "dev": (len(task.parts["dev"] if done.risks else dev.questions), len(task.parts["dev"])),
-            "test": (len(done.after.grades), len(task.parts["test"])),
+            "dev": (len(task.parts["dev"] if found.risks else dev.questions), len(task.parts["dev"])),
+            "test": (len(after.grades), len(task.parts["test"])),
         },
-    )
+    }
 
 
 def seal_program(
@@ -313,7 +298,6 @@ def seal_program(
         task.check(record)
         contents = task.contents(learned)
         task.require_state(contents, make, record)
-        publisher = Publisher(project, task.parts)
-        made = {"optimizer": {"name": "sealed", "test_looks": publisher.note_look("")}, "parent": parent or None}
+        made = {"optimizer": {"name": "sealed", "test_looks": note_look(task, "")}, "parent": parent or None}
         scores, points = task.evaluate(learned, task.parts["test"]), OperatingPoints({BALANCED: contents.setting})
-        return publisher.publish(contents, scores, points, made)
+        return publish(task, contents, scores, points, made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,12 @@ from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find, Request
 from ragc.models.catalog import is_local
 from ragc.models.requests import to_jsonable
-from ragc.optimize.compiler.spending import Caps, Spent
+from ragc.optimize.compiler.spending import Account, Spent
 from ragc.signatures import to_prompt_inputs
 from ragc.storage import close_before_fork, digest_code
 
 RECORD = "record.sqlite"
 PATIENCE = 60.0  # seconds for which a file that another process writes to is waited for
-TOGETHER = 500  # keys that are read by one statement
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS evidence (key BLOB PRIMARY KEY, value BLOB NOT NULL, seconds REAL NOT NULL,"
     " tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, usd REAL NOT NULL)",
@@ -35,10 +34,7 @@ _TABLES = (
     " seconds REAL NOT NULL)",
 )
 _PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
-_ADD = (
-    "INSERT INTO spending VALUES (?, ?, ?, ?) ON CONFLICT (compile) DO UPDATE SET calls = calls + excluded.calls,"
-    " usd = usd + excluded.usd, seconds = seconds + excluded.seconds"
-)
+_READ = "SELECT * FROM evidence WHERE key = ?"
 
 T = TypeVar("T")
 
@@ -55,33 +51,59 @@ class Entry:
     stand_in: bool = False  # true for the reply of another model than the one asked; such a reply is not kept on disk
 
 
-class Store:
-    """Entries and spending in a SQLite file. Safe from many threads and processes.
+class Record:
+    """Entries by content: `kept` in this process's memory by any key, `replies` and those of a SQLite file by digests.
 
-    Raises `RecordError` when the file cannot be used.
+    `calls` counts the requests to a language model that were made anew, `reused` the replies of one that were
+    read, `stand_ins` the replies of another model than the one asked; `refused` has the reason why a model refused a
+    prompt, `heard` every reply of a language model that was used. The file is safe from many threads and processes;
+    where it cannot be used, `RecordError` is raised.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None = None, replies: Mapping[bytes, Entry] = {}) -> None:
+        self.replies = replies
+        self.heard: dict[bytes, Entry] = {}
+        self.kept: dict[Hashable, Entry] = {}
+        self.refused: dict[bytes, str] = {}
+        self.calls = 0
+        self.reused = 0
+        self.stand_ins = 0
         self._path = path
         self._lock = threading.RLock()
         self._db: sqlite3.Connection | None = None
         close_before_fork(self)
-        self._run(lambda db: [db.execute(table) for table in _TABLES])
+        if path is not None:
+            self.transact(lambda db: [db.execute(table) for table in _TABLES])
 
-    def read_entries(self, keys: Sequence[bytes]) -> dict[bytes, Entry]:
-        """Return the entries of those keys that are there."""
-        rows: list[Any] = []
-        for part in (keys[n : n + TOGETHER] for n in range(0, len(keys), TOGETHER)):
-            wanted = f"SELECT * FROM evidence WHERE key IN ({','.join('?' * len(part))})"
-            rows += self._run(partial(_fetch, wanted, part))
-        return {bytes(key): Entry(orjson.loads(value), *rest) for key, value, *rest in rows}
+    def open_account(self, key: str) -> Account:
+        """Return where the compile of a digest books what it spends."""
+        return Account() if self._path is None else StoredAccount(self, key)
 
-    def write_entries(self, entries: Mapping[bytes, Entry]) -> None:
-        """Add entries, all or none; entries that are there already stay."""
+    def read(self, digests: Iterable[bytes]) -> dict[bytes, Entry]:
+        """Return the entries of those digests that are held."""
+        wanted = list(dict.fromkeys(digests))
+        found = {digest: self.replies[digest] for digest in wanted if digest in self.replies}
+        lacking = [(digest,) for digest in wanted if digest not in found]
+        if self._path is not None and lacking:
+            rows = self.transact(lambda db: [row for one in lacking for row in db.execute(_READ, one)])
+            found |= {bytes(key): Entry(orjson.loads(value), *rest) for key, value, *rest in rows}
+        return found
+
+    def keep(self, key: Hashable, entry: Entry, heard_as: bytes | None = None) -> None:
+        """Keep a reply in memory; that of a language model as heard, too, by its digest."""
+        self.kept[key] = entry
+        if heard_as is not None and not entry.stand_in:
+            self.heard[heard_as] = entry
+
+    def write(self, entries: Mapping[bytes, Entry]) -> None:
+        """Add entries to the file, all or none; entries that are there already stay."""
+        if self._path is None or not entries:
+            return
+        dump = partial(orjson.dumps, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY)
         rows = [
-            (key, _dump(one.value), one.seconds, one.tokens_in, one.tokens_out, one.usd) for key, one in entries.items()
+            (key, dump(one.value), one.seconds, one.tokens_in, one.tokens_out, one.usd) for key, one in entries.items()
         ]
-        self._run(lambda db: db.executemany("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?, ?, ?, ?)", rows))
+        self.transact(lambda db: db.executemany("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?, ?, ?, ?)", rows))
 
     def close(self) -> None:
         """Close the file; the next use opens it anew."""
@@ -92,20 +114,12 @@ class Store:
 
     def transact(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Return the action's result; no other process writes in the meantime."""
-        return self._run(action)
-
-    def _run(self, action: Callable[[sqlite3.Connection], T]) -> T:
         with self._lock:
             try:
                 db = self._connect()
                 db.execute("BEGIN IMMEDIATE")
-                try:
-                    found = action(db)
-                except BaseException:
-                    db.execute("ROLLBACK")
-                    raise
-                db.execute("COMMIT")
-                return found
+                with db:
+                    return action(db)
             except (OSError, sqlite3.Error) as error:
                 self.close()
                 mend = "Free space or mend access to it, then give the same command again."
@@ -115,6 +129,7 @@ class Store:
 
     def _connect(self) -> sqlite3.Connection:
         if self._db is None:
+            assert self._path is not None
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(self._path, timeout=PATIENCE, check_same_thread=False, isolation_level=None)
             for pragma in _PRAGMAS:
@@ -122,95 +137,28 @@ class Store:
         return self._db
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAccount:
+class StoredAccount(Account):
     """What one compile has spent, in all processes that ever worked on it; `key` is the digest of what is compiled."""
 
-    store: Store
-    key: str
+    def __init__(self, record: Record, key: str) -> None:
+        self._record = record
+        self._key = key
 
-    def read(self) -> Spent:
-        """Return what was spent."""
-        return self.store.transact(self._read)
+    def change(self, to: Callable[[Spent], Spent | None]) -> Spent | None:
+        """Put another sum in the place of what was spent, unless it is None; return it."""
 
-    def add(self, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None:
-        """Add to what was spent."""
-        self.store.transact(lambda db: db.execute(_ADD, (self.key, calls, usd, seconds)))
+        def book(db: sqlite3.Connection) -> Spent | None:
+            row = db.execute("SELECT calls, usd, seconds FROM spending WHERE compile = ?", (self._key,)).fetchone()
+            spent = Spent(*row) if row else Spent()
+            if (found := to(spent)) not in (None, spent):
+                db.execute("INSERT OR REPLACE INTO spending VALUES (?, ?, ?, ?)", (self._key, *found))
+            return found
 
-    def reserve(self, usd: float, caps: Caps) -> bool:
-        """Book a call of at most `usd` US dollars, unless that would pass a cap."""
-
-        def book(db: sqlite3.Connection) -> bool:
-            if allowed := caps.allow(self._read(db), usd):
-                db.execute(_ADD, (self.key, 1, usd, 0.0))
-            return allowed
-
-        return self.store.transact(book)
+        return self._record.transact(book)
 
     def end(self) -> None:
         """Forget what was spent: what was compiled is sealed."""
-        self.store.transact(lambda db: db.execute("DELETE FROM spending WHERE compile = ?", (self.key,)))
-
-    def _read(self, db: sqlite3.Connection) -> Spent:
-        row = db.execute("SELECT calls, usd, seconds FROM spending WHERE compile = ?", (self.key,)).fetchone()
-        return Spent(*row) if row else Spent()
-
-
-def _dump(value: Any) -> bytes:
-    return orjson.dumps(value, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _fetch(statement: str, values: Sequence[Any], db: sqlite3.Connection) -> list[Any]:
-    return db.execute(statement, values).fetchall()
-
-
-class Record:
-    """Entries by content: `kept` in this process's memory by any key, the store and `replies` by digests.
-
-    `performed` counts the requests made anew, `calls` those to a language model, `reused` the replies of one that were
-    read, `stand_ins` the replies of another model than the one asked; `refused` has the reason why a model refused a
-    prompt, `heard` every reply of a language model that was used.
-    """
-
-    def __init__(self, path: Path | None = None, replies: Mapping[bytes, Entry] = {}) -> None:
-        self.replies = replies
-        self.heard: dict[bytes, Entry] = {}
-        self.kept: dict[Hashable, Entry] = {}
-        self.refused: dict[bytes, str] = {}
-        self.performed = 0
-        self.calls = 0
-        self.reused = 0
-        self.stand_ins = 0
-        self.store = None if path is None else Store(path)
-
-    def open_account(self, key: str) -> StoredAccount | None:
-        """Return where the compile of a digest books what it spends, if on disk."""
-        return None if self.store is None else StoredAccount(self.store, key)
-
-    def read(self, digests: Iterable[bytes]) -> dict[bytes, Entry]:
-        """Return the entries of those digests that are held."""
-        wanted = list(dict.fromkeys(digests))
-        found = {digest: self.replies[digest] for digest in wanted if digest in self.replies}
-        lacking = [digest for digest in wanted if digest not in found]
-        if self.store is not None and lacking:
-            found |= self.store.read_entries(lacking)
-        return found
-
-    def keep(self, key: Hashable, entry: Entry, heard_as: bytes | None = None) -> None:
-        """Keep a reply in memory; that of a language model as heard, too, by its digest."""
-        self.kept[key] = entry
-        if heard_as is not None and not entry.stand_in:
-            self.heard[heard_as] = entry
-
-    def write(self, entries: Mapping[bytes, Entry]) -> None:
-        """Put entries into the store, all or none."""
-        if self.store is not None and entries:
-            self.store.write_entries(entries)
-
-    def close(self) -> None:
-        """Close the store; the next use opens it anew."""
-        if self.store is not None:
-            self.store.close()
+        self._record.transact(lambda db: db.execute("DELETE FROM spending WHERE compile = ?", (self._key,)))
 
 
 def open_record(project: Project) -> Record:

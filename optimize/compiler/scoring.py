@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from ragc.answer import Outcome
 from ragc.errors import BudgetStop
 from ragc.loop.policy import ProgramParameters, Setting
 from ragc.optimize.compiler.runs.runner import AnyArm, Decided
-from ragc.optimize.compiler.runs.workers import Workers, no_workers
+from ragc.optimize.compiler.runs.workers import Workers
 from ragc.optimize.evaluation.evaluate import Grading
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.stats import ALPHA, one_sided_limits
@@ -68,7 +68,7 @@ class Scoring:
         self,
         arms: Sequence[AnyArm],
         grade: Grading,
-        fork: Callable[[Callable[[Any], Any]], Workers[Any, Any]] = no_workers,
+        fork: Callable[[Callable[[Any], Any]], Workers[Any, Any]] = Workers,
     ) -> None:
         self.arms = arms
         self.questions = [question for arm in arms for question in arm.questions]
@@ -118,24 +118,16 @@ class Scoring:
 
     def decide_all(self, setting: Setting) -> list[list[Decided]]:
         """Return the decisions on the way to each answer; a cap raises `BudgetStop`."""
-        return self._gather("decide", setting, range(len(self.questions)))
+        return self._gather("_decide", setting, range(len(self.questions)))
 
     def grade_all(self, setting: Setting) -> list[Grade]:
-        """Return the graded answers of what was scored, as far as a cap reaches."""
-        scored = np.flatnonzero(np.isfinite(self._scores_of(setting)[2])).tolist()
-        return [grade for grade in self._gather("grade", setting, scored) if grade is not None]
+        """Return the graded answers of what was scored."""
+        return self._gather("_grade_scored", setting, np.flatnonzero(np.isfinite(self._scores_of(setting)[2])).tolist())
 
     def loses(self, setting: Setting, to: Setting) -> bool:
         """Tell whether a setting loses to another on the preview, by a standard error."""
         gains = (self.read(setting).merit - self.read(to).merit)[self.preview]
         return float(gains.sum()) < -float(np.linalg.norm(gains))
-
-    def _gather(self, what: str, setting: Setting, places: Sequence[int]) -> list[Any]:
-        """Return the decisions on the way to the answer to each question, or its grade."""
-        shares = self._split(places)
-        found = self._workers.run([(number, ("_ask_share", what, setting, share)) for number, share in shares])
-        pairs = zip(shares, found, strict=True)
-        return [one for (_, share), own in pairs for one in own or self._ask_share(what, setting, share)]
 
     def over(self, arms: Sequence[AnyArm]) -> Scoring:
         """Return the same scoring over other arms."""
@@ -144,16 +136,6 @@ class Scoring:
     def _scores_of(self, setting: Setting) -> Floats:
         return self._known.setdefault(setting_key(setting), np.full((5, len(self.questions)), np.nan))
 
-    def _score_here(self, setting: Setting, places: Sequence[int]) -> None:
-        known = self._scores_of(setting)
-        for at, arm in enumerate(self.arms):
-            lacking = [n for n in places if self._arm_of[n] == at and np.isnan(known[2, n])]
-            if lacking:
-                self._turning[at].apply(setting)
-                answers = arm.replay.answer_all([self.questions[n].asked for n in lacking])
-                for n, answer in zip(lacking, answers, strict=True):
-                    known[:, n] = *self._grade_answer(self.questions[n], answer), *_read_costs(answer)
-
     def _split(self, places: Sequence[int]) -> list[tuple[int, list[int]]]:
         """Return the number of each process that has some of the questions, and those."""
         shares: dict[int, list[int]] = defaultdict(list)
@@ -161,32 +143,43 @@ class Scoring:
             shares[n * self._workers.count // len(self.questions)].append(n)
         return list(shares.items())
 
+    def _gather(self, work: str, setting: Setting, places: Sequence[int]) -> list[Any]:
+        """Return what a method finds under a setting for the questions, a share in each process."""
+        shares = self._split(places)
+        found = self._workers.run([(number, (work, setting, share)) for number, share in shares])
+        pairs = zip(shares, found, strict=True)
+        return [one for (_, share), own in pairs for one in own or getattr(self, work)(setting, share)]
+
+    def _run(self, setting: Setting, places: Sequence[int], what: str = "answer_all") -> Iterator[tuple[int, Any]]:
+        """Yield the place of each question, in order, and what its arm's runs find for it."""
+        for at, arm in enumerate(self.arms):
+            if own := [n for n in places if self._arm_of[n] == at]:
+                self._turning[at].apply(setting)
+                yield from zip(own, getattr(arm.replay, what)([self.questions[n].asked for n in own]), strict=True)
+
+    def _decide(self, setting: Setting, places: Sequence[int]) -> list[list[Decided]]:
+        return [decided for _, decided in self._run(setting, places, "decide_all")]
+
+    def _grade_scored(self, setting: Setting, places: Sequence[int]) -> list[Grade]:
+        """Return the grades of answers that the record has, but of those that cannot be graded."""
+        grades = []
+        for n, answer in self._run(setting, places):
+            with suppress(Exception):
+                grades.append(self._grade(self.questions[n], answer))
+        return grades
+
+    def _score_here(self, setting: Setting, places: Sequence[int]) -> None:
+        known = self._scores_of(setting)
+        for n, answer in self._run(setting, [n for n in places if np.isnan(known[2, n])]):
+            known[:, n] = *self._grade_answer(self.questions[n], answer), *_read_costs(answer)
+
     def _score_share(self, setting: Setting, share: list[int]) -> tuple[Floats, dict[str, str]]:
         """Return the scores of a setting on a share of the questions; NaN where a language model is asked."""
-        self.broken, waiting = {}, [share]
-        while waiting:
-            places = waiting.pop()
-            try:
+        self.broken = {}
+        for places in (share, *([n] for n in share)):  # one by one where a call was refused
+            with suppress(BudgetStop):
                 self._score_here(setting, places)
-            except BudgetStop:
-                middle = len(places) // 2
-                waiting += [places[:middle], places[middle:]] if middle else []
         return self._scores_of(setting)[:, share], self.broken
-
-    def _ask_share(self, what: str, setting: Setting, share: list[int]) -> list[Any]:
-        """Return the same of a share of the questions, which are in order; None for one that cannot be graded."""
-        found: list[Any] = []
-        for at, arm in enumerate(self.arms):
-            self._turning[at].apply(setting)
-            own = [self.questions[n] for n in share if self._arm_of[n] == at]
-            if what == "decide":
-                found += arm.replay.decide_all([one.asked for one in own])
-                continue
-            for question in own:
-                found.append(None)
-                with suppress(Exception, BudgetStop):
-                    found[-1] = self._grade(question, arm.replay.answer_all([question.asked])[0])
-        return found
 
     def _grade_answer(self, question: Question, answer: Any) -> tuple[float, float]:
         """Return utility and routing, NaN when grading raises."""
@@ -212,10 +205,10 @@ def setting_key(setting: Setting) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(setting.items()))
 
 
-def split_topics(topics: Sequence[str], most: int = FOLDS) -> list[list[int]]:
+def split_topics(topics: Sequence[str]) -> list[list[int]]:
     """Return the places of questions in parts by topic, of about one size."""
     sizes = Counter(topics)
-    parts: list[set[str]] = [set() for _ in range(min(most, len(sizes)))]
+    parts: list[set[str]] = [set() for _ in range(min(FOLDS, len(sizes)))]
     held = [0] * len(parts)
     for topic in sorted(sizes, key=lambda t: (-sizes[t], t)):
         smallest = held.index(min(held))
@@ -224,23 +217,15 @@ def split_topics(topics: Sequence[str], most: int = FOLDS) -> list[list[int]]:
     return [[n for n, topic in enumerate(topics) if topic in part] for part in parts]
 
 
-def group_topics(questions: Sequence[Question]) -> list[list[int]]:
-    """Return the places of the questions of each topic."""
-    topics: dict[str, list[int]] = defaultdict(list)
-    for place, question in enumerate(questions):
-        topics[question.cluster].append(place)
-    return list(topics.values())
-
-
-def gain_out_of_fold(table: Floats, topics: Sequence[str], among: slice = slice(None)) -> Floats:
+def gain_out_of_fold(table: Floats, topics: Sequence[str]) -> Floats:
     """Return each question's gain by the row best without its fold."""
     gains = np.full(len(topics), np.nan)
     for fold in split_topics(topics):
         mine = np.zeros(len(topics), bool)
         mine[fold] = True
         if not mine.all():
-            best = best_row(table[among][:, ~mine])
-            gains[mine] = table[among][best][mine] - table[0][mine]
+            best = best_row(table[:, ~mine])
+            gains[mine] = table[best][mine] - table[0][mine]
     return gains
 
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from ragc.optimize.compiler.scoring import Floats, Scoring, best_row, gain_out_o
 
 BATCH = 8  # settings proposed before any of them is scored
 NEAR = 0.25  # of a knob's range, on either side of the swept setting, in which proposals lie
-GRAIN = 20  # parts of a range: proposals are rounded, as settings a hair apart would open branches of their own
+GRAIN = 20  # parts of a range in which proposals lie, as settings a hair apart would open branches of their own
 SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)  # places in the range of a threshold at which it is swept
 COUNTED = 5  # values of a count, or of a knob with steps, that are swept at most
 
@@ -39,9 +38,8 @@ def search_settings(
     progress: Advance = lambda done, of: None,
 ) -> Setting:
     """Return the best setting of a sweep and of so many proposals; a cap ends both."""
-    swept = sweep_knobs(scoring, space, start, progress)
-    effective = [d for d in space if d.name in swept.effective] or list(space)
-    return propose_settings(scoring, effective, swept.setting, trials, seed, progress)
+    swept, effective = sweep_knobs(scoring, space, start, progress)
+    return propose_settings(scoring, effective or space, swept, trials, seed, progress)
 
 
 def propose_settings(
@@ -51,16 +49,23 @@ def propose_settings(
     import optuna
 
     optuna.logging.set_verbosity(logging.ERROR)
-    ranges = {d.name: _make_distribution(optuna, d, start[d.name]) for d in space}
+    near = {d.name: list_values_near(d, start[d.name]) for d in space}
+    kinds = optuna.distributions
+    places = {
+        d.name: kinds.CategoricalDistribution(range(len(near[d.name])))
+        if d.nominal
+        else kinds.IntDistribution(0, len(near[d.name]) - 1)
+        for d in space
+    }
     sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True)
     study = optuna.create_study(direction="maximize", sampler=sampler)
-    known = {name: start[name] for name in ranges}
     best, worth = dict(start), scoring(start).worth
-    study.add_trial(optuna.create_trial(value=worth, params=known, distributions=ranges))
+    known = {name: values.index(start[name]) for name, values in near.items()}
+    study.add_trial(optuna.create_trial(value=worth, params=known, distributions=places))
     with contextlib.suppress(BudgetStop):
         for first in range(0, trials, BATCH):
-            asked = [study.ask(ranges) for _ in range(min(BATCH, trials - first))]
-            batch = [start | {d.name: _coarsen_value(d, one.params[d.name]) for d in space} for one in asked]
+            asked = [study.ask(places) for _ in range(min(BATCH, trials - first))]
+            batch = [start | {name: near[name][place] for name, place in one.params.items()} for one in asked]
             scoring.score_ahead([(setting, None) for setting in batch])
             for one, setting in zip(asked, batch, strict=True):
                 study.tell(one, found := scoring(setting).worth)
@@ -69,36 +74,25 @@ def propose_settings(
     return best
 
 
-@dataclass(frozen=True, slots=True)
-class Sweeps:
-    """Knobs fitted one at a time."""
-
-    setting: Setting  # the start with every value that won
-    gains: Mapping[str, float]  # out-of-fold gain in utility of each knob that was moved
-    effective: tuple[str, ...]  # knobs of which some value changed some question's score
-
-
 def sweep_knobs(
     scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Advance = lambda done, of: None
-) -> Sweeps:
-    """Return the start with each knob at its value of most utility.
+) -> tuple[Setting, list[Dimension]]:
+    """Return the start with each knob at its best value, and the knobs that matter.
 
-    One knob at a time over its grid; a knob that was moved stays so for those after it. A value that a cap on calls or
-    money leaves no room for is left out: most values need no call. At a cap on time the rest stays as it is.
+    These changed some question's score. One knob at a time over its grid; one that was moved stays so for those after
+    it. A value that a cap on calls or money leaves no room for is left out: most values need no call. At a cap on time
+    the rest stays as it is.
     """
     topics = [question.cluster for question in scoring.questions]
-    setting, gains, effective = dict(start), dict[str, float](), list[str]()
+    setting, effective = dict(start), list[Dimension]()
     with contextlib.suppress(BudgetStop):
         for done, dimension in enumerate(space):
             progress(done, len(space))
             values, table, matters = _score_values(scoring, dimension, setting)
-            if matters:
-                effective.append(dimension.name)
-            gain = gain_out_of_fold(table, topics)
-            if np.nansum(gain) > 0 and (best := best_row(table)):
+            effective += [dimension] if matters else []
+            if np.nansum(gain_out_of_fold(table, topics)) > 0 and (best := best_row(table)):
                 setting[dimension.name] = values[best - 1]
-                gains[dimension.name] = float(np.nanmean(gain))
-    return Sweeps(setting, gains, tuple(effective))
+    return setting, effective
 
 
 def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> tuple[list[float], Floats, bool]:
@@ -109,20 +103,20 @@ def _score_values(scoring: Scoring, dimension: Dimension, setting: Setting) -> t
     scoring.score_ahead([(tried, preview) for tried in grid.values()])
     gaining = []
     for value, tried in grid.items():
-        with _left_out_past_a_cap():
+        with left_out_past_a_cap():
             gain = scoring(tried, preview).utility[preview] - before[preview]
             matters |= bool((np.nan_to_num(gain) != 0).any())
             gaining += [value] if np.nansum(gain) > 0 else []
     scoring.score_ahead([(grid[value], None) for value in gaining])
     for value in gaining:
-        with _left_out_past_a_cap():
+        with left_out_past_a_cap():
             rows.append(scoring(grid[value]).utility)
             values.append(value)
     return values, np.array(rows), matters
 
 
 @contextlib.contextmanager
-def _left_out_past_a_cap() -> Iterator[None]:
+def left_out_past_a_cap() -> Iterator[None]:
     """Leave out a value that needs a call past a cap; past one on time, all are."""
     try:
         yield
@@ -131,43 +125,32 @@ def _left_out_past_a_cap() -> Iterator[None]:
             raise
 
 
-def grid_of(dimension: Dimension, now: float) -> list[float]:
+def grid_of(d: Dimension, now: float) -> list[float]:
     """Return the values at which a knob is swept, without the one it has."""
-    low, high = dimension.low, dimension.high
-    if dimension.nominal:
-        values: list[float] = [float(n) for n in range(int(high) + 1)]
-    elif dimension.integral or dimension.step:
-        step = dimension.step or 1
-        values = [low + step * round(n * (high - low) / step / (COUNTED - 1)) for n in range(COUNTED)]
-        values = [round(value) if dimension.integral else round(value, 10) for value in values]
-    elif dimension.log:
-        values = np.geomspace(low, high, COUNTED).tolist()
-    else:
-        values = [low + share * (high - low) for share in SHARES]
-    return [value for value in dict.fromkeys(values) if value != now]
+    shares = [n / (COUNTED - 1) for n in range(COUNTED)] if d.integral or d.step or d.log else SHARES
+    return [value for value in _list_values(d, shares) if value != now]
 
 
-def _make_distribution(optuna: Any, d: Dimension, around: float) -> Any:
-    """Return Optuna's distribution of a knob near a value."""
+def list_values_near(dimension: Dimension, now: float) -> list[float]:
+    """Return a knob's own value, and those of GRAIN parts of its range near it."""
+    values = _list_values(dimension, [n / GRAIN for n in range(GRAIN + 1)])
+    return sorted({now, *(v for v in values if dimension.nominal or abs(_share_of(dimension, v, now)) <= NEAR)})
+
+
+def _list_values(d: Dimension, shares: Sequence[float]) -> list[float]:
+    """Return a knob's values at shares of its range, each once; of a choice every value."""
     if d.nominal:
-        return optuna.distributions.CategoricalDistribution(range(int(d.high) + 1))
-    low, high, at = (np.log(v) for v in (d.low, d.high, around)) if d.log else (d.low, d.high, around)
-    least, most = (float(v) for v in (max(low, at - NEAR * (high - low)), min(high, at + NEAR * (high - low))))
+        return [float(n) for n in range(int(d.high) + 1)]
+    step = d.step or (1 if d.integral else 0)
     if d.log:
-        least, most = max(d.low, float(np.exp(least))), min(d.high, float(np.exp(most)))
-    if d.integral:
-        return optuna.distributions.IntDistribution(round(least), max(round(most), round(least)))
-    if d.step:
-        least, most = (round(d.low + d.step * round((v - d.low) / d.step), 10) for v in (least, most))
-    return optuna.distributions.FloatDistribution(least, most, log=d.log, step=d.step)
+        values = [float(d.low * (d.high / d.low) ** share) for share in shares]
+    elif step:
+        values = [round(d.low + step * round(share * (d.high - d.low) / step), 10) for share in shares]
+    else:
+        values = [d.low + share * (d.high - d.low) for share in shares]
+    return list(dict.fromkeys(values))
 
 
-def _coarsen_value(d: Dimension, value: float) -> float:
-    """Return the value on a grid of GRAIN parts of the range, or on the knob's own steps."""
-    if d.nominal or d.integral:
-        return int(value)
-    if d.step:
-        return float(min(max(round(d.low + d.step * round((value - d.low) / d.step), 10), d.low), d.high))
-    low, high, at = (np.log(v) for v in (d.low, d.high, value)) if d.log else (d.low, d.high, value)
-    snapped = low + (high - low) / GRAIN * round(float((at - low) / (high - low) * GRAIN))
-    return float(min(max(round(float(np.exp(snapped)) if d.log else float(snapped), 6), d.low), d.high))
+def _share_of(d: Dimension, value: float, since: float) -> float:
+    """Return how far apart two values are, as a share of the range."""
+    return math.log(value / since, d.high / d.low) if d.log else (value - since) / (d.high - d.low)

@@ -59,7 +59,7 @@ class Session:
 
     def fork(self, work: Callable[[Any], Any]) -> Workers[Any, Any]:
         """Return the processes that share some work."""
-        self._forked.append(Workers(self.jobs, work, self.spending))
+        self._forked.append(Workers(work, self.jobs, self.spending))
         return self._forked[-1]
 
     def divide(self, work: Callable[[Sequence[A]], B], among: Sequence[A], needed: bool = True) -> list[B | None]:

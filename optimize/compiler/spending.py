@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple
 
 from ragc.errors import BudgetStop
 
 BOOKED_EVERY = 0.5  # seconds between two times that a compile's seconds are booked
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(NamedTuple):
     """Calls, US dollars (of calls under way the most they may cost) and seconds."""
 
     calls: int = 0
     usd: float = 0.0
     seconds: float = 0.0
+
+    def plus(self, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> Spent:
+        """Return the sum of this and more."""
+        return Spent(self.calls + calls, self.usd + usd, self.seconds + seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,39 +49,25 @@ class Caps:
         return not full and (self.usd is None or spent.usd + usd <= self.usd)
 
 
-class Account(Protocol):
-    """Where spending is booked. Safe from many threads, on disk from many processes."""
-
-    def read(self) -> Spent:
-        """Return what was spent."""
-
-    def add(self, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None:
-        """Add to what was spent."""
-
-    def reserve(self, usd: float, caps: Caps) -> bool:
-        """Book a call of at most `usd` US dollars, unless that would pass a cap."""
-
-
-class MemoryAccount:
-    """An account of this process alone; whoever uses it holds a lock."""
+class Account:
+    """What a compile has spent, in this process alone; whoever uses it holds a lock."""
 
     def __init__(self) -> None:
         self._spent = Spent()
 
+    def change(self, to: Callable[[Spent], Spent | None]) -> Spent | None:
+        """Put another sum in the place of what was spent, unless it is None; return it."""
+        if (found := to(self._spent)) is not None:
+            self._spent = found
+        return found
+
     def read(self) -> Spent:
         """Return what was spent."""
-        return self._spent
+        return self.change(lambda spent: spent) or Spent()
 
-    def add(self, calls: int = 0, usd: float = 0.0, seconds: float = 0.0) -> None:
-        """Add to what was spent."""
-        was = self._spent
-        self._spent = Spent(was.calls + calls, was.usd + usd, was.seconds + seconds)
-
-    def reserve(self, usd: float, caps: Caps) -> bool:
-        """Book a call of at most `usd` US dollars, unless that would pass a cap."""
-        if allowed := caps.allow(self._spent, usd):
-            self.add(1, usd)
-        return allowed
+    def end(self) -> None:
+        """Forget what was spent: what was compiled is sealed."""
+        self._spent = Spent()
 
 
 class Spending:
@@ -90,7 +80,7 @@ class Spending:
         self.caps = caps
         self.pays = True
         self.tripped = ""
-        self._account: Account = MemoryAccount()
+        self._account = Account()
         self._started = time.monotonic()
         self._before = 0.0  # seconds that earlier processes booked
         self._booked = 0.0  # seconds of this process that are booked
@@ -120,11 +110,10 @@ class Spending:
         return self.caps.usd is not None
 
     def use_account(self, account: Account) -> None:
-        """Book there from now on, with what was spent here before."""
-        with self._changed:
-            spent, self._account = self._account.read(), account
-            self._before = account.read().seconds
-            account.add(spent.calls, spent.usd)
+        """Book there from now on; nothing was paid for before."""
+        self._account = account
+        self._before = account.read().seconds
+        self._booked = 0.0
         self.book()
 
     def pay_nothing(self) -> None:
@@ -136,7 +125,8 @@ class Spending:
         own = time.monotonic() - self._started
         if self.pays and own - self._booked >= every:
             with self._changed:
-                self._account.add(seconds=own - self._booked)
+                more = own - self._booked
+                self._account.change(lambda spent: spent.plus(seconds=more))
                 self._booked = own
 
     def check(self) -> None:
@@ -145,13 +135,13 @@ class Spending:
             raise self._stop_at("seconds")
 
     def before_call(self, usd: float = 0.0) -> None:
-        """Book a call of at most `usd` US dollars. Raises `BudgetStop` when it would pass a cap."""
+        """Book a call of at most `usd` US dollars, or raise `BudgetStop` at a cap."""
         if not self.pays:
             raise BudgetStop("calls")
         while True:
             self.check()
             with self._changed:
-                if self._account.reserve(usd, self.caps):
+                if self._account.change(lambda spent: spent.plus(1, usd) if self.caps.allow(spent, usd) else None):
                     self._under_way += 1
                     return
                 if self.caps.calls is not None and self._account.read().calls >= self.caps.calls:
@@ -165,7 +155,7 @@ class Spending:
         with self._changed:
             self._under_way -= 1
             if expected != usd or not sent:
-                self._account.add(0 if sent else -1, usd - expected)
+                self._account.change(lambda spent: spent.plus(0 if sent else -1, usd - expected))
             self._changed.notify_all()
 
     def _stop_at(self, cap: str) -> BudgetStop:

@@ -27,7 +27,7 @@ from ragc.errors import BudgetStop
 from ragc.loop.policy import LEAST, LEVEL, MOST, Dimension, Setting
 from ragc.optimize.compiler.runs.runner import Chances, Decided
 from ragc.optimize.compiler.scoring import Floats, Scoring, split_topics
-from ragc.optimize.compiler.search import Sweeps, sweep_knobs
+from ragc.optimize.compiler.search import left_out_past_a_cap, sweep_knobs
 
 LIGHTEST, HEAVIEST = 1e-6, 1e6  # weights of an option at which no other, or only others, are chosen
 ROUNDS = 2  # over the decisions of a program that has several, as others moved meanwhile
@@ -38,13 +38,13 @@ RAREST = 5e-7  # half of the last digit of a probability in a reply
 
 def fit_thresholds(
     scoring: Scoring, space: Sequence[Dimension], start: Setting, progress: Callable[[int, int], None]
-) -> Sweeps:
+) -> Setting:
     """Return the start with its thresholds, cuts and weights of decisions fitted.
 
     A decision with a value for which a cap on calls or money leaves no room stays as it is: most need no call. At a cap
     on time all others do.
     """
-    setting, gains, effective, turns = dict(start), dict[str, float](), dict[str, None](), list[_Decision]()
+    setting, turns = dict(start), list[_Decision]()
     with suppress(BudgetStop):
         runs = scoring.decide_all(setting)
         decisions = [one for one in _list_decisions(space) if one.count_most(runs) == 1]
@@ -52,19 +52,10 @@ def fit_thresholds(
         space = [d for d in space if d.name not in fitted]
         turns = [one for _ in range(min(ROUNDS, len(decisions))) for one in decisions]
         for done, decision in enumerate(turns):
-            try:
-                found = _fit_decision(decision, scoring, setting, partial(progress, done, len(turns) + len(space)))
-            except BudgetStop as stop:
-                if stop.tripped == "seconds":
-                    raise
-                continue
-            if found is not None:
-                names, (moved, gain) = [d.name for d in decision.parameters], found
-                effective |= dict.fromkeys(names)
-                setting |= moved
-                gains |= dict.fromkeys(names if moved else (), gain)
-    swept = sweep_knobs(scoring, space, setting, lambda done, of: progress(len(turns) + done, len(turns) + of))
-    return Sweeps(swept.setting, {**gains, **swept.gains}, (*effective, *swept.effective))
+            with left_out_past_a_cap():
+                tell = partial(progress, done, len(turns) + len(space))
+                setting |= _fit_decision(decision, scoring, setting, tell)
+    return sweep_knobs(scoring, space, setting, lambda done, of: progress(len(turns) + done, len(turns) + of))[0]
 
 
 def fit_caution(scoring: Scoring, name: str, start: Setting) -> Setting:
@@ -92,17 +83,12 @@ def fit_caution(scoring: Scoring, name: str, start: Setting) -> Setting:
     return {**start, name: float(np.clip(expit(here - shift / np.exp(slope)), LEAST, MOST))}
 
 
-def _fit_decision(
-    decision: _Decision, scoring: Scoring, setting: Setting, tell: Callable[[], None]
-) -> tuple[Setting, float] | None:
-    """Return a decision's values and their gain on topics they were not fitted to, None where none matters.
-
-    There are no values where they surely lose on those topics.
-    """
+def _fit_decision(decision: _Decision, scoring: Scoring, setting: Setting, tell: Callable[[], None]) -> Setting:
+    """Return a decision's values; none where it does not matter, or where they surely lose on topics held out."""
     logs = decision.read_logs(scoring.decide_all(setting))
     worth = decision.find_worth(scoring, setting, logs, tell)
     if not (worth != worth[:, :1]).any():
-        return None
+        return {}
     before, held = scoring(setting).merit, np.zeros(len(worth))
     folds = split_topics([question.cluster for question in scoring.questions])
     rests = [np.setdiff1d(range(len(worth)), fold) for fold in folds]
@@ -111,7 +97,7 @@ def _fit_decision(
     for one, fold in zip(tried, folds, strict=False):
         held[fold] = scoring(one, fold).merit[fold] - before[fold]
     loses = held.sum() < -np.linalg.norm(held)  # the sum's standard error
-    return {} if loses else decision.set(fit_log_weights(logs, worth)), float(held.mean())
+    return {} if loses else decision.set(fit_log_weights(logs, worth))
 
 
 def fit_log_weights(logs: Floats, worth: Floats) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +102,7 @@ def evaluate_in_turns(
 ) -> list[Evaluation]:
     """Ask several programs each question in turns; return one evaluation each."""
     arms = [(grade, lambda asked, ask=ask: [ask(one) for one in asked]) for grade, ask in sides]
-    return evaluate_side_by_side(arms, questions, progress, order="alternating")
+    return evaluate_side_by_side(arms, questions, progress, together=1)
 
 
 def evaluate_side_by_side(
@@ -110,62 +110,49 @@ def evaluate_side_by_side(
     questions: Sequence[Question],
     progress: Advance = lambda done, of: None,
     together: int = TOGETHER,
-    order: Literal["stratified", "alternating"] = "stratified",
     fork: Callable[[Callable[[Any], Any]], Any] | None = None,
 ) -> list[Evaluation]:
     """Ask several programs the same questions; return one evaluation each.
 
-    Each arm is a grader and what answers `together` questions at a time. Stratified, the questions come in an order
-    that speaks for all topics wherever a cap cuts it; alternating, in their own one by one, each arm first in its turn,
-    so that a busy minute of the machine hits all alike. A question whose grading raises is left out for all and named
-    in `failed`; when a cap is reached, so are those not answered by all. No model's reply is remembered from one
-    program for the next: each pays for its own. `fork` makes the processes that share the work. Raises `DataError` when
-    there is no question.
+    Each arm is a grader and what answers `together` questions at a time; the arms take turns in being first, so that a
+    busy minute of the machine hits all alike. The questions come in an order that speaks for all topics wherever a cap
+    cuts it. A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are
+    those not answered by all. No model's reply is remembered from one program for the next: each pays for its own.
+    `fork` makes the processes that share the work. Raises `DataError` when there is no question.
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
 
-    def grade(places: Sequence[int], first: int = 0) -> list[_Graded]:
-        answers = {n: arms[n][1]([questions[at].asked for at in places]) for n in _rotate(len(arms), first)}
-        rows = zip(places, zip(*(answers[n] for n in range(len(arms))), strict=True), strict=True)
-        return [_grade_all(arms, questions[at], at, row) for at, row in rows]
+    def grade(places: Sequence[int]) -> dict[int, list[Grade] | str]:
+        turns = sorted(range(len(arms)), key=lambda n: (n - len(found)) % len(arms))
+        answers = {n: arms[n][1]([questions[at].asked for at in places]) for n in turns}
+        rows = zip(*(answers[n] for n in range(len(arms))), strict=True)
+        return {at: _grade_all(arms, questions[at], row) for at, row in zip(places, rows, strict=True)}
 
-    alternating = order == "alternating"
-    every = [*range(len(questions))] if alternating else order_stratified(questions)
-    step = 1 if alternating else together
+    found: dict[int, list[Grade] | str] = {}
+    order = order_stratified(questions)
     workers = fork(grade) if fork else None
-    found: dict[int, _Graded] = {}
     with suppress(BudgetStop):
-        for first in range(0, len(every), step):
-            places = every[first : first + step]
-            parts = [places[n :: workers.count] for n in range(min(workers.count, len(places)))] if workers else []
-            graded = workers.run(list(enumerate(parts))) if workers else []
-            found |= {one.at: one for part in graded for one in part or ()}
+        for first in range(0, len(order), together):
+            places = order[first : first + together]
+            if workers:
+                parts = [places[n :: workers.count] for n in range(min(workers.count, len(places)))]
+                for graded in workers.run(list(enumerate(parts))):
+                    found |= graded or {}
             if lacking := [at for at in places if at not in found]:
-                found |= {one.at: one for one in grade(lacking, first % len(arms) if alternating else 0)}
-            progress(len(found), len(every))
-    rows = [found[at] for at in sorted(found)]
-    broken = tuple(row.failed for row in rows if row.failed)
-    return [Evaluation(tuple(row.grades[n] for row in rows if row.grades), broken) for n in range(len(arms))]
+                found |= grade(lacking)
+            progress(len(found), len(order))
+    graded = [one for _, one in sorted(found.items())]
+    failed = tuple(one for one in graded if isinstance(one, str))
+    return [Evaluation(tuple(row[n] for row in graded if not isinstance(row, str)), failed) for n in range(len(arms))]
 
 
-class _Graded(NamedTuple):
-    """The grades of all programs' answers to the question at a place, or why there are none."""
-
-    at: int
-    grades: Sequence[Grade] = ()
-    failed: str = ""
-
-
-def _grade_all(arms: Sequence[tuple[Grading, Asking]], question: Question, at: int, answers: Sequence[Any]) -> _Graded:
+def _grade_all(arms: Sequence[tuple[Grading, Asking]], question: Question, answers: Sequence[Any]) -> list[Grade] | str:
+    """Return the grades of all programs' answers to a question, or why there are none."""
     try:
-        return _Graded(at, [grade(question, answer) for (grade, _), answer in zip(arms, answers, strict=True)])
+        return [grade(question, answer) for (grade, _), answer in zip(arms, answers, strict=True)]
     except Exception as error:
-        return _Graded(at, failed=f"{question.id} ({type(error).__name__}: {error})")
-
-
-def _rotate(count: int, first: int) -> list[int]:
-    return [(first + n) % count for n in range(count)]
+        return f"{question.id} ({type(error).__name__}: {error})"
 
 
 class Grader:

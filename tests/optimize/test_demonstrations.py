@@ -12,7 +12,7 @@ from ragc.loop.policy import apply_setting, find_dimensions, read_setting
 from ragc.loop.reply import ReplyKind, TypedReply, read_reply
 from ragc.loop.state import Ask, View, read_look_ups
 from ragc.optimize.compiler.candidates.demonstrations import Demonstration, Demonstrator
-from ragc.optimize.compiler.candidates.offers import CandidateSets, gather_sets, offer_labels
+from ragc.optimize.compiler.candidates.offers import CandidateSets, offer_demonstrations
 from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.replay import Replay
 from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
@@ -60,7 +60,7 @@ def test_labels_become_worked_examples_of_each_decision(shop_demonstrations):
 
 def test_a_fold_is_given_nothing_of_its_own_topics(shop_demonstrations):
     rag, demonstrations = shop_demonstrations
-    copy, offers = rag.deepcopy(), offer_labels(gather_sets(rag, demonstrations, []))
+    copy, offers = rag.deepcopy(), offer_demonstrations(rag, demonstrations)
     CandidateSets(offers).equip_program(copy, without=frozenset({"capacity"}))
     apply_setting(copy, {"classifier.route#demonstrations": 1})
     asked = {demo["question"] for demo in copy.classifier.route.demos}
@@ -125,9 +125,10 @@ def test_a_language_model_is_offered_the_labelled_texts_and_the_embedded_writer_
     made = [Demonstration("retriever.sql", f"t{n}", {"question": f"{n}?", "sql": "SELECT 1"}) for n in range(9)]
     made += [Demonstration("decomposer.split", "t", {"question": "a?", "sub_queries": ["a"]})]
     program = open_program(paid_shop)
-    sets = gather_sets(program, made, [])
-    assert {kind: len(shown) for kind, shown in sets["retriever.sql"].items()} == {"as it is": 0, "labelled-4": 4}
-    assert "decomposer.split" not in sets
+    offers = offer_demonstrations(program, made)
+    sets = offers["retriever.sql"].demonstrations
+    assert {kind: len(shown) for kind, shown in sets.items()} == {"as it is": 0, "labelled-4": 4}
+    assert "decomposer.split" not in offers
 
 
 QUESTIONS = [
@@ -177,6 +178,6 @@ def test_another_threshold_alone_performs_nothing(rag):
     program = Replay(rag.deepcopy(), record)
     program.program.policy.turn(fast_above=1.0, ground=1)  # a draft that is judged, and not written before it is
     program(Asked(QUESTIONS[0]))
-    performed = record.performed
+    known = len(record.kept)
     program.program.generator.states.fields["states"] = {"threshold": 0.999}
-    assert program(Asked(QUESTIONS[0])).outcome == "abstain" and record.performed == performed
+    assert program(Asked(QUESTIONS[0])).outcome == "abstain" and len(record.kept) == known

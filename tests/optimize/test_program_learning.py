@@ -32,7 +32,7 @@ def fit(make, rows, metric):
     with task.asking(Spending()):
         scoring = Scoring([Arm(task.run(task.base), task.parts["train"])], task.grade)
         before = read_setting(task.base)
-        after = fit_thresholds(scoring, task.list_parameters(task.base), before, lambda done, of: None).setting
+        after = fit_thresholds(scoring, task.list_parameters(task.base), before, lambda done, of: None)
         return before, after, *(float(scoring(one).utility.mean()) for one in (before, after))
 
 

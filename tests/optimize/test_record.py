@@ -4,6 +4,7 @@ import re
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -49,9 +50,10 @@ def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):
 def test_what_a_compile_has_spent_is_one_sum_whoever_spent_it_until_it_is_sealed(place):
     ours, theirs = Record(place).open_account("c"), Record(place).open_account("c")
     assert ours.read() == Spent()
-    assert ours.reserve(0.5, Caps()) and theirs.reserve(0.25, Caps())
-    ours.add(usd=-0.25)
-    theirs.add(calls=3, seconds=2.0)
+    ours.change(lambda spent: spent.plus(1, 0.5))
+    theirs.change(lambda spent: spent.plus(4, 0.25, 2.0))
+    assert ours.change(lambda spent: None) is None
+    ours.change(lambda spent: spent.plus(usd=-0.25))
     assert theirs.read() == Spent(5, 0.5, 2.0)
     assert Record(place).open_account("another").read() == Spent()
     ours.end()
@@ -60,10 +62,20 @@ def test_what_a_compile_has_spent_is_one_sum_whoever_spent_it_until_it_is_sealed
 
 @pytest.mark.parametrize(("calls", "usd", "fit"), [(7, None, 7), (None, 1.0, 10), (30, 0.55, 5), (0, None, 0)])
 def test_of_many_that_reserve_at_once_no_more_pass_than_the_cap_allows(place, calls, usd, fit):
-    several = [Record(place).open_account("c") for _ in range(3)]
+    several = [Spending(Caps(calls, usd)) for _ in range(3)]
+    for one in several:
+        one.use_account(Record(place).open_account("c"))
+
+    def passes(n):
+        with suppress(BudgetStop):
+            several[n % 3].before_call(0.1)
+            several[n % 3].after_call(0.1, 0.1)
+            return True
+        return False
+
     with ThreadPoolExecutor(6) as threads:
-        passed = list(threads.map(lambda n: several[n % 3].reserve(0.1, Caps(calls, usd)), range(24)))
-    assert sum(passed) == several[0].read().calls == pytest.approx(fit, abs=usd == 1.0)
+        passed = list(threads.map(passes, range(24)))
+    assert sum(passed) == several[0].calls == pytest.approx(fit, abs=usd == 1.0)
 
 
 MODELS = (

@@ -51,18 +51,20 @@ def swept(rag, tell, count=24, names=KNOBS):
     return sweep_knobs(scoring_of(rag, table, count), knobs, before), before
 
 
+def moved(setting, before):
+    return {name for name, value in setting.items() if value != before[name]}
+
+
 def test_a_sweep_finds_the_best_value_of_each_knob_that_matters_and_leaves_the_others(rag):
     def tell(setting, n):
         right = abs(setting["policy.answer_above"] - 0.35) < 0.01 if n % 2 else setting["policy.sentences"] > 4
         return answered(right or n % 8 == 0)
 
-    found, before = swept(rag, tell)
-    assert found.setting["policy.answer_above"] == pytest.approx(0.35) and found.setting["policy.sentences"] > 4
-    assert found.setting["policy.k"] == before["policy.k"]
-    assert {*found.effective} == {*found.gains} == {"policy.answer_above", "policy.sentences"}
-    assert min(found.gains.values()) > 0
-    lucky, before = swept(rag, lambda setting, n: answered(n % 2 == 0 or (setting["policy.k"] > 5 and n == 3)))
-    assert lucky.setting == before and not lucky.gains, "what wins on one topic alone is not taken"
+    (found, effective), before = swept(rag, tell)
+    assert found["policy.answer_above"] == pytest.approx(0.35) and found["policy.sentences"] > 4
+    assert moved(found, before) == {one.name for one in effective} == {"policy.answer_above", "policy.sentences"}
+    (lucky, _), before = swept(rag, lambda setting, n: answered(n % 2 == 0 or (setting["policy.k"] > 5 and n == 3)))
+    assert lucky == before, "what wins on one topic alone is not taken"
 
 
 @pytest.mark.parametrize(("cap", "found"), [("calls", {"policy.sentences"}), ("seconds", set())])
@@ -72,7 +74,8 @@ def test_a_cap_leaves_out_the_values_that_need_a_call_and_a_cap_on_time_ends_the
             raise BudgetStop(cap)
         return answered(setting["policy.sentences"] > 4 or n % 8 == 0)
 
-    assert set(swept(rag, tell)[0].gains) == found
+    (setting, _), before = swept(rag, tell)
+    assert moved(setting, before) == found
 
 
 def proposed(rag, tell, trials, seed=0, names=KNOBS):
@@ -95,7 +98,7 @@ def test_proposals_lie_near_the_start_are_as_many_as_asked_for_and_the_best_of_t
         return answered(n < 3 * setting["policy.sentences"])
 
     found, start, seen, knobs = proposed(rag, tell, 2 * BATCH + 3)
-    assert len(seen) == 1 + 2 * BATCH + 3
+    assert 2 * BATCH < len(seen) <= 1 + 2 * BATCH + 3, "what is proposed again is not scored again"
     for d in knobs:
         assert all(abs(one[d.name] - start[d.name]) <= NEAR * (d.high - d.low) + 0.5 for one in seen)
     assert found["policy.sentences"] == max(one["policy.sentences"] for one in seen) > start["policy.sentences"]
@@ -125,7 +128,7 @@ def test_a_search_begins_its_proposals_where_the_sweep_ended(rag):
 
 def test_a_gain_on_one_topic_alone_or_of_one_topic_is_not_proved():
     before, lucky, steady = np.zeros(4), np.array([1.0, 0.0, 0.0, 0.0]), np.full(4, 0.2)
-    gains = gain_out_of_fold(np.array([before, lucky, steady]), [f"t{n}" for n in range(4)], among=slice(1, None))
+    gains = gain_out_of_fold(np.array([before, lucky, steady]), [f"t{n}" for n in range(4)])
     assert gains.tolist() == [0.2, 0.0, 0.0, 0.0]  # what the lucky one is worth on its topic has no say there
     topics = [f"t{n // 4}" for n in range(24)]
     alone = np.array([1.0 if topic == "t0" else -0.1 for topic in topics])

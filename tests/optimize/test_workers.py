@@ -77,18 +77,18 @@ def work(given):
 
 
 def test_a_task_goes_to_the_process_of_its_number_and_one_that_fails_or_kills_it_comes_back_empty():
-    two = Workers(2, work, Spending())
+    two = Workers(work, 2, Spending())
     a, b, failed, c = two.run([(0, "a"), (1, "b"), (0, "fail"), (2, "c")])
     assert failed is None and a[0] == c[0] != b[0] != os.getpid()
     assert two.run([(0, "die"), (0, "a"), (1, "b")])[0] is None
     assert two.run([(1, "b")]) == [b]
     two.close()
-    assert Workers(1, work, Spending()).run([(0, "a")]) == [None]
+    assert Workers(work, 1).run([(0, "a")]) == [None]
 
 
 @pytest.mark.parametrize("seconds, given", [(0.0, "wait"), (0.3, "work long")])
 def test_the_processes_end_when_the_time_is_up_whatever_they_do(seconds, given):
     began = time.monotonic()
     with pytest.raises(BudgetStop):
-        Workers(2, work, Spending(Caps(seconds=seconds))).run([(n, given) for n in range(9)])
+        Workers(work, 2, Spending(Caps(seconds=seconds))).run([(n, given) for n in range(9)])
     assert not multiprocessing.active_children() and time.monotonic() - began < 30

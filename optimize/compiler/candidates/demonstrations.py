@@ -259,7 +259,8 @@ def thin_out(demonstrations: Sequence[Demonstration], most: int | None = None) -
     """
     groups: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for at, one in enumerate(demonstrations):
-        groups[one.predictor, label_of(one)].append(at)
+        right = bool(one.fields.get(LABEL.get(one.predictor, "")))  # no for a predictor with several outputs
+        groups[one.predictor, right].append(at)
     sizes = Counter(one.predictor for one in demonstrations)
     kept: set[int] = set()
     for (predictor, _), places in groups.items():
@@ -267,11 +268,6 @@ def thin_out(demonstrations: Sequence[Demonstration], most: int | None = None) -
         share = min(1.0, limit / sizes[predictor])
         kept |= {places[int(n / share)] for n in range(int(len(places) * share))}
     return [one for at, one in enumerate(demonstrations) if at in kept]
-
-
-def label_of(demonstration: Demonstration) -> bool:
-    """Return the right yes-or-no decision; no for a predictor with several outputs."""
-    return bool(demonstration.fields.get(LABEL.get(demonstration.predictor, ""), False))
 
 
 def to_json(demonstration: Demonstration) -> Demonstration:

@@ -7,15 +7,15 @@ demonstrations alone, the embedded writer neither.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dspy
 import orjson
 
 from ragc.errors import BudgetStop
+from ragc.knowledge.index.build import Advance
 from ragc.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
 from ragc.loop.policy import Candidates as Choices
 from ragc.loop.rag import AgenticRAG
@@ -24,13 +24,11 @@ from ragc.models.clients import is_decision
 from ragc.models.deciders import EXAMPLES_SHOWN, is_short
 from ragc.models.language.layout import LAYOUT, PromptLayout
 from ragc.optimize.compiler.candidates.demonstrations import (
-    MOST,
     Demonstration,
     Failure,
     Run,
     bootstrap_demonstrations,
     collect_failures,
-    label_of,
     learns_demos,
     observe_runs,
     reads_instructions,
@@ -39,17 +37,16 @@ from ragc.optimize.compiler.candidates.demonstrations import (
 )
 from ragc.optimize.compiler.runs.replay import ReplayArm
 from ragc.optimize.compiler.runs.runner import AnyArm
+from ragc.optimize.evaluation.outcome import AS_IT_IS
 
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
-WORTH_ADDING = 1.25  # times as many demonstrations as are labelled from which the program's own are a set beside
 LAYOUTS_TRIED = (PromptLayout.LINE, PromptLayout.QUOTE)
 """Layouts of the writer's prompt that small models did better with: the shortest, and one that has it quote first."""
 PROMPT_CHARACTERS = 12_000  # characters of the demonstrations of a text at most
-AS_IT_IS, LABELLED = "as it is", "labelled"
+LABELLED = "labelled"
 
 Sets = dict[str, list[Demonstration]]
 """Demonstrations of one predictor by their kind; the first kind is what the predictor has as it is."""
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class Offer:
 class CandidateSets:
     """The offers of each predictor, by its name."""
 
-    offers: Mapping[str, Offer]
+    offers: dict[str, Offer]
     layouts: Mapping[str, tuple[PromptLayout, ...]] = field(default_factory=dict)
     """Other layouts of a predictor's prompt."""
 
@@ -82,9 +79,9 @@ class CandidateSets:
         """
         found: dict[str, Setting] = {}
         for name, offer in self.offers.items():
-            kinds = [kind for kind in offer.demonstrations if kind not in (AS_IT_IS, LABELLED, "none")]
-            places = [list(offer.demonstrations).index(kind) for kind in kinds]
-            found |= {f"{name}: {kind}": {name + DEMONSTRATIONS: n} for kind, n in zip(kinds, places, strict=True)}
+            for n, kind in enumerate(offer.demonstrations):
+                if kind not in (AS_IT_IS, LABELLED, "none"):
+                    found[f"{name}: {kind}"] = {name + DEMONSTRATIONS: n}
             for n in range(1, len(offer.instructions) + 1):
                 found[f"{name}: instruction {n}"] = {name + INSTRUCTIONS: n}
         for name, layouts in self.layouts.items():
@@ -139,45 +136,41 @@ def find_candidates(
     demonstrations: Sequence[Demonstration],
     arms: Sequence[ReplayArm],
     propose: Callable[[str, Sequence[Failure]], list[str]] | None,
-    progress: Progress,
+    progress: Advance,
 ) -> CandidateSets:
     """Return the candidates of each predictor.
 
-    `first` has the instructions in the code, `base` what is compiled from. The
-    programs of the arms are given the candidates on the way.
+    `first` has the instructions in the code, `base` what is compiled from. The programs of the arms are run where a
+    language model reads prompts, and given the candidates.
     """
-    sets = gather_sets(base, demonstrations, [])
     layouts = {DRAFT: LAYOUTS_TRIED} if reads_instructions(base, DRAFT) else {}
-    begun = CandidateSets(offer_labels(sets), layouts)
-    begun.equip_arms(arms)
+    prompts = [name for name, _ in base.named_predictors() if reads_instructions(base, name)]
+    found = CandidateSets(offer_demonstrations(base, demonstrations), layouts)
+    found.equip_arms(arms)
     runs: list[Run] = []
     with contextlib.suppress(BudgetStop):
-        if _is_worth_running(base, demonstrations):
-            for arm in arms:
-                apply_setting(arm.replay.program, begun.begun_choices)
-            runs = observe_runs(arms)
-    if good := bootstrap_demonstrations(runs):
-        sets = gather_sets(base, demonstrations, good)
-    offers = offer_labels(sets)
+        for arm in arms if prompts else ():
+            apply_setting(arm.replay.program, found.begun_choices)
+        runs = observe_runs(arms) if prompts else []
+    found = CandidateSets(offer_demonstrations(base, demonstrations, bootstrap_demonstrations(runs)), layouts)
     with contextlib.suppress(BudgetStop):
-        for done, name in enumerate(sets):
-            progress(done, len(sets))
+        for done, name in enumerate(prompts, 1):
             written, now = (one.predictor(name).signature.instructions for one in (first, base))
-            texts = [written] if written != now and reads_instructions(base, name) else []
-            if propose is not None and reads_instructions(base, name):
-                texts += propose(name, collect_failures(runs, name))
-            offers[name] = Offer(tuple(texts), sets[name])
-    found = CandidateSets(offers, layouts)
+            texts = [written] if written != now else []
+            texts += propose(name, collect_failures(runs, name)) if propose is not None else []
+            found.offers[name] = replace(found.offers[name], instructions=tuple(texts))
+            progress(done, len(prompts))
     found.equip_arms(arms)
     return found
 
 
-def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration]) -> dict[str, Sets]:
-    """Return each predictor's sets: as it is, from labels, and from good runs."""
-    sets: dict[str, Sets] = {}
+def offer_demonstrations(
+    program: AgenticRAG, made: Sequence[Demonstration], good: Sequence[Demonstration] = ()
+) -> dict[str, Offer]:
+    """Return each predictor's sets: own, labelled and, for a prompt, of good runs."""
+    offers: dict[str, Offer] = {}
     for name, predictor in program.named_predictors():
-        own = [to_json(one) for one in made if one.predictor == name]
-        runs = [to_json(one) for one in good if one.predictor == name]
+        own, runs = ([to_json(one) for one in some if one.predictor == name] for some in (made, good))
         asked = {str(one.fields.get("question")): one.topic for one in own}
         known = {_to_text(one.fields): one.topic for one in (*runs, *own)}
         had = [
@@ -185,66 +178,28 @@ def gather_sets(program: AgenticRAG, made: Sequence[Demonstration], good: Sequen
             for demo in predictor.demos
         ]
         if learns_demos(program, name):
-            inputs = predictor.signature.input_fields
-            seen = {_to_text({field: one.fields[field] for field in inputs}) for one in own}
-            new = [one for one in runs if _to_text({field: one.fields[field] for field in inputs}) not in seen]
-            sets[name] = _sets_for_heads(had, own, new)
+            offers[name] = Offer((), _drop_equal({AS_IT_IS: had, LABELLED: own, "none": []}))
         elif reads_instructions(program, name):
-            sets[name] = _sets_for_prompts(had, own, runs, predictor)
-    return sets
+            shown = {LABELLED: own, "bootstrapped": runs}
+            few = {f"{kind}-{len(some)}": some for kind, all_ in shown.items() for some in _pick_few(all_, predictor)}
+            offers[name] = Offer((), _drop_equal({AS_IT_IS: had, **few}))
+    return offers
 
 
-def offer_labels(sets: Mapping[str, Sets]) -> dict[str, Offer]:
-    """Return the offers to begin with: labelled demonstrations where none are."""
-    new = {name for name, own in sets.items() if LABELLED in own and not own[AS_IT_IS]}
-    return {name: Offer((), _pick_kinds(own, [LABELLED] if name in new else [])) for name, own in sets.items()}
-
-
-def _pick_kinds(sets: Sets, kinds: Sequence[str]) -> Sets:
-    return {kind: sets[kind] for kind in (AS_IT_IS, *kinds)}
-
-
-def _sets_for_heads(had: list[Demonstration], own: list[Demonstration], new: list[Demonstration]) -> Sets:
-    found = {AS_IT_IS: had, LABELLED: own, "none": []}
-    more = [*own, *new][:MOST]
-    if len(more) >= WORTH_ADDING * len(own) and len({label_of(one) for one in more}) > 1:
-        found["bootstrapped"] = more
-    return _drop_equal(found)
-
-
-def _sets_for_prompts(
-    had: list[Demonstration], own: list[Demonstration], runs: list[Demonstration], predictor: dspy.Predict
-) -> Sets:
-    found, decision = {AS_IT_IS: had}, is_decision(predictor)
-    outputs = predictor.signature.output_fields
-    for kind, source in ((LABELLED, own), ("bootstrapped", runs)):
-        fit = [one for one in source if is_short(one.fields, outputs)] if decision else source
-        for size in FEW if decision else FEW[-1:]:  # of a text the layout says how many of them are shown
-            few = thin_out(fit, size)
-            if decision:
-                found[f"{kind}-{size}"] = few
-            elif few and sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS:
-                found[f"{kind}-{len(few)}"] = few
-    return _drop_equal(found)
+def _pick_few(made: Sequence[Demonstration], predictor: dspy.Predict) -> list[list[Demonstration]]:
+    """Return small sets for a prompt; of a text one, for its layout says how many of them are shown."""
+    if is_decision(predictor):
+        short = [one for one in made if is_short(one.fields, predictor.signature.output_fields)]
+        return [thin_out(short, size) for size in FEW]
+    few = thin_out(made, FEW[-1])
+    return [few] if few and sum(len(_to_text(one.fields)) for one in few) <= PROMPT_CHARACTERS else []
 
 
 def _drop_equal(sets: Sets) -> Sets:
-    seen: list[list[str]] = []
-    kept: Sets = {}
-    for kind, demonstrations in sets.items():
-        told = [_to_text(one.fields) for one in demonstrations]
-        if told not in seen:
-            seen.append(told)
-            kept[kind] = demonstrations
-    return kept
+    """Return the sets without one that is there already."""
+    told = [[_to_text(one.fields) for one in own] for own in sets.values()]
+    return {kind: own for n, (kind, own) in enumerate(sets.items()) if told[n] not in told[:n]}
 
 
 def _to_text(fields: Mapping[str, Any]) -> str:
     return orjson.dumps(dict(fields), option=orjson.OPT_SORT_KEYS).decode()
-
-
-def _is_worth_running(base: AgenticRAG, demonstrations: Sequence[Demonstration]) -> bool:
-    """Return True where the program's own runs can be of use: to a prompt, or to a decider with few labels."""
-    counts = Counter(one.predictor for one in demonstrations)
-    names = [name for name, _ in base.named_predictors()]
-    return any(reads_instructions(base, n) or (learns_demos(base, n) and 0 < counts[n] < MOST // 2) for n in names)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from ragc.answer import Answer
 from ragc.errors import BudgetStop, DataError
@@ -24,14 +24,6 @@ from ragc.optimize.labelled.dataset import LabelledQuestion
 from ragc.optimize.labelled.split import order_stratified
 from ragc.storage import write_whole
 from ragc.text.history import Asked
-
-
-class NoCalls(Spending):
-    """Refuses every call to a model that is not of this process."""
-
-    def before_call(self, usd: float = 0.0) -> None:
-        """Raise `BudgetStop`."""
-        raise BudgetStop("calls")
 
 
 def evaluate_by_record(
@@ -50,7 +42,7 @@ def evaluate_by_record(
     such question, or the file cannot be read.
     """
     with closing(Record(replies=read_replies(replay)) if replay else open_record(project)) as replies:
-        spending = NoCalls() if replay else Spending(Caps(max_calls))
+        spending = Spending(Caps(0 if replay else max_calls))
         replays = [Replay(program, replies, spending) for program in programs]
         answers = _answer_all(replays, [questions[n].asked for n in order_stratified(questions)], progress)
         if record is not None:
@@ -87,7 +79,7 @@ def read_replies(file: Path) -> dict[bytes, Entry]:
     try:
         rows = [orjson.loads(line) for line in file.read_bytes().splitlines()]
         return {bytes.fromhex(row.pop("request")): entry.validate_python(row) for row in rows}
-    except (OSError, orjson.JSONDecodeError, ValidationError, KeyError, ValueError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         what = f"{file} does not hold recorded replies: {type(error).__name__}."
         raise DataError(what, "Make it with: ragc eval REF --record FILE") from error
 

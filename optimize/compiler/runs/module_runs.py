@@ -38,7 +38,7 @@ CHECKED = 3  # examples that are run twice to see whether a program can be repla
 LONGEST_TRACE = 10_000  # calls of a run that are kept
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Answered:
     """A prediction, or why there is none, with its cost when it was made and the decisions on the way."""
 

@@ -62,7 +62,6 @@ class Performer:
         for places in groups.values():
             self._spending.check()
             results |= zip(places, self._perform_group([calls[at] for at in places]), strict=True)
-        self._record.performed += len(calls)
         return [results[at] for at in range(len(calls))]
 
     def _perform_group(self, calls: Sequence[PendingCall]) -> list[Entry | StepFailed]:

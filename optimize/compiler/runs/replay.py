@@ -16,7 +16,7 @@ from ragc.answer import Answer, Usage
 from ragc.loop.evidence import Pool
 from ragc.loop.meter import account
 from ragc.loop.rag import AgenticRAG
-from ragc.loop.state import STATES, Ask, Find, Flow, Reply, Request, Result, StepFailed, View
+from ragc.loop.state import STATES, Ask, Find, Flow, Reply, Request, StepFailed, View
 from ragc.loop.steps import steps
 from ragc.models.catalog import is_local
 from ragc.models.clients import client_of, is_decision
@@ -33,14 +33,6 @@ from ragc.text.history import Asked
 STATES_KEPT = 4  # states of a program, its thresholds aside, whose answers are remembered
 
 Found = TypeVar("Found")
-
-
-class _Traced(NamedTuple):
-    """A run that is over: the answer, the requests on the way with their replies, and whether none of them failed."""
-
-    answer: Answer
-    asked: Sequence[tuple[Ask, Reply]]
-    whole: bool
 
 
 class _Known(NamedTuple):
@@ -63,7 +55,7 @@ class _Run:
     entries: list[Entry] = field(default_factory=list)
     asked: list[tuple[Ask, Reply]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    whole: bool = True
+    whole: bool = True  # false once a call on the way failed
 
     def resume(self, told: list[Reply] | StepFailed | None) -> None:
         """Tell the flow the replies, or the failure of one; without either begin it."""
@@ -127,7 +119,7 @@ class Replay:
 
     def trace_all(self, questions: Sequence[Asked]) -> list[tuple[Answer, Sequence[tuple[Ask, Reply]]]]:
         """Return each answer with the requests on the way to it and their replies."""
-        return [(run.answer, run.asked) for run in self._by_readers(Replay._trace, questions)]
+        return [(answer, run.asked) for answer, run in self._by_readers(Replay._trace, questions)]
 
     def _by_readers(
         self, work: Callable[[Replay, Sequence[Asked]], Sequence[Found]], questions: Sequence[Asked]
@@ -147,8 +139,8 @@ class Replay:
         kept = self._answers_of(view)
         found = [next((one for one in kept[asked] if _fall_alike(one, view)), None) for asked in questions]
         lacking = [n for n, one in enumerate(found) if one is None]
-        for n, run in zip(lacking, self._trace([questions[n] for n in lacking]), strict=True):
-            found[n] = known = _Known(run.answer, [*self._list_decisions(run)])
+        for n, (answer, run) in zip(lacking, self._trace([questions[n] for n in lacking]), strict=True):
+            found[n] = known = _Known(answer, [*self._list_decisions(run)])
             kept[questions[n]] += [known] if run.whole else []  # what failed may be had the next time
         return [one for one in found if one is not None]
 
@@ -160,7 +152,7 @@ class Replay:
         keep_last(self._known, {key: (parts, kept)}, STATES_KEPT)  # with the parts, so that no others take their ids
         return kept
 
-    def _list_decisions(self, run: _Traced) -> Iterator[tuple[Decided, Decision]]:
+    def _list_decisions(self, run: _Run) -> Iterator[tuple[Decided, Decision]]:
         for ask, reply in run.asked:
             if ask.predictor in self._deciders and ask.predictor != STATES:
                 for output, one in reply.items():
@@ -168,12 +160,12 @@ class Replay:
                         chances = one.probability if one.probabilities is None else one.probabilities
                         yield Decided(ask.predictor, output, chances), one
 
-    def _trace(self, questions: Sequence[Asked]) -> list[_Traced]:
+    def _trace(self, questions: Sequence[Asked]) -> list[tuple[Answer, _Run]]:
         view = self.program.readable_by(self._readers).view(self._vouches)  # the knobs are read once for all questions
         paths: list[list[Note]] = [[] for _ in questions]
         rounds = view.runtime.budget.max_rounds
         runs = self._run_all([steps(q, view, rounds, path=path) for q, path in zip(questions, paths, strict=True)])
-        return [_Traced(_finish_answer(run, path), run.asked, run.whole) for run, path in zip(runs, paths, strict=True)]
+        return [(_finish_answer(run, path), run) for run, path in zip(runs, paths, strict=True)]
 
     def reply(self, request: Request) -> Reply:
         """Return the reply to one request. Raises `StepFailed` when it cannot be had."""
@@ -182,11 +174,7 @@ class Replay:
 
     def reply_all(self, requests: Sequence[Request]) -> list[Reply | None]:
         """Return the replies, None for one that cannot be had."""
-        return self.finish_flows([_ask_for(request) for request in requests])
-
-    def finish_flows(self, flows: Sequence[Flow[Result]]) -> list[Result | None]:
-        """Return what flows come to that are run together, None for a failed one."""
-        return [run.result for run in self._run_all(flows)]
+        return [run.result for run in self._run_all([_ask_for(request) for request in requests])]
 
     def _run_all(self, flows: Sequence[Flow[Any]]) -> list[_Run]:
         reading = self.program.readable_by(self._readers)

@@ -18,7 +18,8 @@ import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any, Generic, TypeVar
+from multiprocessing.process import BaseProcess
+from typing import Generic, TypeVar
 
 from ragc.errors import BudgetStop
 from ragc.models.embedded.encoder import THREADS
@@ -38,11 +39,10 @@ class Workers(Generic[Given, Result]):
     What they do is booked in `spending`, whose cap on time ends them.
     """
 
-    def __init__(self, count: int, work: Callable[[Given], Result], spending: Spending) -> None:
+    def __init__(self, work: Callable[[Given], Result], count: int = 0, spending: Spending | None = None) -> None:
         self.count = count if FORKS and count > 1 else 0
-        self._work, self._spending = work, spending
-        self._open: dict[int, Connection] = {}
-        self._processes: list[Any] = []
+        self._work, self._spending = work, spending or Spending()
+        self._open: dict[int, tuple[Connection, BaseProcess]] = {}
 
     def run(
         self, tasks: Sequence[tuple[int, Given]], progress: Callable[[int], None] = lambda done: None
@@ -60,7 +60,7 @@ class Workers(Generic[Given, Result]):
             for number, places in waiting.items():
                 self._give(number, tasks[places[0]][1])
             while waiting:
-                numbers = {self._open[number]: number for number in waiting}
+                numbers = {self._open[number][0]: number for number in waiting}
                 for connection in wait(list(numbers), self._spending.seconds_left):
                     number = numbers[connection]  # type: ignore[index]
                     places, done = waiting[number], done + 1
@@ -78,37 +78,38 @@ class Workers(Generic[Given, Result]):
 
     def close(self) -> None:
         """End the processes; the next tasks fork them anew."""
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            process.join()
-        for connection in self._open.values():
-            connection.close()
-        self._processes, self._open = [], {}
+        for number in [*self._open]:
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        connection, process = self._open.pop(number)
+        process.kill()
+        process.join()
+        connection.close()
 
     def _give(self, number: int, task: Given) -> None:
         if number not in self._open:
-            self._open[number], there = multiprocessing.Pipe()
-            process = multiprocessing.get_context("fork").Process(target=self._serve, args=(there,), daemon=True)
+            here, there = multiprocessing.Pipe()
+            process = multiprocessing.get_context("fork").Process(target=self._serve, args=(there, here), daemon=True)
             process.start()
             there.close()
-            self._processes.append(process)
+            self._open[number] = here, process
         with contextlib.suppress(OSError):  # it was killed, as taking the result shows
-            self._open[number].send(task)
+            self._open[number][0].send(task)
 
     def _take(self, number: int) -> Result | None:
         try:
-            return self._open[number].recv()  # type: ignore[no-any-return]
+            return self._open[number][0].recv()  # type: ignore[no-any-return]
         except (EOFError, OSError):
-            self._open.pop(number).close()
+            self._end(number)
             return None
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, connection: Connection, *others: Connection) -> None:
         """Do tasks until the process that forked this one is gone."""
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that forked this one says when to stop
-        for other in self._open.values():  # so that nobody but that process holds them open
+        for other in (*others, *(one for one, _ in self._open.values())):  # nobody but that process holds them open
             other.close()
         os.environ[THREADS] = "1"
         threadpool_limits(1)  # threads do not survive a fork
@@ -120,8 +121,3 @@ class Workers(Generic[Given, Result]):
                     result = self._work(task)
                 self._spending.book()
                 connection.send(result)
-
-
-def no_workers(work: Callable[[Given], Result]) -> Workers[Given, Result]:
-    """Return no process at all."""
-    return Workers(0, work, Spending())

@@ -7,6 +7,7 @@ import inspect
 import math
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -17,7 +18,6 @@ from dspy.adapters.types.decision import Choice, Noul, decision_type
 from pydantic import ConfigDict, Field
 
 from ragc.errors import DataError, SettingsError
-from ragc.optimize.compiler.scoring import group_topics
 from ragc.optimize.labelled.dataset import Question, Split
 from ragc.optimize.labelled.split import divide_groups
 from ragc.serve.factory import Factory
@@ -43,8 +43,10 @@ def split_examples(examples: Sequence[ExampleQuestion], before: Mapping[str, str
 
     Raises `DataError` when train or test has nothing.
     """
-    topics = [[examples[n] for n in places] for places in group_topics(examples)]
-    parts = divide_groups(examples, topics, before=before)
+    topics: dict[str, list[ExampleQuestion]] = defaultdict(list)
+    for one in examples:
+        topics[one.cluster].append(one)
+    parts = divide_groups(examples, list(topics.values()), before=before)
     if len(examples) < LEAST or not parts["train"] or not parts["test"]:
         what = f"{len(examples)} examples are too few to learn from and to test on."
         raise DataError(what, f"Label {LEAST} at least, or give each a split: {', '.join(get_args(Split))}.")

@@ -27,9 +27,16 @@ from ragc.loop.policy import Dimension, find_dimensions, read_setting
 from ragc.models.embedded.decider import LocalDecider
 from ragc.models.language.provider import listed_price
 from ragc.optimize.abtest.offline import score_anew
-from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstration, thin_out, to_json
+from ragc.optimize.compiler.candidates.demonstrations import (
+    WORKED,
+    Demonstration,
+    Failure,
+    describe_failure,
+    thin_out,
+    to_json,
+)
 from ragc.optimize.compiler.candidates.instructions import propose_instructions
-from ragc.optimize.compiler.candidates.offers import AS_IT_IS, FEW, LABELLED, CandidateSets, Offer
+from ragc.optimize.compiler.candidates.offers import FEW, LABELLED, CandidateSets, Offer
 from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
 from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
@@ -48,6 +55,7 @@ from ragc.optimize.compiler.tasks.task import Contents, Task
 from ragc.optimize.evaluation.comparison import Row
 from ragc.optimize.evaluation.evaluate import Evaluation, Grading, evaluate_side_by_side
 from ragc.optimize.evaluation.grades import Grade
+from ragc.optimize.evaluation.outcome import AS_IT_IS
 from ragc.optimize.labelled.split import find_previous_splits, question_digest, sample_stratified
 from ragc.optimize.registry.versions import note_test_use, read_ancestors
 from ragc.serve import factory
@@ -74,7 +82,7 @@ class ModuleTask(Task):
     metric: Metric
     control: dspy.Module  # the version, or the program as it is, that a new one is compared with
     embedded: LocalDecider = field(default_factory=factory.open_decider)
-    graded: dict[tuple[str, int], tuple[Answered, Grade]] = field(default_factory=dict)  # answers kept: ids stay theirs
+    graded: dict[Answered, Grade] = field(default_factory=dict)  # of answers that several settings come to
 
     @property
     def searched(self) -> Sequence[ExampleQuestion]:
@@ -165,20 +173,15 @@ class ModuleTask(Task):
         """Return the runs of a copy of a program."""
         return self.run(program, session.record)
 
-    @property
-    def search_grader(self) -> Grading:
-        return self.grade
-
     def grader(self, program: dspy.Module) -> Grading:
         """Return what grades by the metric."""
         return self.grade
 
     def grade(self, question: ExampleQuestion, answer: Answered) -> Grade:
         """Grade an answer, once, by the metric: correct at 1, wrong at 0 or raised."""
-        key = (question.id, id(answer))
-        if key not in self.graded:
-            self.graded[key] = answer, self._grade_anew(question, answer)
-        return self.graded[key][1]
+        if answer not in self.graded:
+            self.graded[answer] = self._grade_anew(question, answer)
+        return self.graded[answer]
 
     def _grade_anew(self, question: ExampleQuestion, answer: Answered) -> Grade:
         usage, score = answer.usage, 0.0
@@ -246,20 +249,18 @@ class ModuleTask(Task):
             if predicted == name
         ]
 
-    def _list_failures(self, name: str, runs: Sequence[Run]) -> list[Mapping[str, Any]]:
+    def _list_failures(self, name: str, runs: Sequence[Run]) -> list[Failure]:
         """Return a predictor's part in runs that ended badly, in GEPA's form."""
-        failures: list[Mapping[str, Any]] = []
+        failures: list[Failure] = []
         for question, answer in runs:
             score, feedback = 0.0, answer.error
             if not answer.error:
                 score, feedback = score_prediction(self.metric, question.example, answer.prediction)
             labels = orjson.dumps(dict(question.example.labels()), default=str).decode()
             failures += [
-                {
-                    "Inputs": dict(given),
-                    "Generated Outputs": plain_outputs(outputs),
-                    "Feedback": feedback or f"The score was {score:g}. Labels: {labels}",
-                }
+                describe_failure(
+                    given, plain_outputs(outputs), feedback or f"The score was {score:g}. Labels: {labels}"
+                )
                 for predicted, given, outputs in answer.trace
                 if predicted == name and score < GOOD
             ]

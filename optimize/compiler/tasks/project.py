@@ -114,9 +114,9 @@ class ProjectTask(Task):
             if name not in before and (pace := _find_pace(session, self.project, name)) is not None:
                 note_pace(self.project.private, name, pace)
         task = self
-        if read_paces(self.project.private) != before:
-            anew = open_project_task(self.project, session, self.seed, self.origin, leads=False)
-            task = replace(anew, doubts=self.doubts, parent=self.parent, against=self.against)
+        if read_paces(self.project.private) != before:  # by which a program limits its calls
+            first = open_program(self.project)
+            task = replace(self, first=first, base=inherit_learned(first, self.parent if self.origin else first))
         session.progress.expected = estimate_cost(
             self.project,
             searched=len(self.searched) + len(self.parts["dev"]),
@@ -312,8 +312,8 @@ class ProjectTask(Task):
         return [question for part in self.parts.values() for question in part]
 
 
-def open_project_task(project: Project, session: Session, seed: int, origin: str, leads: bool = True) -> ProjectTask:
-    """Return the project, indexed, its labels divided and, by who `leads`, checked.
+def open_project_task(project: Project, session: Session, seed: int, origin: str) -> ProjectTask:
+    """Return the project, indexed, its labels checked and divided.
 
     It is compared with the version `origin`, else with the one in use. No question that this one or its ancestors
     learnt from comes into the test. Raises `ModelError` when a
@@ -339,9 +339,8 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
     if joined.unread:
         raise DataError(joined.unread[0].what, "Mend that line, or take it out of the reviewed questions.")
     parts = joined.parts
-    if leads:
-        report = require_sound_labels(project, joined.questions, parts)
-        doubts += [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
+    report = require_sound_labels(project, joined.questions, parts)
+    doubts += [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
     if not (parts["train"] and parts["test"]):
         lacks = next(find_shortages(parts))
         raise DataError(f"{lacks.what[0].upper()}{lacks.what[1:]}", lacks.mend)
