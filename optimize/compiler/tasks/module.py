@@ -154,13 +154,17 @@ class ModuleTask(Task):
             raise DataError(what, mend)
 
     def _find_differences(self, fresh: dspy.Module, record: Record) -> list[str]:
-        """Return in words an example on which a program asks or says something else than the task's own."""
-        asked = self.parts["test"][:COMPARED]
-        own, texts = self.run(self.base, record), [one.question for one in asked]
-        answers, calls = own.answer_all(texts), record.calls
-        others = self.run(fresh, record).answer_all(texts)
-        said = [[(one.path, str(one.prediction), one.error) for one in run] for run in (answers, others)]
-        if not own.replays or (said[0] == said[1] and record.calls == calls):  # by chance it is no program twice
+        """Return in words an example on which a program asks or says something else than the task's own.
+
+        The first example is asked alone: behind it each knows whether its models give probabilities.
+        """
+        asked, said, calls = self.parts["test"][:COMPARED], [], []
+        texts, runs = [one.question for one in asked], [self.run(program, record) for program in (self.base, fresh)]
+        for run in runs:
+            answers = [*run.answer_all(texts[:1]), *run.answer_all(texts[1:])]
+            said.append([(one.path, str(one.prediction), one.error) for one in answers])
+            calls.append(record.calls)
+        if not runs[0].replays or (said[0] == said[1] and calls[0] == calls[1]):  # by chance it is no program twice
             return []
         first = next((n for n in range(len(asked)) if said[0][n] != said[1][n]), 0)
         return [f"made of its state, it asks or says something else on the example {asked[first].id}"]
