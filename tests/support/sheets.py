@@ -270,6 +270,8 @@ def sheets(draw: Any) -> Sheet:
     kinds += [st.builds(Field, st.sampled_from(WORDS).map(str.capitalize), words)] * (columns == 1 and not turned)
     pieces = list[Piece]()
     for piece in draw(st.lists(st.one_of(kinds), min_size=3 * columns, max_size=14)):
+        if isinstance(piece, Field) and piece.label in {one.label for one in pieces if isinstance(one, Field)}:
+            continue  # the fields of one name have one value
         if not isinstance(piece, Text):  # by which a table, or a list, is told from the one before
             pieces.append(Text(draw(text)))
         pieces.append(piece)

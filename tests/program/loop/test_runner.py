@@ -1,8 +1,8 @@
 """Who performs the loop's requests: in time, in parallel, abandoned half-way, all at once, and every cost in the books."""
 
-import _thread
 import asyncio
 import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -267,7 +267,7 @@ def test_an_interruption_calls_off_what_is_waited_for():
     def interrupt():
         while not models.holding:
             threading.Event().wait(0.01)
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
