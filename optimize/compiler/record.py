@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ _TABLES = (
     " seconds REAL NOT NULL)",
 )
 _PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
-_READ = "SELECT * FROM evidence WHERE key = ?"
+READ_AT_ONCE = 500  # digests asked for in one statement
 
 T = TypeVar("T")
 
@@ -83,10 +83,15 @@ class Record:
         """Return the entries of those digests that are held."""
         wanted = list(dict.fromkeys(digests))
         found = {digest: self.replies[digest] for digest in wanted if digest in self.replies}
-        lacking = [(digest,) for digest in wanted if digest not in found]
-        if self._path is not None and lacking:
-            rows = self.transact(lambda db: [row for one in lacking for row in db.execute(_READ, one)])
-            found |= {bytes(key): Entry(orjson.loads(value), *rest) for key, value, *rest in rows}
+        lacking = [digest for digest in wanted if digest not in found] if self._path is not None else []
+
+        def select(db: sqlite3.Connection) -> Iterator[Any]:
+            for at in range(0, len(lacking), READ_AT_ONCE):
+                some = lacking[at : at + READ_AT_ONCE]
+                yield from db.execute(f"SELECT * FROM evidence WHERE key IN ({','.join('?' * len(some))})", some)
+
+        rows = self.use(lambda db: [*select(db)]) if lacking else ()
+        found |= {bytes(key): Entry(orjson.loads(value), *rest) for key, value, *rest in rows}
         return found
 
     def keep(self, key: Hashable, entry: Entry, heard_as: bytes | None = None) -> None:
@@ -114,12 +119,19 @@ class Record:
 
     def transact(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Return the action's result; no other process writes in the meantime."""
+
+        def begin(db: sqlite3.Connection) -> T:
+            db.execute("BEGIN IMMEDIATE")
+            with db:
+                return action(db)
+
+        return self.use(begin)
+
+    def use(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Return the action's result; what it reads waits for nobody who writes."""
         with self._lock:
             try:
-                db = self._connect()
-                db.execute("BEGIN IMMEDIATE")
-                with db:
-                    return action(db)
+                return action(self._connect())
             except (OSError, sqlite3.Error) as error:
                 self.close()
                 mend = "Free space or mend access to it, then give the same command again."
@@ -148,13 +160,19 @@ class StoredAccount(Account):
         """Put another sum in the place of what was spent, unless it is None; return it."""
 
         def book(db: sqlite3.Connection) -> Spent | None:
-            row = db.execute("SELECT calls, usd, seconds FROM spending WHERE compile = ?", (self._key,)).fetchone()
-            spent = Spent(*row) if row else Spent()
-            if (found := to(spent)) not in (None, spent):
+            if (found := to(self._read(db))) is not None:
                 db.execute("INSERT OR REPLACE INTO spending VALUES (?, ?, ?, ?)", (self._key, *found))
             return found
 
         return self._record.transact(book)
+
+    def read(self) -> Spent:
+        """Return what was spent."""
+        return self._record.use(self._read)
+
+    def _read(self, db: sqlite3.Connection) -> Spent:
+        row = db.execute("SELECT calls, usd, seconds FROM spending WHERE compile = ?", (self._key,)).fetchone()
+        return Spent(*row) if row else Spent()
 
     def end(self) -> None:
         """Forget what was spent: what was compiled is sealed."""

@@ -63,7 +63,7 @@ class Account:
 
     def read(self) -> Spent:
         """Return what was spent."""
-        return self.change(lambda spent: spent) or Spent()
+        return self._spent
 
     def end(self) -> None:
         """Forget what was spent: what was compiled is sealed."""

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,6 +14,7 @@ from ragc.errors import BudgetStop, RecordError
 from ragc.models.language.gateway import EndpointTerms, ProviderLM, shared_gateway
 from ragc.models.language.provider import count_messages
 from ragc.models.language.spending import MAX_REPLY_TOKENS, track_spending
+from ragc.optimize.compiler import record
 from ragc.optimize.compiler.record import Entry, Record
 from ragc.optimize.compiler.runs.replay import Replay
 from ragc.optimize.compiler.spending import Caps, Spending, Spent
@@ -38,6 +40,21 @@ def test_what_one_process_writes_another_reads_to_the_bit(place):
     assert len(Record(place).read([b"%016d" % n for n in range(1300)])) == 1203
     Record().write(kept)
     assert Record().read([KEY]) == {}, "without a place nothing is kept"
+
+
+def test_what_is_read_waits_for_nobody_who_writes(place, monkeypatch):
+    monkeypatch.setattr(record, "PATIENCE", 0.0)
+    Record(place).write({KEY: Entry("kept")})
+    ours = Record(place)
+    spending = Spending()
+    spending.use_account(ours.open_account("c"))
+    spending.before_call()
+    with sqlite3.connect(place) as another:
+        another.execute("BEGIN IMMEDIATE")
+        assert ours.read([KEY]) == {KEY: Entry("kept")}
+        assert (spending.calls, spending.usd) == (1, 0.0)
+        with pytest.raises(RecordError, match="locked"):
+            ours.write({OTHER: Entry("late")})
 
 
 def test_a_file_that_is_no_database_is_told_and_may_be_deleted(tmp_path):
