@@ -25,7 +25,13 @@ from ragc.passage import NO_FILTERS, Filters, Passage, Source, SourceCard
 
 DEPTH = 60  # how many passages each of dense and keyword search brings to the pool; the graph brings half as many
 MOST_COPIES = 10  # times the depth that is searched where an index holds texts several times
-MAX_WALKS = 32  # questions whose walk is kept: the bases of a project are searched one after the other for each
+MOST_KEPT = 32  # questions whose scores are kept: the bases of a project are searched one after the other for each
+KEPT_BYTES, PASSAGE_BYTES = 1 << 26, 20  # of those scores, by words and by the graph: in all, and for one passage
+
+
+def count_kept(passages: int) -> int:
+    """Return of how many questions the scores of so many passages are kept."""
+    return max(1, min(MOST_KEPT, KEPT_BYTES // (PASSAGE_BYTES * max(passages, 1))))
 
 
 class HybridSearch:
@@ -37,8 +43,9 @@ class HybridSearch:
         self._titles = [p.title for p in index.passages]
         self._first = list(name_copies(index.passages).values())
         self._repeats = len(self._first) - len(set(self._first))
-        self._walk_graph = lru_cache(MAX_WALKS)(self._score_graph)
-        self._score_words = lru_cache(MAX_WALKS)(self._score_keywords)
+        kept = count_kept(len(index.passages))
+        self._walk_graph = lru_cache(kept)(self._score_graph)
+        self._score_words = lru_cache(kept)(self._score_keywords)
 
     def find_candidates(self, query: str, depth: int, base: str, filters: Filters, graph: bool) -> list[Passage]:
         """Return the nearest of a base, the best by BM25 and by the graph, nearest first.

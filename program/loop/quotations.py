@@ -107,8 +107,8 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     The draft is as probable as a look-up's best piece on average, and `stated` if any is past the threshold. Nothing is
     quoted for a code that stands nowhere, and a look-up without a piece is named behind the others.
     """
-    found = yield from _weigh_pieces(state)
-    if unknown := find_unknown(state.question, (quote.subject for quote in found)):
+    found, unknown = yield from _weigh_pieces(state)
+    if unknown:
         state.missing = unknown
         return Draft((), False, 0.0)
     taken: list[_Quote] = []
@@ -134,8 +134,10 @@ def list_choices(state: State) -> Flow[Draft | None]:
     question's words several have to be left, and the second to be nearly as probable as the best (`open_above`). Of a
     column whose values recur nothing is left open: it is told whole, of a table of which every row is kept.
     """
-    found = [] if state.chose or len(state.queries) > 1 else (yield from _weigh_pieces(state))
-    if find_unknown(state.question, (quote.subject for quote in found)):
+    if state.chose or len(state.queries) > 1:
+        return None
+    found, unknown = yield from _weigh_pieces(state)
+    if unknown:
         return None
     for at in range(len(found[0].coordinates) if found else 0):
         choices = _keep_named(_list_beside(found, at), at, state.question)
@@ -271,20 +273,22 @@ def _is_named(quote: _Quote, question: str) -> bool:
 
 def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
     """Return the best pieces as claims, those of one passage together."""
-    found = yield from _weigh_pieces(state)
+    found, _ = yield from _weigh_pieces(state)
     best = [*{show_piece(quote.passage, quote.piece): quote for quote in reversed(found)}.values()][::-1][:MOST_NEAREST]
     first = [quote.n for quote in best]
     return tuple(dict.fromkeys(_quote_all(sorted(best, key=lambda quote: first.index(quote.n)), state.question)))
 
 
-def _weigh_pieces(state: State) -> Flow[list[_Quote]]:
+def _weigh_pieces(state: State) -> Flow[tuple[list[_Quote], str]]:
     """Return every piece of the passages that each look-up found and the last answer did not say, best first.
 
-    What is quoted for an answer is weighed once, and is known where it is refused after all.
+    Beside them stands the code of the question that is in none of them, if there is one. What is quoted for an answer
+    is weighed once, and is known where it is refused after all.
     """
     key = (*list_ids(state.kept), *state.queries)
     if key not in state.weighed:
-        state.weighed[key] = yield from _weigh_anew(state)
+        found = yield from _weigh_anew(state)
+        state.weighed[key] = found, find_unknown(state.question, (quote.subject for quote in found))
     return state.weighed[key]
 
 

@@ -268,7 +268,8 @@ class State:
     conflicts: list[Conflict] = field(default_factory=list)
     verdict: Verdict = UNJUDGED
     draft: Draft | None = None  # quotations that were chosen before the answer is written
-    weighed: dict[Hashable, list[Any]] = field(default_factory=dict)  # by passages and queries, their weighed pieces
+    weighed: dict[Hashable, tuple[list[Any], str]] = field(default_factory=dict)
+    """By passages and queries: their weighed pieces, and the code of the question that none of them holds."""
     reply: TypedReply | None = None  # what the model that writes replied last
     missing: str = ""
     rounds: list[Round] = field(default_factory=list)

@@ -16,6 +16,7 @@ from word_embedder import WordEmbedder
 
 from ragc import storage
 from ragc.errors import KnowledgeError
+from ragc.knowledge.documents import KEPT_BYTES, MOST_KEPT, PASSAGE_BYTES, count_kept
 from ragc.knowledge.index.build import build_index
 from ragc.knowledge.index.fusion import STRATEGIES, fuse, rank_positions
 from ragc.knowledge.index.keywords import Keywords
@@ -185,6 +186,13 @@ def ids(passages):
 
 TERM = st.sampled_from([*"abcdefgh", "é", "鍵"])
 CORPUS = st.lists(st.lists(TERM, max_size=12), min_size=1, max_size=20).filter(any)
+
+
+@given(st.integers(0, 10**8))
+def test_the_scores_of_several_questions_are_kept_as_far_as_they_fit(passages):
+    kept = count_kept(passages)
+    assert 1 <= kept <= MOST_KEPT
+    assert kept == 1 or kept * passages * PASSAGE_BYTES <= KEPT_BYTES
 
 
 @given(CORPUS, st.lists(TERM | st.just("unseen"), max_size=6))
