@@ -22,7 +22,7 @@ from ragc.models.embedded.encoder import shared_embedder
 from ragc.models.embedded.reader import READER, shared_reader
 from ragc.models.requests import RequestCache
 from ragc.serve.artifact import DEFAULT_POINT, describe_structure, export_state, restore_program
-from ragc.serve.predictors import adopt_predictor, asks_for_more, decide_enums, own_class
+from ragc.serve.predictors import DecidedPredict, adopt_predictor, asks_for_more, decide_enums, own_class
 from ragc.serve.reference import Manifest, digest_of
 
 MODULE = "module"  # kind of program in a manifest; one without a kind is a project's
@@ -130,6 +130,13 @@ def adopt_predictors(program: dspy.Module, undecided: list[str], embedded: Local
             predictor.lm = embedded
         if name in undecided or asks_for_more(predictor):
             adopt_predictor(predictor)
+
+
+def share_abilities(program: dspy.Module, other: dspy.Module) -> None:
+    """Have another program of the same predictors know what this one knows of its models."""
+    for (_, known), (_, predictor) in zip(program.named_predictors(), other.named_predictors(), strict=True):
+        if isinstance(known, DecidedPredict):
+            predictor.abilities = known.abilities
 
 
 def list_models(program: dspy.Module, undecided: Collection[str] = ()) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from copy import copy
 from enum import Enum
@@ -14,8 +16,52 @@ from dspy.utils.exceptions import AdapterParseError
 from ragc.loop.policy import is_declared
 from ragc.models.requests import to_jsonable
 
+LONGEST_WAIT = 30.0  # seconds for which a first request to a model holds others back
+
 Labels = Mapping[str, Enum]
 """The members of an Enum by the labels that stand for them."""
+
+
+class Abilities:
+    """Whether models, by their names, were seen to give probabilities. Safe from many threads; copies share it.
+
+    The first request to a model holds others back: what it asks for in vain, nobody else asks for.
+    """
+
+    def __init__(self) -> None:
+        self._gives: dict[str, bool] = {}
+        self._first: dict[str, Future[None]] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Abilities:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Abilities, ()
+
+    def find_first(self, model: Any) -> list[Future[None]]:
+        """Return what ends with the first request to a model; nothing for that request itself, or where it is known."""
+        if model.model in self._gives:
+            return []
+        first = self._first.setdefault(model.model, new := Future[None]())
+        return [] if first is new else [first]
+
+    def may_give(self, model: Any) -> bool:
+        """Tell whether a model gives probabilities as far as it is known."""
+        return self._gives.get(model.model, True)
+
+    @contextmanager
+    def noting(self, model: Any) -> Iterator[None]:
+        """Note whether a model gives probabilities; a reply without them goes unheard where there is a plain form."""
+        try:
+            yield
+            self._gives[model.model] = True
+        except (AdapterParseError, ValueError):
+            if not isinstance(model, dspy.BaseLM):
+                raise
+            self._gives.setdefault(model.model, False)
+        finally:
+            if (first := self._first.pop(model.model, None)) is not None:
+                first.set_result(None)
 
 
 class DecidedPredict(dspy.Predict):
@@ -26,40 +72,31 @@ class DecidedPredict(dspy.Predict):
     """
 
     labels: Mapping[str, Labels]  # of each output that is declared as an Enum
-    gives: dict[str, bool]  # whether a model, by its name, was seen to give probabilities
+    abilities: Abilities
     stands_for: Self | None = None  # the predictor that DSPy's trace names
 
     def forward(self, **kwargs: Any) -> Any:
         """Return the prediction."""
+        if not asks_for_more(self):
+            return super().forward(**kwargs)
         model = kwargs.get("lm") or self.lm or dspy.settings.lm
-        if self._may_give(model):
-            with self._noting(model):
+        wait(self.abilities.find_first(model), LONGEST_WAIT)
+        if self.abilities.may_give(model):
+            with self.abilities.noting(model):
                 return super().forward(**kwargs)
         return type(self).forward(self._without_fields(), **kwargs)
 
     async def aforward(self, **kwargs: Any) -> Any:
         """Return the prediction, awaited."""
+        if not asks_for_more(self):
+            return await super().aforward(**kwargs)
         model = kwargs.get("lm") or self.lm or dspy.settings.lm
-        if self._may_give(model):
-            with self._noting(model):
+        if first := self.abilities.find_first(model):
+            await asyncio.wait(map(asyncio.wrap_future, first), timeout=LONGEST_WAIT)
+        if self.abilities.may_give(model):
+            with self.abilities.noting(model):
                 return await super().aforward(**kwargs)
         return await type(self).aforward(self._without_fields(), **kwargs)
-
-    def _may_give(self, model: Any) -> bool:
-        return not asks_for_more(self) or self.gives.get(str(model.model), True)
-
-    @contextmanager
-    def _noting(self, model: Any) -> Iterator[None]:
-        """Note whether a model gives probabilities; a reply without them goes unheard where there is a plain form."""
-        try:
-            yield
-        except (AdapterParseError, ValueError):
-            if not (asks_for_more(self) and isinstance(model, dspy.BaseLM)):
-                raise
-            self.gives.setdefault(model.model, False)
-        else:
-            if asks_for_more(self):
-                self.gives[str(model.model)] = True
 
     def _without_fields(self) -> Self:
         """Return a twin that asks for what its signature declares."""
@@ -93,7 +130,7 @@ def adopt_predictor(predictor: dspy.Predict) -> None:
     if not issubclass(kind, DecidedPredict):
         decided: Any = type(kind.__name__, (DecidedPredict, kind), {})
         predictor.__class__ = DecidedPredict if kind is dspy.Predict else decided
-        predictor.gives, predictor.labels = {}, {}
+        predictor.abilities, predictor.labels = Abilities(), {}
     if found := find_enums(predictor.signature):
         predictor.labels = found
         predictor.signature = decide_enums(predictor.signature)

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import time
 import types
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from enum import Enum, StrEnum
 from typing import Literal
 
@@ -16,6 +19,7 @@ from pydantic import BaseModel
 from ragc import RagcError, load
 from ragc.errors import DataError, SettingsError
 from ragc.optimize import compile_program, seal
+from ragc.serve.factory import adopt_predictors
 from tests.support.fakes import HABITS, HabitualEngine, habitual_lm
 
 
@@ -189,6 +193,45 @@ def test_probabilities_that_a_model_cannot_give_are_asked_for_once_and_then_neve
     with dspy.context(lm=able, adapter=dspy.JSONAdapter()):
         assert learned(ticket="a").team == "technical"
         assert "Evidence" in asked.prompts[0]
+
+
+class Slow(HabitualEngine):
+    """Takes its time, so that requests overlap."""
+
+    def complete(self, request):
+        time.sleep(0.02)
+        return super().complete(request)
+
+
+class Awaited:
+    def __init__(self, engine):
+        self.engine = engine
+
+    async def complete(self, request):
+        return await asyncio.to_thread(self.engine.complete, request)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize("questions", [1, 2, 9])
+def test_of_many_asked_at_once_one_finds_out_that_a_model_gives_no_probabilities(awaited, questions):
+    program = dspy.ChainOfThought(Ticket.with_updated_fields("team", type_=Literal["billing", "technical"]))
+    program.predict.fields["team"] = {"weights": {"technical": 2.0}}
+    adopt_predictors(program, [])
+    engine = Slow("text", {"reasoning": "so", "team": "billing"})
+    lm = dspy.LM("scripted/slow", engine=engine, async_engine=Awaited(engine), cache=False)
+    texts = [f"ticket {n}" for n in range(questions)]
+
+    async def ask_all():
+        return await asyncio.gather(*(program.acall(ticket=text) for text in texts))
+
+    with dspy.context(lm=lm):
+        if awaited:
+            asyncio.run(ask_all())
+        else:
+            with ThreadPoolExecutor(questions) as threads:
+                asked = [threads.submit(copy_context().run, program.deepcopy(), ticket=text) for text in texts]
+            [one.result() for one in asked]
+    assert sorted("Evidence" in prompt for prompt in engine.prompts) == [False] * questions + [True] * 2
 
 
 def test_an_enum_is_decided_as_a_literal_is_and_its_member_is_returned(tmp_path, monkeypatch):

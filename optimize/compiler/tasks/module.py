@@ -154,14 +154,12 @@ class ModuleTask(Task):
             raise DataError(what, mend)
 
     def _find_differences(self, fresh: dspy.Module, record: Record) -> list[str]:
-        """Return in words an example on which a program asks or says something else than the task's own.
-
-        The first example is asked alone: behind it each knows whether its models give probabilities.
-        """
+        """Return in words an example on which a program asks or says something else than the task's own."""
+        factory.share_abilities(self.base, fresh)
         asked, said, calls = self.parts["test"][:COMPARED], [], []
-        texts, runs = [one.question for one in asked], [self.run(program, record) for program in (self.base, fresh)]
+        runs = [self.run(program, record) for program in (self.base, fresh)]
         for run in runs:
-            answers = [*run.answer_all(texts[:1]), *run.answer_all(texts[1:])]
+            answers = run.answer_all([one.question for one in asked])
             said.append([(one.path, str(one.prediction), one.error) for one in answers])
             calls.append(record.calls)
         if not runs[0].replays or (said[0] == said[1] and calls[0] == calls[1]):  # by chance it is no program twice
