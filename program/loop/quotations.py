@@ -26,7 +26,17 @@ from ragc.loop.evidence import (
     rank_source,
 )
 from ragc.loop.state import STATES, Draft, Flow, Request, State, list_ids
-from ragc.loop.subjects import Subject, are_alike, discount_strange, find_steps, find_subject, find_unknown, names_other
+from ragc.loop.subjects import (
+    Subject,
+    are_alike,
+    discount_strange,
+    find_steps,
+    find_subject,
+    find_unknown,
+    name_rows,
+    names_other,
+    spell_ranges,
+)
 from ragc.notes import NoteKind
 from ragc.passage import TITLE_STEP, Passage, document_of
 from ragc.text.facts import holds
@@ -159,10 +169,11 @@ def list_choices(state: State) -> Flow[Draft | None]:
 
 
 def _are_whole(state: State, quotes: Collection[_Quote]) -> bool:
-    """Tell whether no row that a search found is missing among the few of a column."""
-    kept = {quote.passage.id for quote in quotes}
+    """Tell whether no row that a search found is missing among the few of a column; of one value, none that has it."""
+    kept, values = {quote.passage.id for quote in quotes}, {quote.value for quote in quotes}
     tables = {(document_of(quote.passage), quote.passage.title) for quote in quotes}
-    rows = {p.id for pool in state.pools.values() for p in pool if (document_of(p), p.title) in tables}
+    found = [p for pool in state.pools.values() for p in pool if (document_of(p), p.title) in tables]
+    rows = {p.id for p in found if len(values) > 1 or any(value in p.text for value in values)}
     return len(quotes) <= MOST_ROWS and rows <= kept
 
 
@@ -217,9 +228,9 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
             state.conflicts += [conflict] if conflict not in state.conflicts else []
             chosen[at] = quote if conflict.followed is quote.passage else chosen[at]
             continue
-        texts = [one.piece.text for one in (*said, *chosen)]
+        shown, *texts = [show_piece(one.passage, one.piece) for one in (quote, *said, *chosen)]
         least = 1.0 if are_alike(query, quote.subject.question) else state.tuning.stated_above
-        new = quote.piece.text not in texts and not holds("\n".join(texts), quote.piece.text, least)
+        new = shown not in texts and not holds("\n".join(texts), shown, least)
         if new and len(chosen) < state.tuning.sentences:
             chosen.append(quote)
     later = [one for one in chosen if begins_after(one.passage, state.day)]
@@ -296,8 +307,10 @@ def _weigh_anew(state: State) -> Flow[list[_Quote]]:
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asks, of = list[Request](), list[tuple[tuple[int, str], Passage, Piece]]()
     for look_up, (query, passages) in enumerate(_list_look_ups(state)):
+        rows = name_rows(query, (find_subject(p.subject, piece) for p in passages for piece in split_pieces(p.text)))
         for p in passages:
-            every = ask_pieces(query, p.id, p.source, p.subject, p.text, p.as_of, p.authority)
+            asked = spell_ranges(query, rows, (find_subject(p.subject, piece) for piece in split_pieces(p.text)))
+            every = ask_pieces(asked, p.id, p.source, p.subject, p.text, p.as_of, p.authority)
             pairs = zip(every, split_pieces(p.text), strict=True)
             said = state.last_answer
             new = [(ask, piece) for ask, piece in pairs if not said or show_piece(p, piece).rstrip(".") not in said]

@@ -8,14 +8,16 @@
    another word in the place of one that a rival has, `the Oslo office` for `the Bergen office`, it is of another thing;
    so is a cell beside a row that is named in full (of 2,315 such cells none was right). A cell whose row and column are
    named is what was asked for, and so is what stands under the very question.
-3. Two pieces are of one subject unless the question names that of one with a word which the other has nowhere.
+3. A question names a row by the words of its cells, and by a number in the range of its first; a row is beside those
+   that it names by more. Where it asks for the name of rows and nothing else, the cell that it names tells it.
+4. Two pieces are of one subject unless the question names that of one with a word which the other has nowhere.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,6 +25,7 @@ from ragc.knowledge.ingest.metadata import parse_day
 from ragc.loop.decide import shift_odds
 from ragc.passage import TITLE_STEP, Passage
 from ragc.text.pieces import Piece, split_cells
+from ragc.text.ranges import find_measures, find_ranges, list_measured, spell_range
 from ragc.text.words import WORD, find_stems, split_words
 
 IN_TEXT = 0.5  # of a word that a rival has in its text, against 1 of one in its subject
@@ -34,6 +37,10 @@ ANSWERS, ALIKE = -5.0, 0.6  # of what stands under the question that is asked, b
 _DAY = re.compile(r"(?a)\b\d{4}-\d\d-\d\d\b")
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 TEXTS_KEPT = 8192
+Row = tuple[tuple[str, str], ...]
+"""The headers and the values of a row."""
+NamedRows = dict[Row, tuple[bool | None, frozenset[str]]]
+"""Of each row whether a question names it, and the question's numbers in its range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,8 @@ class Subject:
     """What the row of a cell is called."""
     question: str = ""
     """The question that it stands under, as its lead or as its heading."""
+    row: tuple[tuple[str, str], ...] = ()
+    """The headers and the values of the row of a cell."""
 
     @property
     def words(self) -> frozenset[str]:
@@ -66,7 +75,8 @@ def find_subject(of: str, piece: Piece) -> Subject:
     header = "".join(cells[-1:]).partition(": ")
     name, text = map(_spell_days, (f"{of}\n{key}", f"{piece.lead or ''}\n{piece.text}"))
     question = piece.question or of.rpartition(TITLE_STEP)[2]
-    return Subject(name, text, header[0] if header[1] else "", key.partition(": ")[2] or key, question)
+    row = tuple((a, c) if b else ("", a) for a, b, c in (cell.partition(": ") for cell in piece.cells))
+    return Subject(name, text, header[0] if header[1] else "", key.partition(": ")[2] or key, question, row)
 
 
 def _spell_days(text: str) -> str:
@@ -86,22 +96,86 @@ def count_strange(question: str, subjects: tuple[Subject, ...]) -> tuple[float, 
         headers[one.name] |= find_stems(one.header) & asked
     keys = {key for one in subjects if (key := find_stems(one.key)) and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
+    rows = name_rows(question, subjects)
     return tuple(
-        len(named - one.words)
-        + IN_TEXT * len(written - one.words)
+        len(named - one.words - held)
+        + IN_TEXT * len(written - one.words - held)
         + REPLACED * any(_replaces(one, place, asked) for place in places)
-        + (_weigh_cell(one, asked, headers[one.name], keys) if one.key or one.header else 0.0)
+        + (_weigh_cell(one, asked, headers[one.name], keys, is_named) if one.key or one.header else 0.0)
         + ANSWERS * are_alike(question, one.question)
         for one in subjects
+        for is_named, held in [rows.get(one.row, (None, frozenset()))]
     )
 
 
-def _weigh_cell(one: Subject, asked: frozenset[str], headers: Set[str], keys: Set[frozenset[str]]) -> float:
-    """Return what speaks against a cell, given the words of its row's headers and the rows' keys that are asked for."""
+def _weigh_cell(
+    one: Subject, asked: frozenset[str], headers: Set[str], keys: Set[frozenset[str]], row: bool | None
+) -> float:
+    """Return what speaks against a cell, given the asked words of its row's headers, and the keys asked for."""
     key, header = find_stems(one.key), find_stems(one.header) & asked
-    named = key in keys and bool(header) and header >= headers
-    strange = IN_HEADER * bool(one.header) * len(headers - one.words)
-    return strange + NAMED * named + BESIDE * bool(keys and key and key not in keys)
+    if row and _names_row(one, asked):
+        return NAMED
+    named = (key in keys or bool(row)) and header >= headers and (bool(header) or len(one.row) == 2)
+    beside = bool(keys and key and key not in keys) or row is False
+    return IN_HEADER * bool(one.header) * len(headers - one.words) + NAMED * named + BESIDE * beside
+
+
+def _names_row(one: Subject, asked: frozenset[str]) -> bool:
+    """Tell whether the name of the row is asked for, and nothing else, by what the cell says."""
+    names = [header for at, (header, value) in enumerate(one.row) if at == 0 or value in one.name]
+    value = find_stems(dict(one.row).get(one.header, ""))
+    whole = asked <= find_stems("\n".join([one.name, *map(" ".join, one.row)]))
+    return whole and bool(value) and value <= asked and not find_stems("\n".join(names)).isdisjoint(asked)
+
+
+def name_rows(question: str, subjects: Iterable[Subject]) -> NamedRows:
+    """Return of each row whether it is named, and the numbers in its range.
+
+    It names a row by the words of a cell, and by a number in the range of its first cell. One is not named where
+    another of the table is named by more, and has each word of the question that it has; it is None where the question
+    names no row of the table.
+    """
+    tables, asked = defaultdict[tuple[str, ...], dict[Row, frozenset[str]]](dict), find_stems(question)
+    for one in subjects:
+        if len(one.row) > 1:
+            values = (find_stems(value) for _, value in one.row if any(map(str.isalpha, value)))
+            said = frozenset[str]().union(*(found for found in values if found <= asked))
+            tables[tuple(header for header, _ in one.row)][one.row] = said
+    named: NamedRows = {}
+    for rows in tables.values():
+        held = dict(zip(rows, _list_held(question, [row[0] for row in rows]), strict=True))
+        every = {row: said | held[row] for row, said in rows.items()}
+        for row, said in every.items():
+            words = asked & _find_values(row)
+            beside = any(said < more and words <= _find_values(other) | more for other, more in every.items())
+            named[row] = (False if beside else bool(said) or None), held[row]
+    return named
+
+
+def spell_ranges(question: str, rows: NamedRows, subjects: Iterable[Subject]) -> str:
+    """Return a question with the range in place of a number in it.
+
+    A reader compares words, not numbers.
+    """
+    for row in dict.fromkeys(one.row for one in subjects if one.row in rows):
+        for number in rows[row][1]:
+            question = spell_range(question, number, row[0][1])
+    return question
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def _find_values(row: Row) -> frozenset[str]:
+    return find_stems("\n".join(value for _, value in row))
+
+
+def _list_held(question: str, cells: Sequence[tuple[str, str]]) -> Iterator[frozenset[str]]:
+    """Yield for each cell of a column, of its header and value, the question's numbers in the range that it names."""
+    for (header, value), of_cell in zip(cells, find_ranges(tuple(value for _, value in cells)), strict=True):
+        measures = find_measures(f"{header} {value}") if of_cell else frozenset()
+        numbers = list_measured(question) if of_cell else ()
+        yield frozenset(
+            word for word, number, beside in numbers if of_cell and of_cell.holds(number) and beside & measures
+        )
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

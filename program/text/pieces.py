@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,6 +11,7 @@ from itertools import groupby
 from textwrap import shorten
 from typing import NamedTuple
 
+from ragc.text.ranges import find_ranges
 from ragc.text.words import WORD
 
 SENTENCE_ENDS = ".!?…"
@@ -73,6 +74,8 @@ class Piece(NamedTuple):
 
     question: str = ""
     """The question that it stands under."""
+    cells: tuple[str, ...] = ()
+    """All cells of the row of which it is one."""
 
     @property
     def shown(self) -> str:
@@ -105,13 +108,18 @@ def split_cells(row: str) -> list[str]:
 def count_keys(rows: Sequence[Sequence[str]]) -> list[int]:
     """Return for each row how many of its first cells name it, never its last.
 
-    They are the fewest that no other row has, up to one that begins with a letter; 1 where none do.
+    They are the fewest that no other row has, up to one that begins with a letter or is a range; 1 where none do.
     """
     counts = Counter(tuple(row[:n]) for row in rows for n in range(1, min(len(row), MOST_KEYS + 1)))
+    columns = defaultdict[str, list[str]](list)
+    for row in rows:
+        columns[row[0].partition(": ")[0]].append(row[0])
+    ranges = {cell: one for cells in columns.values() for cell, one in zip(cells, find_ranges((*cells,)), strict=True)}
     found = []
     for row in rows:
         fits = range(1, min(len(row), MOST_KEYS + 1))
-        words = next((n for n in fits if (row[n - 1].partition(": ")[2] or row[n - 1])[:1].isalpha()), 1)
+        letters = (n for n in fits if (row[n - 1].partition(": ")[2] or row[n - 1])[:1].isalpha())
+        words = 1 if ranges[row[0]] else next(letters, 1)
         found.append(next((n for n in fits if n >= words and counts[tuple(row[:n])] == 1), 1))
     return found
 
@@ -288,7 +296,7 @@ def _quote_cells(cells: Sequence[str], keys: int, start: int, in_table: bool) ->
         said = value if cell[-1:] in SENTENCE_ENDS else cell
         shown = f"{subject} {said}" if subject[-1:] in SENTENCE_ENDS else f"{subject}, {cell}"
         text = f"{key}; {cell}"
-        yield Piece(text, start, end, shown if subject else "", len(text) - len(value))
+        yield Piece(text, start, end, shown if subject else "", len(text) - len(value), cells=tuple(cells))
         start = at = end + 2
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby, pairwise
 
 from ragc.knowledge.ingest.blocks import Block, join_blocks
-from ragc.knowledge.ingest.table_rows import format_table
+from ragc.knowledge.ingest.table_rows import format_table, has_header
 from ragc.text.pieces import BULLET, NUMBER, SENTENCE_ENDS
 
 NARROW = 40  # characters of a line that no column was too narrow for
@@ -25,9 +25,8 @@ def read_plain_text(text: str) -> list[Block]:
     # An empty line may part a header from its rows.
     parted = [one or (not full[n] and parted[n - 1 : n + 2 : 2] == [True, True]) for n, one in enumerate(parted)]
     for is_parted, run in groupby(range(len(lines)), parted.__getitem__):
-        whole = list(run)
-        paragraphs = (list(part) for is_full, part in groupby(whole, full.__getitem__) if is_full)
-        for places in (whole, *paragraphs) if is_parted else ():
+        paragraphs = [list(part) for is_full, part in groupby(run, full.__getitem__) if is_full]
+        for places in (*_join_tables(lines, paragraphs), *paragraphs) if is_parted else ():
             if places[0] not in rows and (found := _read_columns(lines, places)):
                 rows |= {**dict.fromkeys(places), **{row.first: row for row in found}}
     blocks: list[Block] = []
@@ -74,8 +73,26 @@ def _begins_entry(line: str, stamped: bool, named: bool) -> bool:
     return bool(name or BULLET.match(line) or NUMBER.match(line))
 
 
+def _join_tables(lines: Sequence[str], paragraphs: Sequence[list[int]]) -> list[list[int]]:
+    """Return paragraphs of columns as tables: each goes on with the one before, unless it has a header of its own."""
+    tables: list[list[int]] = []
+    for places in paragraphs:
+        _, cells = _split_columns(lines, places)
+        tables += [[]] if not tables or has_header(cells, default=False) else []
+        tables[-1] += places
+    return tables
+
+
 def _read_columns(lines: Sequence[str], places: Sequence[int]) -> list[Block]:
-    """Return lines as rows of a table, none where no columns run through them: places that are blank in all."""
+    """Return lines as rows of a table, none where no columns run through them."""
+    shown, cells = _split_columns(lines, places)
+    rows = format_table(cells)
+    of_rows = zip(rows, shown[len(shown) - len(rows) :], strict=True)
+    return [Block("row", row, at, at + 1, joined=n > 0) for n, (row, at) in enumerate(of_rows)]
+
+
+def _split_columns(lines: Sequence[str], places: Sequence[int]) -> tuple[list[int], list[list[str]]]:
+    """Return which lines are rows, and their cells, between places that are blank in all; none of no table."""
     shown = [at for at in places if lines[at].strip() and not _RULE.fullmatch(lines[at])]
     wide = [lines[at].replace("|", " ").expandtabs().rstrip() for at in shown]
     blank = [not any(line[at : at + 1].strip() for line in wide) for at in range(max(map(len, wide), default=0))]
@@ -85,7 +102,5 @@ def _read_columns(lines: Sequence[str], places: Sequence[int]) -> list[Block]:
     held = [column for column in columns if not {*"".join(column)} <= {*"=:-–>"}]  # not one of colons
     cells = [len(re.findall(r"\S(?:.*?\S)?(?=\s{2}|$)", line)) for line in wide]
     if len(wide) < 2 or len(held) < 2 or len(columns) < max(cells) or (len(wide) == 2 and len({*cells}) > 1):
-        return []
-    rows = format_table([list(row) for row in zip(*held, strict=True)])
-    of_rows = zip(rows, shown[len(shown) - len(rows) :], strict=True)
-    return [Block("row", row, at, at + 1, joined=n > 0) for n, (row, at) in enumerate(of_rows)]
+        return [], []
+    return shown, [list(row) for row in zip(*held, strict=True)]

@@ -6,6 +6,7 @@ import re
 import textwrap
 import zipfile
 from html import escape
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -315,6 +316,20 @@ def test_lines_of_text_are_joined_where_they_read_on_and_columns_are_rows(blocks
     assert [line for line in text.split("\n") if line and line != "Next."] == shown
 
 
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.lists(columns, min_size=2, max_size=3), st.booleans())
+def test_a_table_behind_an_empty_line_has_the_header_of_its_own_else_that_of_the_one_before(tables, own):
+    heads = [[f"Name {'ABC'[n]}", f"Size {'ABC'[n]}"] if own else ["Name", "Size"] for n in range(len(tables))]
+    rows = [[[row[0], str(10 + at)] for at, row in enumerate(rows * 2)] for _, rows, _ in tables]
+    _, *below = (row for n, of in enumerate(rows) for row in (heads[n], *of))
+    lines = write_columns(heads[0], below, tables[0][2])
+    ends = [sum(len(of) + 1 for of in rows[:n]) for n in range(len(rows) + 1)]
+    parts = [lines[a + (n > 0 and not own) : b] for n, (a, b) in enumerate(pairwise(ends))]
+    shown = [f"{heads[n][0]}: {name}; {heads[n][1]}: {size}" for n, of in enumerate(rows) for name, size in of]
+    text = "\n".join(passage.text for passage in passages_of("a.txt", "\n\n".join(map("\n".join, parts))))
+    assert [line for line in text.split("\n") if line] == shown
+
+
 LAMP = "20<sup>99</sup> euros, 10<sup>3</sup> l, 1<sup>st</sup>, H<sub>2</sub>O, x<sub>max</sub>"
 SHOWN = [
     ("a.html", f"<p>{LAMP}</p>", "20^99 euros, 10^3 l, 1st, H2O, x_max"),
@@ -420,6 +435,8 @@ QUOTED = [
      ["Oak, Board: 27 mm, Days: 24", "Oak, Board: 54 mm, Days: 52", "Ash, Board: 27 mm", "Ash, Days: 20"]),
     ("Day: 2026-11-30; At: 08:15; Ship: Otter; Pier: 1\nDay: 2026-11-30; At: 09:15; Ship: Heron; Pier: 2",
      ["2026-11-30, At: 08:15, Ship: Otter, Pier: 1", "2026-11-30, At: 09:15, Ship: Heron, Pier: 2"]),
+    ("Size: 5 to 9 m; Place: A; Fee: 4\nSize: 10 to 14 m; Place: B; Fee: 7",  # a range names its row
+     ["5 to 9 m, Place: A", "5 to 9 m, Fee: 4", "10 to 14 m, Place: B", "10 to 14 m, Fee: 7"]),
     ("Deposit: 80 EUR\nNotice: 10 days", ["Deposit: 80 EUR", "Notice: 10 days"]),
     ("Where is the key? Ask in the group. Or ring.", ["Ask in the group.", "Or ring."]),
     ("Is it safe?", []),

@@ -1,0 +1,85 @@
+"""Ranges of numbers in the cells of a column, and which of them hold a number that a question names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from ragc.text.words import fold_text, split_words
+
+_NUMBER = re.compile(r"(?a)\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?")
+_NO_RANGE = re.compile(r"(?a)\d[:/]\d|\d[.-]\d+[.-]\d")  # times and days
+_MEASURE = re.compile(r"[^\W\d_]+|[%€£$]")
+
+
+class Range(NamedTuple):
+    """The numbers from one to another; `open` without these."""
+
+    low: float
+    high: float
+    open: bool = False
+
+    def holds(self, number: float) -> bool:
+        """Tell whether a number lies in it."""
+        return self.low < number < self.high if self.open else self.low <= number <= self.high
+
+
+@lru_cache(maxsize=4096)
+def find_ranges(cells: tuple[str, ...]) -> tuple[Range | None, ...]:
+    """Return the range that each cell of a column names.
+
+    A cell of two numbers goes from one to the other. Where there is such a cell, one number that is not above the first
+    range ends the numbers below it, and one that is not under the last range begins those above it: `up to 8 m`,
+    `9 to 12 m`, `over 12 m`.
+    """
+    numbers = [[] if _NO_RANGE.search(cell) else _read_numbers(cell) for cell in cells]
+    pairs = [Range(found[0], found[1]) for found in numbers if len(found) == 2 and found[0] < found[1]]
+    if not pairs:
+        return (None,) * len(cells)
+    first, last = min(pair.low for pair in pairs), max(pair.high for pair in pairs)
+    return tuple(_read_range(found, first, last) for found in numbers)
+
+
+def _read_range(numbers: Sequence[float], first: float, last: float) -> Range | None:
+    match numbers:
+        case [low, high] if low < high:
+            return Range(low, high)
+        case [one] if one <= first:
+            return Range(-math.inf, one, one == first)
+        case [one] if one >= last:
+            return Range(one, math.inf, one == last)
+    return None
+
+
+@lru_cache(maxsize=1024)
+def list_measured(text: str) -> tuple[tuple[str, float, frozenset[str]], ...]:
+    """Return each number of a text, and what it may be measured in."""
+    folded = fold_text(text)
+    found = []
+    for match in () if _NO_RANGE.search(folded) else _NUMBER.finditer(folded):
+        before, after = _MEASURE.findall(folded[: match.start()])[-1:], _MEASURE.match(folded[match.end() :].lstrip())
+        words = find_measures(" ".join([*before, *([after[0]] if after else [])]))
+        found.append((match[0], float(match[0].replace(",", "")), words))
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def find_measures(text: str) -> frozenset[str]:
+    """Return the stems and the signs in which a number may be measured."""
+    return frozenset(split_words(text)) | frozenset(one for one in fold_text(text) if one in "%€£$")
+
+
+def spell_range(text: str, number: str, cell: str) -> str:
+    """Return a text with a cell in place of a measured number in its range."""
+
+    def replace(match: re.Match[str]) -> str:
+        return cell if find_measures(match[1]) <= find_measures(cell) else f"{cell}{match[1]}"
+
+    return re.sub(rf"(?<![\d.,]){re.escape(number)}(?!\d|[.,]\d)(\s*(?:{_MEASURE.pattern})|)", replace, text)
+
+
+def _read_numbers(cell: str) -> list[float]:
+    return [float(found.replace(",", "")) for found in _NUMBER.findall(fold_text(cell))]

@@ -1,0 +1,79 @@
+"""Which row a question names: by the words of any of its cells, and by a number in the range of its first."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragc.loop.subjects import find_subject, name_rows
+from ragc.text.pieces import split_pieces
+from ragc.text.ranges import find_ranges
+from tests.support.documents import open_documents
+
+ABOUT = "what we offer and what it costs"
+PARCELS = {
+    "parcels.md": "# Parcels\n\n| Weight | Inland | Abroad |\n|---|---|---|\n| up to 2 kg | GBP 4 | GBP 11 |\n"
+    "| 3 to 10 kg | GBP 7 | GBP 19 |\n| 11 to 25 kg | GBP 12 | GBP 38 |\n| over 25 kg | GBP 30 | GBP 90 |\n"
+}
+SLEDGES = {
+    "sledges.csv": "Code,Name,Place,Seats,Price\nSL-10,Silver Fox,Upper barn,2,12 euros\n"
+    "SL-11,Silver Hare,Lower barn,3,15 euros\nSL-12,Black Fox,Lower barn,1,9 euros\n"
+}
+ASKED = [
+    (PARCELS, "What does a parcel of 8 kg cost abroad?", "GBP 19", ("GBP 11", "GBP 38", "GBP 90")),
+    (PARCELS, "What does a parcel of 1.5 kg cost abroad?", "GBP 11", ("GBP 19", "GBP 38", "GBP 90")),
+    (PARCELS, "What does a parcel of 40 kg cost abroad?", "GBP 90", ("GBP 11", "GBP 19", "GBP 38")),
+    (SLEDGES, "What is the price of the Silver Hare?", "15 euros", ("12 euros", "9 euros")),
+    (SLEDGES, "How many seats does the Black Fox have?", "Seats: 1", ("2", "3")),
+    (SLEDGES, "Which codes are in the lower barn?", "SL-11", ("SL-10",)),
+    (SLEDGES, "Which codes are in the lower barn?", "SL-12", ("Silver Fox",)),
+    (SLEDGES, "What is the price of SL-10?", "12 euros", ("15 euros", "9 euros")),  # the key names its row as ever
+]
+
+
+@pytest.mark.parametrize(("files", "question", "right", "others"), ASKED)
+def test_the_row_that_a_question_names_is_told_and_no_other(tmp_path, files, question, right, others):
+    text = open_documents(tmp_path, files, ABOUT)(question).text
+    assert right in text and not any(f": {other}" in text for other in others)
+
+
+bounds = st.lists(st.integers(1, 400), min_size=4, max_size=8, unique=True).map(sorted)
+BETWEEN = ["{} to {} kg", "{}-{} kg", "{}–{} kg", "{} kg bis {} kg", "from {} up to {} kg"]
+
+
+@given(bounds, st.sampled_from(BETWEEN), st.booleans(), st.booleans(), st.data())
+def test_a_number_is_held_by_the_cell_in_whose_range_it_lies(ends, form, low, high, data):
+    first, last = ends[0], ends[-2 + len(ends) % 2]
+    pairs = [*zip(ends[::2], ends[1::2], strict=False)]
+    cells = [f"under {first} kg"] * low + [form.format(*pair) for pair in pairs] + [f"over {pairs[-1][1]} kg"] * high
+    ranges = find_ranges(tuple(cells))
+    number = data.draw(st.integers(0, 500))
+    wanted = [low and number < first, *(a <= number <= b for a, b in pairs), high and number > pairs[-1][1]]
+    wanted = wanted[0 if low else 1 : None if high else -1]
+    assert last and [one is not None and one.holds(number) for one in ranges] == wanted
+
+
+NO_RANGES = [("Hall 2", "Hall 14"), ("9:00 to 12:00", "13:00 to 18:00"), ("2026-11-30", "2026-12-01"), ("8 m", "12 m")]
+
+
+@pytest.mark.parametrize("cells", NO_RANGES)
+def test_names_days_times_and_single_numbers_are_no_ranges(cells):
+    assert find_ranges(cells) == (None,) * len(cells)
+
+
+ROWS = "Size: 5 to 9 m; Place: north; Price: 4\nSize: 10 to 14 m; Place: south; Price: 7\nSize: 15 to 20 m; Place: south; Price: 9"
+NAMED = [
+    ("a tent of 12 m", [False, True, False]),
+    ("a tent of 12 people", [None, None, None]),  # measured in something else
+    ("a tent of 30 m", [None, None, None]),
+    ("a tent in the south", [False, True, True]),
+    ("a tent of 12 m in the south", [False, True, False]),
+    ("a tent in the north or of 12 m", [True, True, False]),
+    ("what is the price", [None, None, None]),
+]
+
+
+@pytest.mark.parametrize(("question", "named"), NAMED)
+def test_a_row_is_named_by_its_cells_and_the_range_of_its_first(question, named):
+    subjects = [find_subject("Tents", piece) for piece in split_pieces(ROWS)]
+    rows = name_rows(question, subjects)
+    assert [rows[row][0] for row in dict.fromkeys(one.row for one in subjects)] == named
