@@ -42,7 +42,7 @@ from ragc.passage import TITLE_STEP, Passage, document_of
 from ragc.text.facts import holds
 from ragc.text.history import FOUND_NOTHING
 from ragc.text.pieces import ASKS, Claim, Piece, quote_shortly, split_cells, split_pieces
-from ragc.text.words import split_words
+from ragc.text.words import find_stems, split_words
 
 MOST_NEAREST = 4  # pieces under a refusal
 MOST_CHOICES = 6  # that a question back lists
@@ -149,6 +149,7 @@ def list_choices(state: State) -> Flow[Draft | None]:
     found, unknown = yield from _weigh_pieces(state)
     if unknown:
         return None
+    found = _keep_rows(found, state.question)
     for at in range(len(found[0].coordinates) if found else 0):
         choices = _keep_named(_list_beside(found, at), at, state.question)
         chance = 1 - math.prod(1 - one.probability for one in choices.values())
@@ -165,7 +166,27 @@ def list_choices(state: State) -> Flow[Draft | None]:
             state.path.append(NoteKind.COLUMN(n=len(ordered)))
             shown = (Claim.quote(show_piece(one.passage, one.piece), one.n) for _, one in ordered)
             return Draft(tuple(shown), True, chance)
-    return None
+    return _list_apart(state, found)
+
+
+def _keep_rows(found: Sequence[_Quote], question: str) -> list[_Quote]:
+    """Return the pieces without those of other rows than the question names."""
+    rows = name_rows(question, (quote.subject for quote in found))
+    return [quote for quote in found if rows.get(quote.subject.row, (None,))[0] is not False]
+
+
+def _list_apart(state: State, found: Sequence[_Quote]) -> Draft | None:
+    """Return the best piece of each of several subjects, where the question has no word that could name one."""
+    choices = dict[str, _Quote]()
+    for quote in found if not split_words(state.question) else ():
+        if quote.near and len(choices) < MOST_CHOICES:
+            choices.setdefault(quote.coordinates[-2] or quote.coordinates[-3], quote)
+    chance = 1 - math.prod(1 - quote.probability for quote in choices.values())
+    if len(choices) < 2 or chance < state.program.threshold(STATES, "states"):
+        return None
+    state.path.append(NoteKind.WHICH(n=len(choices)))
+    claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in choices.items())
+    return Draft(claims, True, chance, tuple(choices))
 
 
 def _are_whole(state: State, quotes: Collection[_Quote]) -> bool:
@@ -283,8 +304,16 @@ def _is_named(quote: _Quote, question: str) -> bool:
 
 
 def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
-    """Return the best pieces as claims, those of one passage together."""
+    """Return the best pieces as claims, those of one passage together.
+
+    A piece is left out that is not `near` and has under half of the question's words that the best has of them, and one
+    of another row than those that are asked for.
+    """
     found, _ = yield from _weigh_pieces(state)
+    found, asked = _keep_rows(found, state.question), find_stems(state.question)
+    held = [len(asked & quote.subject.words) for quote in found]
+    least = max(max(held, default=0) / 2, 1)
+    found = [quote for quote, words in zip(found, held, strict=True) if quote.near or words >= least]
     best = [*{show_piece(quote.passage, quote.piece): quote for quote in reversed(found)}.values()][::-1][:MOST_NEAREST]
     first = [quote.n for quote in best]
     return tuple(dict.fromkeys(_quote_all(sorted(best, key=lambda quote: first.index(quote.n)), state.question)))
@@ -320,7 +349,7 @@ def _weigh_anew(state: State) -> Flow[list[_Quote]]:
         return []
     alone = [reply["states"].probability for reply in (yield asks)]
     subjects = [find_subject(passage.subject, piece) for _, passage, piece in of]
-    alone = discount_strange(alone, [asked for asked, *_ in of], subjects, state.tuning.subject)
+    alone = discount_strange(alone, [asked for asked, *_ in of], subjects, state.tuning.subject, state.question)
     chances = weigh_rivals(alone, [look_up for (look_up, _), *_ in of], state.tuning.rivalry)
     best = defaultdict[int, float](float)
     for ((look_up, _), *_), chance in zip(of, chances, strict=True):

@@ -86,8 +86,11 @@ def _spell_days(text: str) -> str:
 
 
 @lru_cache(maxsize=TEXTS_KEPT // 8)
-def count_strange(question: str, subjects: tuple[Subject, ...]) -> tuple[float, ...]:
-    """Return how much speaks against each piece, counted in words of a rival."""
+def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "") -> tuple[float, ...]:
+    """Return how much speaks against each piece, counted in words of a rival.
+
+    A part of a question that names no row is asked of the one that the `whole` names.
+    """
     asked = find_stems(question)
     named = asked & frozenset(_list_codes(question)).union(*(find_stems(one.name) for one in subjects))
     written = (asked & frozenset[str]().union(*(find_stems(one.text) for one in subjects))) - named
@@ -97,6 +100,8 @@ def count_strange(question: str, subjects: tuple[Subject, ...]) -> tuple[float, 
     keys = {key for one in subjects if (key := find_stems(one.key)) and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
     rows = name_rows(question, subjects)
+    if whole and not any(is_named for is_named, _ in rows.values()):
+        rows = name_rows(whole, subjects)
     return tuple(
         len(named - one.words - held)
         + IN_TEXT * len(written - one.words - held)
@@ -232,7 +237,11 @@ def _form_of(code: str) -> str:
 
 
 def discount_strange(
-    chances: Sequence[float], look_ups: Sequence[tuple[int, str]], subjects: Sequence[Subject], weight: float
+    chances: Sequence[float],
+    look_ups: Sequence[tuple[int, str]],
+    subjects: Sequence[Subject],
+    weight: float,
+    whole: str,
 ) -> list[float]:
     """Return how probably each piece is right, once the pieces beside it are seen.
 
@@ -242,7 +251,7 @@ def discount_strange(
     found = list(chances)
     for number, question in dict.fromkeys(look_ups) if weight else ():
         places = [at for at, one in enumerate(look_ups) if one == (number, question)]
-        counts = count_strange(question, tuple(subjects[at] for at in places))
+        counts = count_strange(question, tuple(subjects[at] for at in places), whole)
         for at, count in zip(places, counts, strict=True):
             found[at] = shift_odds(chances[at], -weight * count) if count else chances[at]
     return found

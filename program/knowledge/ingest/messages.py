@@ -42,7 +42,7 @@ def convert_mail(content: bytes) -> Page:
         own = len(soup.get_text(" ").split())
         words, blocks = (whole - own) * bool(own), convert_html(str(soup) if own else text).blocks
     else:
-        kept = _drop_quoted(text.split("\n"))
+        kept = _drop_quoted(text.split("\n"), bool(message["in-reply-to"] or message["references"]))
         words, blocks = len(text.split()) - len(kept.split()), read_plain_text(kept)
     names = [one.get_filename() or one.get_content_type() for one in message.iter_attachments()]
     flaws = [Flaw(f"the attachment {name} was not read", "Save it into the folder.") for name in names]
@@ -55,10 +55,15 @@ def convert_mail(content: bytes) -> Page:
     return Page(blocks, replace(about, attributes={"from": sender} if sender else {}))
 
 
-def _drop_quoted(lines: list[str]) -> str:
-    """Return the lines of a message without those of another, unless it only hands that on."""
+def _drop_quoted(lines: list[str], reply: bool) -> str:
+    """Return the lines of a message without those of another, unless it only hands that on.
+
+    In a reply the other may stand unmarked, behind a paragraph of one line with a colon and a time: `On ... wrote:`.
+    """
     heads = (n for n in range(len(lines)) if all(map(_FIELD.match, (lines[n : n + HEAD] + [""] * HEAD)[:HEAD])))
     end = next((n for n in heads if _DATED.search(" ".join(lines[n : n + HEAD]))), len(lines))
+    leads = (n for n in range(1, end) if lines[n].rstrip().endswith(":") and _DATED.search(lines[n]))
+    end = next((n for n in leads if reply and not "".join(lines[n - 1 : n + 2 : 2]).strip()), end)
     own: list[str] = []
     for line in lines[:end]:
         if not line.startswith(">"):
@@ -67,7 +72,8 @@ def _drop_quoted(lines: list[str]) -> str:
         while own and not own[-1].strip():
             own.pop()
         start = len(own) - next((n for n, one in enumerate(reversed(own)) if not one.strip()), len(own))
-        if own and own[-1].rstrip().endswith(":") and _DATED.search(" ".join(own[start:])):
+        dated = _DATED.search(" ".join(own[start:])) or len(own) - start == 1
+        if own and own[-1].rstrip().endswith(":") and dated:
             del own[start:]  # `On 2 November 2026 at 10:00, Bob wrote:`
     while own and (not own[-1].strip() or (end < len(lines) and _RULE.fullmatch(own[-1]))):
         own.pop()

@@ -204,6 +204,7 @@ def test_without_the_extra_an_excel_file_is_refused_by_its_name(monkeypatch):
 
 QUOTED = {
     "plain": "It moves to Monday.\n\nOn 2 November 2026 at 10:00, Bob wrote:\n> The milk comes on Tuesday.\n",
+    "undated": "It moves to Monday.\n\nOn Sunday B. wrote:\n> The milk comes on Tuesday.\n",
     "below a head": "It moves to Monday.\n\n-----Original Message-----\nFrom: Bob\nSent: 2 November 2026 10:00\nTo: Ann\nSubject: Milk\n\n"
     "The milk comes on Tuesday.\n",
     "HTML": ("", "<p>It moves to Monday.</p><div class='gmail_quote'>On 2 November Bob wrote:<blockquote>Tuesday.</blockquote></div>"),
@@ -222,6 +223,18 @@ def test_what_a_mail_quotes_of_the_one_before_is_no_statement_of_its_own(kind):
         content = write_mail(mail)
     passages, (flaw,) = read("a.eml", content)
     assert passages == [("Milk", "It moves to Monday.")] and "quotes" in flaw.what and not flaw.lost
+
+
+BELOW = "On 2 November 2026 at 10:00, Bob wrote:\n\nThe milk comes on Tuesday.\n"
+HEADERS = [(b"In-Reply-To: <1@a.example>\n", False), (b"References: <1@a.example>\n", False), (b"", True)]
+
+
+@pytest.mark.parametrize(("header", "kept"), HEADERS)
+def test_only_a_reply_has_the_one_before_unmarked_behind_a_line_with_its_time(header, kept):
+    passages, flaws = read("a.eml", header + write_mail(f"It moves to Monday.\n\n{BELOW}"))
+    assert ("Tuesday" in passages[0][1]) == kept and bool(flaws) != kept
+    passages, flaws = read("a.eml", header + write_mail("Bring on 2 November 2026:\n- a saw\n\nNo dogs:\n\nOf 2026."))
+    assert all(one in passages[0][1] for one in ("a saw", "No dogs", "Of 2026")) and not flaws
 
 
 def test_a_mail_that_only_hands_another_on_is_read_whole_and_its_attachments_are_told():

@@ -73,6 +73,7 @@ COLUMNS = [
 ]
 
 
+HOURS = "# Week\n\n## Choir\n\nThe choir sings on Tuesdays at 19:00.\n\n## Market\n\nThe market is on Saturdays from 8 to 13.\n"
 ROOMS = """<h1>Rooms</h1><table><tr><th>Room<th>Beds<th>Shower<th>Floor<tr><td>Beech<td>8<td>no<td>1<tr><td>Maple<td>4
 <td>yes<td>1<tr><td>Linden<td>6<td>no<td>2<tr><td>Oak<td>2<td>yes<td>3</table><h2>Late</h2><p>The desk closes at 22:00."""
 
@@ -89,3 +90,12 @@ def test_a_column_whose_values_recur_is_told_whole(tmp_path, question, cells):
     assert answer.outcome is Outcome.ANSWERED and all(cell in answer.text for cell in cells)
     one = program("Does the lasagne contain milk?").text
     assert "Lasagne, Milk: yes" in one and "Curry" not in one
+
+
+def test_a_question_without_a_word_that_could_name_something_is_asked_back(tmp_path):
+    program = open_documents(tmp_path, {"hours.md": HOURS}, ABOUT)
+    back = program("When is it?")
+    assert back.outcome is Outcome.CLARIFY and {"Choir", "Market"} <= {*back.options}
+    assert program("When is the choir?").outcome is Outcome.ANSWERED  # a word is enough
+    history = [Turn(role="user", content="Is there a market?"), Turn(role="assistant", content="Yes.")]
+    assert "Saturdays" in program("When is it?", history=history).text  # and so is what was spoken of

@@ -35,6 +35,21 @@ def test_a_refusal_quotes_the_best_pieces_those_of_one_passage_together(replies)
     assert answer.as_dict()["nearest"] == answer.nearest and answer.nearest not in answer.answer
 
 
+SHOWN = [
+    ("Where do I sleep when the door is shut?", ["The door shuts at ten"], ["The office is open", "Pay later"]),
+    ("Is the office near the door?", ["The door shuts at ten", "The office is open from 9 to 5"], ["Pay later"]),
+    ("Is there a sauna?", ["The door shuts at ten"], ["The office is open", "Pay later"]),  # the likeliest alone
+]
+
+
+@pytest.mark.parametrize(("question", "shown", "left"), SHOWN)
+def test_a_refusal_shows_what_is_likely_or_has_words_of_the_question(question, shown, left):
+    chances = {"The door": 0.2}
+    states = {"states": lambda inputs: chances.get(" ".join(inputs["sentence"].split()[:2]), 0.01), "answer": ""}
+    nearest = Scripted(cards=CARDS[:1], pool=[HOURS, NIGHT], replies=states)(question).nearest
+    assert all(one in nearest for one in shown) and not any(one in nearest for one in left)
+
+
 def test_an_answer_and_a_refusal_without_passages_show_nothing_beside():
     assert Scripted()().nearest == ""
     refused = Scripted(pool=[])()

@@ -26,6 +26,7 @@ ASKED = [
     (SLEDGES, "How many seats does the Black Fox have?", "Seats: 1", ("2", "3")),
     (SLEDGES, "Which codes are in the lower barn?", "SL-11", ("SL-10",)),
     (SLEDGES, "Which codes are in the lower barn?", "SL-12", ("Silver Fox",)),
+    (SLEDGES, "Where is the Silver Hare, and how many seats are there?", "Seats: 3", ("2", "1", "Upper barn")),
     (SLEDGES, "What is the price of SL-10?", "12 euros", ("15 euros", "9 euros")),  # the key names its row as ever
 ]
 
