@@ -174,8 +174,9 @@ def arrange(parts: Sequence[Part]) -> list[list[Line] | Table]:
     at = 0
     while at < len(bands):
         end, free = _grow_zone(bands, at)
-        if free and are_columns(bands[at:end], free):
-            end, free = _grow_zone(bands, at, far=True)
+        far, farther = _grow_zone(bands, at, far=True)
+        if free and (are_columns(bands[at:end], free) or (far > end and are_columns(bands[at:far], farther))):
+            end, free = far, farther
             for column in _part_columns(bands[at:end], free):
                 found += arrange(column)
         elif free and len(rows := _trim_table(bands[at:end])) > 1:
@@ -293,9 +294,11 @@ def _part_columns(zone: Bands, free: Sequence[Span]) -> list[list[Part]]:
 def are_columns(zone: Bands, free: Sequence[Span]) -> bool:
     """Tell whether columns are texts of their own, rather than the cells of a table."""
     columns = _part_columns(zone, free)
-    fewest = min(columns, key=len)
-    if sum(len(band) > 1 for band in zone if any(part in fewest for part in band)) < 0.5 * len(fewest):
-        return True  # their lines do not stand beside each other
+    fewest, *others = sorted(columns, key=len)
+    lines = [(part.bottom, part in fewest) for band in zone for part in band]
+    beside = sum(any(not own and abs(y - one.bottom) < 1 for y, own in lines) for one in fewest)
+    if beside < 0.5 * len(fewest) and not _stand_level([fewest], others, _measure_pitch(columns)):
+        return True  # their lines stand neither beside each other nor around each other
     return all(_is_text(column, len(zone)) for column in columns) and not _has_rows(columns)
 
 
@@ -313,11 +316,14 @@ def _is_text(column: Sequence[Part], bands: int) -> bool:
 
 def _has_rows(columns: Bands) -> bool:
     """Tell whether what stands together in each column stands level with what does in the first."""
-    pitch = _measure_pitch(columns)
-    first, *others = [_join_lines(column, pitch)[1:] for column in columns]
-    cells = [cell for column in others for cell in column]
-    level = [any(min(abs(a - c), abs(b - d), abs(a + b - c - d) / 2) < 1 for c, d in first) for a, b in cells]
-    return len(first) > 1 and sum(level) > 0.7 * len(level)
+    return _stand_level(columns[1:], columns[:1], _measure_pitch(columns))
+
+
+def _stand_level(columns: Bands, others: Bands, pitch: float) -> bool:
+    """Tell whether most of what stands together below its column's first is level with something in the others."""
+    cells, rows = ([cell for one in group for cell in _join_lines(one, pitch)[1:]] for group in (columns, others))
+    level = [any(min(abs(a - c), abs(b - d), abs(a + b - c - d) / 2) < 1 for c, d in rows) for a, b in cells]
+    return len(rows) > 1 and sum(level) > 0.7 * len(level)
 
 
 def _measure_pitch(columns: Bands) -> float:
