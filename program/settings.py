@@ -284,8 +284,8 @@ class ProviderModelSettings(TomlTable):
     """US dollars a million tokens written."""
 
 
-class ProviderSettings(TomlTable):
-    """How language models are called."""
+class CallSettings(TomlTable):
+    """How a language model may be asked."""
 
     call_seconds: Positive = 30.0
     """The time limit of a call; left out, four times the slowest measured one."""
@@ -297,6 +297,11 @@ class ProviderSettings(TomlTable):
     """How many failures in a row keep a model from being asked."""
     breaker_seconds: Positive = 5.0
     """For how long it is not asked then."""
+
+
+class ProviderSettings(CallSettings):
+    """How language models are called."""
+
     fallback: Annotated[bool | str, Field(union_mode="left_to_right")] = True
     """Whether embedded models step in for one that fails; a name puts that language model before them."""
     model: dict[str, ProviderModelSettings] = Field(default_factory=dict)

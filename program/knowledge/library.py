@@ -212,12 +212,13 @@ class Library:
         found: list[Passage] = []
         errors: dict[str, KnowledgeError] = {}
         search = partial(self._find_candidates, query, depth=depth, filters=filters, graph=graph)
-        timed = current_spending().patience is not None and len(names) > 1
+        spent = current_spending()
+        timed = spent.deadline < float("inf") and len(names) > 1
         away = [name for name in names if timed and not self.searches_here([name])]
         begun = {name: begin_in_thread(partial(search, name)) for name in away}
         for name in names:
             try:
-                found.extend(begun[name].result(current_spending().patience) if name in begun else search(name))
+                found.extend(begun[name].result(spent.seconds_left) if name in begun else search(name))
             except TimeoutError:
                 mend = "Look whether it works, or raise max_seconds under [budget] in ragc.toml."
                 errors[name] = KnowledgeError(f"{name} did not answer in time.", mend)

@@ -17,6 +17,7 @@ from pydantic import create_model
 from ragc.models.language import layout as layouts
 from ragc.models.language import parsing
 from ragc.models.language.fence import find_addresses, remove_links
+from ragc.models.language.gateway import shared_gateway
 from ragc.models.language.layout import PromptLayout, is_text
 from ragc.models.language.parsing import UnreadableReply, is_record, record_of
 from ragc.models.language.spending import current_spending
@@ -45,22 +46,13 @@ class FencedAdapter(dspy.ChatAdapter):
     def __call__(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """Return the fields of the reply. Raises `LMError` when nobody answers."""
-        for wanted in _with_reminder(signature):
-            try:
-                replies = super().__call__(lm, self._settings(signature, lm_kwargs), wanted, demos, inputs)
-            except AdapterParseError:
-                continue
-            except LMError as error:
-                other = self._stand_in(lm, error)
-                replies = other.adapter(other, {}, signature, demos, inputs)
-            return _strip_links(replies, inputs)
-        return _safe_defaults(lm.model, signature, inputs)
+        """Return the fields of the reply."""
+        return shared_gateway().run(self.acall(lm, lm_kwargs, signature, demos, inputs))
 
     async def acall(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """Return the same fields, awaited."""
+        """Return the same fields, awaited. Raises `LMError` when nobody answers."""
         for wanted in _with_reminder(signature):
             try:
                 replies = await super().acall(lm, self._settings(signature, lm_kwargs), wanted, demos, inputs)

@@ -23,6 +23,7 @@ from dspy.clients.lm15_boundary import request_kwargs
 from ragc.models.language import transport
 from ragc.models.language.provider import is_priced, listed_price
 from ragc.models.language.spending import Paid, current_spending, limit_reply, reserve_cost
+from ragc.settings import CallSettings
 from ragc.threads import LoopThread
 
 WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM loads the provider's part
@@ -30,15 +31,9 @@ SILENT_SECONDS = 0.5  # without a word until the question's time was over, from 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 20.0  # seconds between tries, before jitter
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointTerms:
-    """How a model may be asked: seconds, requests in flight, US$ a million tokens."""
+class EndpointTerms(CallSettings):
+    """How one model may be asked, and what it costs: US$ a million tokens."""
 
-    call_seconds: float = 30.0
-    retries: int = 3
-    concurrency: int = 16
-    breaker_after: int = 8
-    breaker_seconds: float = 5.0
     usd_in: float | None = None
     usd_out: float | None = None
 
@@ -127,7 +122,7 @@ class Endpoint:
         spent = current_spending()
         call = limit_reply(call, spent)
         try:
-            async with asyncio.timeout(spent.patience), self._admit(call) as paid:
+            async with asyncio.timeout(spent.seconds_left), self._admit(call) as paid:
                 async for piece in transport.send_call(call, self._request_seconds(), streams):
                     paid.heard = True
                     if isinstance(piece, str):

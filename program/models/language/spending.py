@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import partial
 from typing import Any, Protocol
 
 from dspy.lm15 import Response
@@ -19,6 +17,7 @@ from dspy.lm15 import Response
 from ragc.models.language.provider import count_messages
 from ragc.models.language.transport import Call
 from ragc.notes import Note, NoteKind
+from ragc.threads import begin_in_thread
 
 RESERVED_SHARE, RESERVED_SECONDS = 0.1, 1.0  # of a question's time, at most, kept to answer without a language model
 POLL = 0.005  # seconds between two looks whether a request is booked
@@ -56,11 +55,6 @@ class ModelSpending:
     def seconds_left(self) -> float:
         """Seconds until the deadline."""
         return self.deadline - time.monotonic()
-
-    @property
-    def patience(self) -> float | None:
-        """Seconds that a caller may wait; None without a deadline."""
-        return None if self.deadline == float("inf") else max(0.0, self.seconds_left)
 
     def book_request(self, tokens_in: int, tokens_out: int, usd: float) -> None:
         """Add one request that was sent."""
@@ -122,12 +116,6 @@ def deadline_after(seconds: float) -> float:
     return time.monotonic() + seconds - min(RESERVED_SHARE * seconds, RESERVED_SECONDS)
 
 
-@lru_cache(maxsize=1)
-def _open_waiters(process: int) -> ThreadPoolExecutor:
-    """Return the threads of a process that wait at a cap; LiteLLM works in others."""
-    return ThreadPoolExecutor(8, "ragc-caps")
-
-
 @dataclass(slots=True)
 class Paid:
     """What one request came to: its reply if any, US dollars, and whether it counts as sent."""
@@ -171,7 +159,7 @@ async def reserve_cost(call: Call, spent: ModelSpending, price: Callable[[int, i
     longest = next((int(call.settings[name]) for name in _LENGTHS if call.settings.get(name)), MAX_REPLY_TOKENS)
     prompt = max(estimate_prompt_tokens(call.messages), count_messages(call.model, call.messages))
     most = price(prompt, longest)
-    waiting = asyncio.get_running_loop().run_in_executor(_open_waiters(os.getpid()), cap.before_call, most)
+    waiting = asyncio.wrap_future(begin_in_thread(partial(cap.before_call, most)))
     try:
         await asyncio.shield(waiting)
     except asyncio.CancelledError:
