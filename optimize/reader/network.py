@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BertModel
 from transformers.utils import logging
 
-from ragc.models.embedded.encoder import minilm_folder
+from ragc.models.embedded.encoder import minilm_folder, open_tokenizer
 from ragc.models.embedded.reader import FILE, PAIR_TOKENS, SEP, join_head
 from ragc.optimize.reader.examples import ReadingExample
 
@@ -124,9 +123,7 @@ class Collator:
     """Makes batches of groups, with what the teacher reads where there is one."""
 
     def __init__(self, teacher: HeadedEncoder | None = None, read: Any = None) -> None:
-        self._tokenizer: Tokenizer = Tokenizer.from_file(str(minilm_folder() / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
+        self._tokenizer = open_tokenizer(minilm_folder())
         most = getattr(teacher.bert.config, "max_position_embeddings", TEACHER_TOKENS + 2) if teacher else 0
         self._read, self._most = read, min(TEACHER_TOKENS, most - 2)  # RoBERTa and MPNet count from 2
 

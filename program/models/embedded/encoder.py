@@ -7,7 +7,7 @@ import io
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -101,11 +101,11 @@ class MiniLM:
     dimension = DIMENSION
 
     def __init__(self, folder: Path) -> None:
-        from tokenizers import Tokenizer
+        from safetensors.numpy import load_file
 
-        self._session = _open_session(folder / "model.safetensors")
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.no_padding()
+        read = load_file(folder / "model.safetensors").items()
+        self._session = open_session(GRAPH, {name: one for name, one in read if not name.startswith(UNUSED)})
+        self._tokenizer = open_tokenizer(folder)
         self._tokenizer.enable_truncation(LONGEST)
 
     def encode(self, texts: Sequence[str]) -> Floats:
@@ -196,17 +196,26 @@ def minilm_folder() -> Path:
     return folder
 
 
-def _open_session(weights: Path) -> Any:
-    """Return the graph with these weights, which it reads where they are."""
+def open_session(graph: Path, weights: Mapping[str, Any] = {}) -> Any:
+    """Return a graph with those weights that it has by name, which it reads where they are."""
     import onnxruntime
-    from safetensors.numpy import load_file
 
-    read = {name: value for name, value in load_file(weights).items() if not name.startswith(UNUSED)}
-    named = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value) for name, value in read.items()}
+    named = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value) for name, value in weights.items()}
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
     options.add_external_initializers(list(named), list(named.values()))
-    return onnxruntime.InferenceSession(GRAPH.read_bytes(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(graph.read_bytes(), options, providers=["CPUExecutionProvider"])
+
+
+def open_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of MiniLM, which neither fills texts up nor cuts them."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
 
 
 def encodable(text: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from ragc.errors import ModelError
-from ragc.models.embedded.encoder import encodable, map_threaded, minilm_folder
+from ragc.models.embedded.encoder import encodable, map_threaded, minilm_folder, open_session, open_tokenizer
 from ragc.storage import Remembered, digest_file
 
 if TYPE_CHECKING:
@@ -164,21 +164,13 @@ class _Model:
     """The reader's graph with the word embeddings of the MiniLM package."""
 
     def __init__(self, folder: Path) -> None:
-        import onnxruntime
         from safetensors import safe_open
-        from tokenizers import Tokenizer
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        graph = (folder / FILE).read_bytes()
-        self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        self._session = open_session(folder / FILE)
         base = minilm_folder()
         with safe_open(base / "model.safetensors", "numpy") as weights:
             self._words = weights.get_tensor("embeddings.word_embeddings.weight")
-        self._tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
+        self._tokenizer = open_tokenizer(base)
         self._encode = lru_cache(maxsize=1024)(self._encode_text)
 
     def read(self, pairs: Sequence[tuple[str, TitledText]]) -> list[Reading]:
