@@ -15,13 +15,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 import orjson
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+Result = TypeVar("Result")
 
 ASIDE = ".tmp-"  # how the name of a file that is being written begins
 MAX_BYTES = 1_000_000_000  # of a cache file, about
@@ -30,23 +31,55 @@ _DROP_OLDEST = "DELETE FROM entries WHERE rowid <= (SELECT (15 * min(rowid) + ma
 WAIT, PAUSE = 5.0, 30.0  # seconds for a lock, and until a file is tried again that could not be used
 
 
-class Closable(Protocol):
-    """What can be closed and opens again when it is used."""
+class SqliteFile:
+    """A SQLite file that threads and processes share. It is opened when it is used, and closed before a fork."""
 
-    def close(self) -> None: ...
+    def __init__(self, path: Path, tables: Sequence[str], wait: float, synchronous: str = "NORMAL") -> None:
+        self.path, self._wait = path, wait
+        self._begins = ("PRAGMA journal_mode = WAL", f"PRAGMA synchronous = {synchronous}", *tables)
+        self._lock = threading.RLock()
+        self._db: sqlite3.Connection | None = None
+        _files.add(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self._db is not None
+
+    def close(self) -> None:
+        """Close the file; the next use opens it."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+            self._db = None
+
+    def use(self, action: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Return an action's result; what it reads waits for nobody who writes. Raises `OSError` or `sqlite3.Error`."""
+        with self._lock:
+            if self._db is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                db = sqlite3.connect(self.path, timeout=self._wait, check_same_thread=False, isolation_level=None)
+                for command in self._begins:
+                    db.execute(command)
+                self._db = db
+            return action(self._db)
+
+    def transact(self, action: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Return the result of an action that happens as a whole or not; nobody else writes in the meantime."""
+
+        def begin(db: sqlite3.Connection) -> Result:
+            db.execute("BEGIN IMMEDIATE")
+            with db:
+                return action(db)
+
+        return self.use(begin)
 
 
-_open: WeakSet[Closable] = WeakSet()
-
-
-def close_before_fork(thing: Closable) -> None:
-    """Have a thing closed before this process forks, for no connection is used twice."""
-    _open.add(thing)
+_files: WeakSet[SqliteFile] = WeakSet()
 
 
 def _close_all() -> None:
-    for thing in list(_open):
-        thing.close()
+    for file in list(_files):
+        file.close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -61,60 +94,39 @@ class DiskCache:
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
-        self.path = path
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._db: sqlite3.Connection | None = None
-        self._again = 0.0
-        close_before_fork(self)
-
-    def close(self) -> None:
-        """Close the file; the next use opens it."""
-        with self._lock:
-            if self._db is not None:
-                self._db.close()
-            self._db = None
+        self.path, self._max_bytes, self._again = path, max_bytes, 0.0
+        self._file = SqliteFile(path, [_TABLE], WAIT, "OFF")  # losing the last rows in a power cut costs nothing
+        self.close = self._file.close
 
     def get(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Return the values of those keys that are kept."""
-        select = "SELECT value FROM entries WHERE key = ?"
-        with self._lock:
-            if (db := self._connect()) is None:
-                return {}
-            try:
-                rows = {key: db.execute(select, (_digest_key(key),)).fetchone() for key in keys}
-            except sqlite3.Error:
-                return {}
+
+        def read(db: sqlite3.Connection) -> dict[str, Any]:
+            select = "SELECT value FROM entries WHERE key = ?"
+            return {key: db.execute(select, (_digest_key(key),)).fetchone() for key in keys}
+
+        rows = self._try(self._file.use, read, self._file.is_open) or {}
         return {key: row[0] for key, row in rows.items() if row}
 
     def put(self, values: Mapping[str, bytes]) -> None:
         """Keep each value under its key, in place of an earlier one."""
         rows = [(_digest_key(key), value) for key, value in values.items()]
-        with self._lock:
-            if not rows or time.monotonic() < self._again or (db := self._connect()) is None:
-                return
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                while _count_bytes(db) > self._max_bytes and db.execute(_DROP_OLDEST).rowcount:
-                    pass
-                db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows)
-                db.execute("COMMIT")
-            except sqlite3.Error:
-                self._again = time.monotonic() + PAUSE
-                with suppress(sqlite3.Error):
-                    db.rollback()
 
-    def _connect(self) -> sqlite3.Connection | None:
-        if self._db is None and time.monotonic() >= self._again:
+        def write(db: sqlite3.Connection) -> None:
+            while _count_bytes(db) > self._max_bytes and db.execute(_DROP_OLDEST).rowcount:
+                pass
+            db.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?)", rows)
+
+        if rows:
+            self._try(self._file.transact, write)
+
+    def _try(self, use: Callable[..., Result], action: Callable[..., Any], at_once: bool = False) -> Result | None:
+        if at_once or time.monotonic() >= self._again:
             try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._db = sqlite3.connect(self.path, timeout=WAIT, check_same_thread=False, isolation_level=None)
-                self._db.execute("PRAGMA journal_mode = WAL")
-                self._db.execute("PRAGMA synchronous = OFF")  # losing the last rows in a power cut costs nothing
-                self._db.execute(_TABLE)
+                return use(action)
             except (OSError, sqlite3.Error):
-                self._db, self._again = None, time.monotonic() + PAUSE
-        return self._db
+                self._again = time.monotonic() + PAUSE
+        return None
 
 
 class Remembered(Generic[Key, Value]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from ragc.models.catalog import is_local
 from ragc.models.requests import to_jsonable
 from ragc.optimize.compiler.spending import Account, Spent
 from ragc.signatures import to_prompt_inputs
-from ragc.storage import close_before_fork, digest_code
+from ragc.storage import SqliteFile, digest_code
 
 RECORD = "record.sqlite"
 PATIENCE = 60.0  # seconds for which a file that another process writes to is waited for
@@ -33,7 +32,6 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS spending (compile TEXT PRIMARY KEY, calls INTEGER NOT NULL, usd REAL NOT NULL,"
     " seconds REAL NOT NULL)",
 )
-_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
 READ_AT_ONCE = 500  # digests asked for in one statement
 
 T = TypeVar("T")
@@ -68,22 +66,19 @@ class Record:
         self.calls = 0
         self.reused = 0
         self.stand_ins = 0
-        self._path = path
-        self._lock = threading.RLock()
-        self._db: sqlite3.Connection | None = None
-        close_before_fork(self)
+        self._file = SqliteFile(path, _TABLES, PATIENCE) if path is not None else None
         if path is not None:
-            self.transact(lambda db: [db.execute(table) for table in _TABLES])
+            self.use(lambda db: None)
 
     def open_account(self, key: str) -> Account:
         """Return where the compile of a digest books what it spends."""
-        return Account() if self._path is None else StoredAccount(self, key)
+        return Account() if self._file is None else StoredAccount(self, key)
 
     def read(self, digests: Iterable[bytes]) -> dict[bytes, Entry]:
         """Return the entries of those digests that are held."""
         wanted = list(dict.fromkeys(digests))
         found = {digest: self.replies[digest] for digest in wanted if digest in self.replies}
-        lacking = [digest for digest in wanted if digest not in found] if self._path is not None else []
+        lacking = [digest for digest in wanted if digest not in found] if self._file is not None else []
 
         def select(db: sqlite3.Connection) -> Iterator[Any]:
             for at in range(0, len(lacking), READ_AT_ONCE):
@@ -102,51 +97,31 @@ class Record:
 
     def write(self, entries: Mapping[bytes, Entry]) -> None:
         """Add entries to the file, all or none; entries that are there already stay."""
-        if self._path is None or not entries:
+        if self._file is None or not entries:
             return
         dump = partial(orjson.dumps, default=to_jsonable, option=orjson.OPT_SERIALIZE_NUMPY)
         rows = [
             (key, dump(one.value), one.seconds, one.tokens_in, one.tokens_out, one.usd) for key, one in entries.items()
         ]
-        self.transact(lambda db: db.executemany("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?, ?, ?, ?)", rows))
+        insert = "INSERT OR IGNORE INTO evidence VALUES (?, ?, ?, ?, ?, ?)"
+        self.use(lambda db: db.executemany(insert, rows), write=True)
 
     def close(self) -> None:
         """Close the file; the next use opens it anew."""
-        with self._lock:
-            if self._db is not None:
-                self._db.close()
-            self._db = None
+        if self._file is not None:
+            self._file.close()
 
-    def transact(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the action's result; no other process writes in the meantime."""
-
-        def begin(db: sqlite3.Connection) -> T:
-            db.execute("BEGIN IMMEDIATE")
-            with db:
-                return action(db)
-
-        return self.use(begin)
-
-    def use(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the action's result; what it reads waits for nobody who writes."""
-        with self._lock:
-            try:
-                return action(self._connect())
-            except (OSError, sqlite3.Error) as error:
-                self.close()
-                mend = "Free space or mend access to it, then give the same command again."
-                if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-                    mend = "Delete it: its replies are asked for anew."
-                raise RecordError(f"The record of calls {self._path} cannot be used: {error}.", mend) from error
-
-    def _connect(self) -> sqlite3.Connection:
-        if self._db is None:
-            assert self._path is not None
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self._path, timeout=PATIENCE, check_same_thread=False, isolation_level=None)
-            for pragma in _PRAGMAS:
-                self._db.execute(f"PRAGMA {pragma}")
-        return self._db
+    def use(self, action: Callable[[sqlite3.Connection], T], write: bool = False) -> T:
+        """Return the action's result; to `write`, no other process writes in the meantime."""
+        assert self._file is not None
+        try:
+            return self._file.transact(action) if write else self._file.use(action)
+        except (OSError, sqlite3.Error) as error:
+            self._file.close()
+            mend = "Free space or mend access to it, then give the same command again."
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+                mend = "Delete it: its replies are asked for anew."
+            raise RecordError(f"The record of calls {self._file.path} cannot be used: {error}.", mend) from error
 
 
 class StoredAccount(Account):
@@ -164,7 +139,7 @@ class StoredAccount(Account):
                 db.execute("INSERT OR REPLACE INTO spending VALUES (?, ?, ?, ?)", (self._key, *found))
             return found
 
-        return self._record.transact(book)
+        return self._record.use(book, write=True)
 
     def read(self) -> Spent:
         """Return what was spent."""
@@ -176,7 +151,8 @@ class StoredAccount(Account):
 
     def end(self) -> None:
         """Forget what was spent: what was compiled is sealed."""
-        self._record.transact(lambda db: db.execute("DELETE FROM spending WHERE compile = ?", (self._key,)))
+        delete = "DELETE FROM spending WHERE compile = ?"
+        self._record.use(lambda db: db.execute(delete, (self._key,)), write=True)
 
 
 def open_record(project: Project) -> Record:
