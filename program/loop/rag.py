@@ -103,22 +103,15 @@ class AgenticRAG(dspy.Module):
 
     aask = acall
 
-    def forward(
-        self, question: str, history: History = None, readers: Readers = (), today: date | None = None
-    ) -> Answer:
+    def forward(self, **given: Any) -> Answer:
         """Return the answer, waited for by the thread that asks."""
-        asked = read_asked(question, history, today)
-        return runner.run(asked, self._view_for(asked, readers))
+        return runner.run(*self._read(**given))
 
-    async def aforward(
-        self, question: str, history: History = None, readers: Readers = (), today: date | None = None
-    ) -> Answer:
+    async def aforward(self, **given: Any) -> Answer:
         """Return the answer, independent requests performed in parallel."""
-        asked = read_asked(question, history, today)
         # A part that is made anew, or a question that is compared, would hold up the event loop.
         waits = self.runtime.library.keeps or self.runtime.reviewed
-        view = await asyncio.to_thread(self._view_for, asked, readers) if waits else self._view_for(asked, readers)
-        return await runner.arun(asked, view)
+        return await runner.arun(*(await asyncio.to_thread(self._read, **given) if waits else self._read(**given)))
 
     def stream(
         self, question: str, history: History = None, readers: Readers = (), today: date | None = None
@@ -191,12 +184,14 @@ class AgenticRAG(dspy.Module):
         """Save what was learned and where the project is, not what it runs on."""
         return _reopen, (self.runtime.reopen, self.dump_state(json_mode=False), self.own_lms, self.readers)
 
-    def _view_for(self, asked: Asked, readers: Readers) -> View:
-        """Return what the loop reads for a question, with the reviewed answer to it if there is one."""
-        program = self.readable_by(readers)
+    def _read(
+        self, question: str, history: History = None, readers: Readers = (), today: date | None = None
+    ) -> tuple[Asked, View]:
+        """Return what is asked, and what the loop reads for it, with the reviewed answer if there is one."""
+        asked, program = read_asked(question, history, today), self.readable_by(readers)
         view, reviewed = program._with_configured_writer().view(), program.runtime.reviewed
         known = reviewed.find(asked._replace(readers=view.readers), program.runtime.library) if reviewed else None
-        return view if known is None else replace(view, known=known)
+        return asked, view if known is None else replace(view, known=known)
 
     def _with_configured_writer(self) -> AgenticRAG:
         """Return the program with DSPy's language model as writer, where neither project nor caller names one."""

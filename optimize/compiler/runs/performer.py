@@ -14,6 +14,7 @@ import dspy
 
 from ragc.errors import BudgetStop, RagcError
 from ragc.loop.evidence import Pool
+from ragc.loop.meter import explain_error
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Ask, Find, Request, StepFailed, search_arguments
 from ragc.models.catalog import is_local, price_call
@@ -72,14 +73,13 @@ class Performer:
         if isinstance(request, Find):
             found = self._search([call.request for call in calls if isinstance(call.request, Find)])
             return self._keep(calls, found, self._program.runtime.library.pack_pool)
-        here = is_local(model)
-        if here and traits_of(model).decides and is_decision(self._program.predictor(request.predictor)):
+        here, traits = is_local(model), traits_of(model)
+        if here and traits.decides and is_decision(self._program.predictor(request.predictor)):
             asks = [call.request for call in calls if isinstance(call.request, Ask)]
             return self._keep(calls, self._decide(model, asks), lambda value: value)
         if here:
             return [self._make_call(call) for call in calls]
-        endpoint = getattr(model, "endpoint", None)
-        pool = ThreadPoolExecutor(endpoint.terms.concurrency if endpoint else PARALLEL_CALLS)
+        pool = ThreadPoolExecutor(model.endpoint.terms.concurrency if traits.metered else PARALLEL_CALLS)
         try:
             made = [pool.submit(contextvars.copy_context().run, self._make_call, call) for call in calls]
             return [one.result() for one in made]
@@ -110,7 +110,7 @@ class Performer:
             try:
                 pool = library.candidates(*search_arguments(find))
             except RagcError as error:
-                found.append(StepFailed("search", error.what[:200], error.mend))
+                found.append(StepFailed("search", *explain_error(error)))
                 continue
             found.append(Entry(Pool(pool), time.perf_counter() - started))
         return found
@@ -120,7 +120,7 @@ class Performer:
         try:
             evidence = self._ask_client(model, asks)
         except RagcError as error:
-            return [StepFailed(asks[0].predictor, error.what[:200], error.mend)] * len(asks)
+            return [StepFailed(asks[0].predictor, *explain_error(error))] * len(asks)
         seconds = (time.perf_counter() - started) / len(asks)
         return [Entry(found, seconds) for found in evidence]
 
@@ -131,7 +131,7 @@ class Performer:
             return StepFailed(ask.predictor, self._record.refused[digest])
         here = is_local(model)
         # A project's models ask the cap before each request; a model of this process takes no call.
-        counts_itself = here or hasattr(model, "endpoint")
+        counts_itself = here or traits_of(model).metered
         failure, refusals = "", 0
         for _ in range(ATTEMPTS):
             if not counts_itself:
@@ -145,7 +145,7 @@ class Performer:
                 entry = _entry_of(value, model, time.perf_counter() - started, spent, tracker.get_total_tokens())
                 usd = entry.usd
             except Exception as error:
-                failure = error.what if isinstance(error, RagcError) else f"{type(error).__name__}: {error}"
+                failure, _ = explain_error(error)
                 refusals += _is_refusal(error)
                 continue
             finally:
@@ -158,8 +158,8 @@ class Performer:
                 self._record.write({digest: entry})
             return entry
         if digest is not None and refusals == ATTEMPTS:
-            self._record.refused[digest] = failure[:200]
-        return StepFailed(ask.predictor, failure[:200])
+            self._record.refused[digest] = failure
+        return StepFailed(ask.predictor, failure)
 
     def _ask_client(self, model: Any, asks: Sequence[Ask]) -> list[Any]:
         name, inputs = asks[0].predictor, [to_prompt_inputs(ask.inputs) for ask in asks]
@@ -175,7 +175,7 @@ class Performer:
 
 
 def _entry_of(value: Any, model: Any, seconds: float, spent: ModelSpending, usage: Mapping[str, Any]) -> Entry:
-    if hasattr(model, "endpoint"):
+    if traits_of(model).metered:
         return Entry(value, seconds, spent.tokens_in, spent.tokens_out, spent.usd)
     tokens_in, tokens_out = count_used_tokens(usage)
     return Entry(value, seconds, tokens_in, tokens_out, price_call(model, tokens_in, tokens_out))
