@@ -53,7 +53,7 @@ class SqliteFile:
             self._db = None
 
     def use(self, action: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Return an action's result; what it reads waits for nobody who writes. Raises `OSError` or `sqlite3.Error`."""
+        """Return an action's result; what it reads waits for nobody who writes."""
         with self._lock:
             if self._db is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class SqliteFile:
             return action(self._db)
 
     def transact(self, action: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Return the result of an action that happens as a whole or not; nobody else writes in the meantime."""
+        """Return the result of an action that is done as a whole, or not at all."""
 
         def begin(db: sqlite3.Connection) -> Result:
             db.execute("BEGIN IMMEDIATE")

@@ -39,7 +39,7 @@ class Abilities:
         return Abilities, ()
 
     def find_first(self, model: Any) -> list[Future[None]]:
-        """Return what ends with the first request to a model; nothing for that request itself, or where it is known."""
+        """Return what ends with the first request to a model, for whoever comes behind it."""
         if model.model in self._gives:
             return []
         first = self._first.setdefault(model.model, new := Future[None]())
@@ -51,7 +51,7 @@ class Abilities:
 
     @contextmanager
     def noting(self, model: Any) -> Iterator[None]:
-        """Note whether a model gives probabilities; a reply without them goes unheard where there is a plain form."""
+        """Note whether a model gives probabilities; a reply without them goes unheard."""
         try:
             yield
             self._gives[model.model] = True

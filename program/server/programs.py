@@ -30,12 +30,12 @@ from ragc.serve.reference import (
     resolve,
 )
 from ragc.settings import FILE, artifacts_root
+from ragc.storage import keep_last
 
 if TYPE_CHECKING:
     from ragc.knowledge.library import Library
     from ragc.serve.opening import Advance
 
-INDEXED = ("documents", "graph", "tables")  # kinds of sources that are searched on this machine
 LOOK_SECONDS = 5.0  # between two looks at whether documents changed
 CHANGED = "Documents changed since they were indexed: `ragc index` takes them over."
 MOST_OPEN = 4  # versions besides the one served that are kept open
@@ -114,7 +114,7 @@ class Programs:
         """Whether an answer takes this machine's processors alone: no language model and no live source is asked."""
         models, sources = self._served.runtime.models, self.library.sources.values()
         clients = (models.decide, models.write, models.judge, models.query)
-        here = all(isinstance(one, Documents) or one.describe().kind in INDEXED for one in sources)
+        here = all(isinstance(one, Documents) for one in sources)
         return here and all(one is None or is_local(one) for one in clients)
 
     def list_models(self) -> list[str]:
@@ -162,13 +162,11 @@ class Programs:
         if self.experiment is not None and model in self.experiment.programs:
             return self.experiment.programs[model]
         async with self._opening:
-            if model not in self._others:
+            if (program := self._others.get(model)) is None:
                 self.require_served(model)
-                self._others[model] = await asyncio.to_thread(self._open, model)
-            self._others.move_to_end(model)
-            while len(self._others) > MOST_OPEN:
-                self._others.popitem(last=False)
-            return self._others[model]
+                program = await asyncio.to_thread(self._open, model)
+            keep_last(self._others, {model: program}, MOST_OPEN)
+            return program
 
     def require_served(self, model: str) -> None:
         """Raise `VersionError` for a name under which nothing answers here."""

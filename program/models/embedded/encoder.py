@@ -197,7 +197,7 @@ def minilm_folder() -> Path:
 
 
 def open_session(graph: Path, weights: Mapping[str, Any] = {}) -> Any:
-    """Return a graph with those weights that it has by name, which it reads where they are."""
+    """Return a graph with the weights that it has by name."""
     import onnxruntime
 
     named = {name: onnxruntime.OrtValue.ortvalue_from_numpy(value) for name, value in weights.items()}
