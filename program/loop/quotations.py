@@ -33,9 +33,9 @@ from ragc.loop.subjects import (
     find_steps,
     find_subject,
     find_unknown,
+    name_keys,
     name_rows,
     names_other,
-    spell_ranges,
 )
 from ragc.notes import NoteKind
 from ragc.passage import TITLE_STEP, Passage, document_of
@@ -335,10 +335,11 @@ def _weigh_pieces(state: State) -> Flow[tuple[list[_Quote], str]]:
 def _weigh_anew(state: State) -> Flow[list[_Quote]]:
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asks, of = list[Request](), list[tuple[tuple[int, str], Passage, Piece]]()
+    texts = {p.id: p.text for pool in state.pools.values() for p in pool}.values()
     for look_up, (query, passages) in enumerate(_list_look_ups(state)):
         rows = name_rows(query, (find_subject(p.subject, piece) for p in passages for piece in split_pieces(p.text)))
         for p in passages:
-            asked = spell_ranges(query, rows, (find_subject(p.subject, piece) for piece in split_pieces(p.text)))
+            asked = name_keys(query, rows, (find_subject(p.subject, piece) for piece in split_pieces(p.text)), texts)
             every = ask_pieces(asked, p.id, p.source, p.subject, p.text, p.as_of, p.authority)
             pairs = zip(every, split_pieces(p.text), strict=True)
             said = state.last_answer

@@ -16,8 +16,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -150,27 +150,47 @@ def name_rows(question: str, subjects: Iterable[Subject]) -> NamedRows:
     for rows in tables.values():
         held = dict(zip(rows, _list_held(question, [row[0] for row in rows]), strict=True))
         every = {row: said | held[row] for row, said in rows.items()}
+        outside = _lies_outside(question, [row[0] for row in rows])
         for row, said in every.items():
             words = asked & _find_values(row)
-            beside = any(said < more and words <= _find_values(other) | more for other, more in every.items())
+            beside = outside or any(
+                said < more and words <= _find_values(other) | more for other, more in every.items()
+            )
             named[row] = (False if beside else bool(said) or None), held[row]
     return named
 
 
-def spell_ranges(question: str, rows: NamedRows, subjects: Iterable[Subject]) -> str:
-    """Return a question with the range in place of a number in it.
+def name_keys(question: str, rows: NamedRows, subjects: Iterable[Subject], texts: Collection[str]) -> str:
+    """Return a question with the key of the row that it names.
 
-    A reader compares words, not numbers.
+    The range stands in place of a number in it, for a reader compares words; the first cell stands behind another that
+    is named, where no other row of the texts has that: `High Moor (P-07)`.
     """
-    for row in dict.fromkeys(one.row for one in subjects if one.row in rows):
+    tables = Counter(tuple(header for header, _ in row) for row, (is_named, _) in rows.items() if is_named)
+    for row in dict.fromkeys(one.row for one in subjects if rows.get(one.row, (None,))[0]):
+        if tables[tuple(header for header, _ in row)] > 1 or row[0][1].casefold() in question.casefold():
+            continue
         for number in rows[row][1]:
             question = spell_range(question, number, row[0][1])
+        places = [(question.casefold().find(value.casefold()), header, value) for header, value in row[1:]]
+        at, header, value = min((one for one in places if one[0] >= 0 and one[2][:1].isalpha()), default=(0, "", ""))
+        if value and not rows[row][1] and sum(text.count(f"{header}: {value}") for text in texts) == 1:
+            end = at + len(value)
+            question = f"{question[:end]} ({row[0][1]}){question[end:]}"
     return question
 
 
 @lru_cache(maxsize=TEXTS_KEPT)
 def _find_values(row: Row) -> frozenset[str]:
     return find_stems("\n".join(value for _, value in row))
+
+
+def _lies_outside(question: str, cells: Sequence[tuple[str, str]]) -> bool:
+    """Tell whether a question names a number that is measured as those of a column of ranges, and lies in none."""
+    ranges = [one for one in find_ranges(tuple(value for _, value in cells)) if one]
+    measures = find_measures("\n".join(map(" ".join, cells)))
+    measured = [number for _, number, beside in list_measured(question) if beside & measures]
+    return bool(ranges and measured) and not any(one.holds(number) for one in ranges for number in measured)
 
 
 def _list_held(question: str, cells: Sequence[tuple[str, str]]) -> Iterator[frozenset[str]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 
 import yaml
 
@@ -15,7 +15,7 @@ from ragc.knowledge.ingest.convert import UnreadableFile, read_markup
 from ragc.knowledge.ingest.csv_rows import SUFFIXES, CsvTable, make_table, read_csv
 from ragc.knowledge.ingest.lines import unwrap_text
 from ragc.knowledge.ingest.metadata import READERS, normalise_key, read_fields
-from ragc.knowledge.ingest.table_rows import format_row
+from ragc.knowledge.ingest.table_rows import format_row, has_header
 from ragc.passage import Flaw, ReaderSets
 
 TEXT_KEYS = ("text", "contents", "content", "body")
@@ -36,7 +36,12 @@ def read_rows(text: str, suffix: str) -> tuple[str, list[Section], list[Flaw]]:
         table = read_csv(text)
         title, flaws, found = table.title, table.flaws, _pair_cells(table)
     else:
-        title, (flaws, found) = "", _read_jsonl(text) if suffix == ".jsonl" else _read_tree(text, suffix)
+        title, (flaws, lists) = "", _read_jsonl(text) if suffix == ".jsonl" else _read_tree(text, suffix)
+        if len(lists) > 1:
+            made = {name: make_rows(records) for name, records in lists.items()}
+            rows = [row for name, (part, _) in made.items() for row in (_name_rows(part, name) if name else part)]
+            return title, rows, [*flaws, *(flaw for _, doubts in made.values() for flaw in doubts)]
+        found = [record for records in lists.values() for record in records]
     rows, doubts = make_rows(found)
     return title, rows, [*flaws, *doubts]
 
@@ -66,7 +71,7 @@ def make_rows(records: Sequence[Record], keys: Sequence[str] = ()) -> tuple[list
     return rows, flaws
 
 
-def _read_jsonl(text: str) -> tuple[list[Flaw], list[Record]]:
+def _read_jsonl(text: str) -> tuple[list[Flaw], dict[str, list[Record]]]:
     bad: list[int] = []
     records: list[Record] = []
     for line, raw in enumerate(text.split("\n"), 1):
@@ -81,24 +86,52 @@ def _read_jsonl(text: str) -> tuple[list[Flaw], list[Record]]:
         else:
             bad.append(line)
     what = "1 line is no JSON object" if len(bad) == 1 else f"{len(bad)} lines are no JSON objects"
-    return [Flaw(f"{what}; left out", "Write one object a line.", bad[0])] if bad else [], records
+    return [Flaw(f"{what}; left out", "Write one object a line.", bad[0])] if bad else [], {
+        "": records
+    } if records else {}
 
 
 def read_sheet_rows(sheets: Mapping[str, list[list[str]]], flaws: list[Flaw]) -> tuple[str, list[Section], list[Flaw]]:
     """Return the title, the rows and the flaws of the sheets of an Excel file."""
-    if len(sheets) == 1:
-        table = make_table(*sheets.values())
+    tables = {
+        f"{name} {n}" if n > 1 else name: one for name, rows in sheets.items() for n, one in enumerate(_part(rows), 1)
+    }
+    if len(tables) == 1:
+        table = make_table(*tables.values())
         rows, doubts = make_rows(_pair_cells(table))
         return table.title, rows, [*flaws, *table.flaws, *doubts]
     found: list[Section] = []
-    for name, cells in sheets.items():
-        title, rows, doubts = read_sheet_rows({name: cells}, [])
-        flaws = [*flaws, *(replace(flaw, what=f"of the sheet {name!r}: {flaw.what}") for flaw in doubts)]
-        key = "-".join(name.lower().split())
-        for row in rows:
-            about = replace(row.about, title=row.about.title or title or name) if row.about else None
-            found.append(replace(row, slug=f"{key}-{row.slug}", about=about))
+    for name, cells in tables.items():
+        table = make_table(cells)
+        rows, doubts = make_rows(_pair_cells(table))
+        flaws = [*flaws, *(replace(one, what=f"of the sheet {name!r}: {one.what}") for one in (*table.flaws, *doubts))]
+        found += _name_rows(rows, name, table.title)
     return "", found, flaws
+
+
+def _part(rows: Sequence[list[str]]) -> list[list[list[str]]]:
+    """Return the tables of a sheet: what is behind an empty row goes on, unless it has a header of its own."""
+    tables: list[list[list[str]]] = [[]]
+    for is_filled, run in groupby(range(len(rows)), lambda at: any(rows[at])):
+        places = list(run) if is_filled else []
+        below = [rows[at] for at in places]
+        while len(below) > 1 and sum(map(bool, below[0])) == 1 < sum(map(bool, below[1])):
+            below.pop(0)  # a title
+        if places and sum(map(any, tables[-1])) > 1 and has_header(below, default=False):
+            tables.append([])
+        if places:
+            tables[-1] += [[] for _ in range(len(tables[-1]), places[0])]  # so that each row keeps its line
+            tables[-1] += [rows[at] for at in places]
+    widths = (max((n for row in table for n, cell in enumerate(row, 1) if cell), default=0) for table in tables)
+    return [[row[:width] for row in table] for width, table in zip(widths, tables, strict=True)]
+
+
+def _name_rows(rows: Iterable[Section], name: str, title: str = "") -> Iterator[Section]:
+    """Yield the rows of one of several tables under its title, else its name."""
+    key = "-".join(name.lower().split())
+    for row in rows:
+        about = replace(row.about, title=row.about.title or title or name) if row.about else None
+        yield replace(row, slug=f"{key}-{row.slug}", about=about)
 
 
 def _pair_cells(table: CsvTable) -> list[Record]:
@@ -106,8 +139,8 @@ def _pair_cells(table: CsvTable) -> list[Record]:
     return [(one, row.first, row.last) for one, row in zip(pairs, table.rows, strict=True)]
 
 
-def _read_tree(text: str, suffix: str) -> tuple[list[Flaw], list[Record]]:
-    """Return the objects of JSON, or YAML: those in lists each as a record, what is beside them as another."""
+def _read_tree(text: str, suffix: str) -> tuple[list[Flaw], dict[str, list[Record]]]:
+    """Return the objects of JSON, or YAML, each a record: of several lists by their names, beside what is in none."""
     try:
         tree = json.loads(text) if suffix == ".json" else yaml.safe_load(text)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
@@ -118,20 +151,24 @@ def _read_tree(text: str, suffix: str) -> tuple[list[Flaw], list[Record]]:
         raise UnreadableFile(
             f"no {suffix[1:].upper()}: {why}", "Mend it, or write one object a line, as .jsonl."
         ) from error
-    found = [one if isinstance(one, dict) else {"": one} for one in _list_records(tree)]
-    return [], [(list(one.items()), 0, 0) for one in found]
+    lists = defaultdict[str, list[Record]](list)
+    for name, one in _list_records(tree):
+        lists[name].append((list((one if isinstance(one, dict) else {"": one}).items()), 0, 0))
+    return [], lists if len(lists.keys() - {""}) > 1 else {"": [one for records in lists.values() for one in records]}
 
 
-def _list_records(tree: object) -> list[object]:
+def _list_records(tree: object, name: str = "") -> list[tuple[str, object]]:
+    """Return the objects of a tree, each with the name of its list."""
     if isinstance(tree, list):
-        return tree
+        return [(name, one) for one in tree]
     if not isinstance(tree, dict):
-        return [tree]
+        return [(name, tree)]
+    parts = {key: _list_records(value, f"{name} {_spell_name(str(key))}".strip()) for key, value in tree.items()}
     lists = {
-        key: found for key, value in tree.items() if len(found := _list_records(value)) > 1 and dict in map(type, found)
+        key: found for key, found in parts.items() if len(found) > 1 and any(isinstance(o, dict) for _, o in found)
     }
     rest = {key: value for key, value in tree.items() if key not in lists}
-    return [*([rest] if rest else []), *(one for found in lists.values() for one in found)]
+    return [*([(name, rest)] if rest else []), *(one for found in lists.values() for one in found)]
 
 
 def flatten_fields(pairs: Iterable[tuple[str, object]]) -> Iterator[tuple[str, str]]:

@@ -1,12 +1,14 @@
 """Kinds of files that people have: read as what a reader of them sees, or told with a remedy of their own."""
 
 import io
+import json
 import sys
 import zipfile
 from datetime import date, datetime
 from email.message import EmailMessage
 
 import pytest
+import yaml
 
 from ragc.errors import KnowledgeError
 from ragc.knowledge.ingest.convert import UnreadableFile
@@ -200,6 +202,39 @@ def test_without_the_extra_an_excel_file_is_refused_by_its_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(UnreadableFile, match="extra `excel`"):
         read("a.xlsx", content)
+
+
+HIRE = [["Room", "Day"], ["Beech", "100"], ["Oak", "140"]]
+EXTRAS = [["Item", "Price"], ["Projector", "15"], ["Coffee", "2.5"]]
+PARTED = [
+    ([*HIRE, [], *EXTRAS], [("Hire", "Room: Beech; Day: 100"), ("Hire 2", "Item: Coffee; Price: 2.5")]),
+    ([*HIRE, [], ["Extras"], *EXTRAS], [("Hire", "Room: Oak; Day: 140"), ("Extras", "Item: Projector; Price: 15")]),
+    ([["House"], [], *HIRE, [], *EXTRAS[1:]], [("House", "Room: Oak; Day: 140"), ("House", "Room: Coffee; Day: 2.5")]),
+]
+
+
+@pytest.mark.skipif(".xlsx" not in READ, reason="needs the extra excel")
+@pytest.mark.parametrize(("rows", "shown"), PARTED)
+def test_a_table_of_a_sheet_behind_an_empty_row_has_its_own_header_else_it_goes_on(rows, shown):
+    passages, _ = read("a.xlsx", write_excel({"Hire": rows}))
+    assert len(passages) == 4 and set(shown) <= set(passages)
+
+
+BIRCH = [{"name": "Birch", "seats": 20}, {"name": "Elm", "seats": 8}]
+TREES = [
+    ({"rooms": BIRCH, "boats": BIRCH}, [("rooms", "name: Birch; seats: 20"), ("boats", "name: Birch; seats: 20")]),
+    ({"town": "Ayr", "rooms": BIRCH, "north": {"boats": BIRCH}}, [("a", "town: Ayr"), ("north boats", "name: Elm; seats: 8")]),
+    ({"rooms": BIRCH}, [("a", "name: Birch; seats: 20")]),  # one list needs no name
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tree", "shown"), TREES)
+def test_an_object_of_one_of_several_lists_stands_under_the_name_of_its_list(tree, shown):
+    for name, content in (("a.json", json.dumps(tree)), ("a.yaml", yaml.safe_dump(tree, sort_keys=False))):
+        passages, flaws = read(name, content.encode())
+        assert set(shown) <= set(passages) and not flaws
+        document, _ = parse_file(f"x/{name}", content.encode())
+        assert len({passage.id for passage in document.passages}) == len(document.passages)
 
 
 QUOTED = {

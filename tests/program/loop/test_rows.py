@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragc.loop.subjects import find_subject, name_rows
+from ragc.loop.subjects import find_subject, name_keys, name_rows
 from ragc.text.pieces import split_pieces
 from ragc.text.ranges import find_ranges
 from tests.support.documents import open_documents
@@ -26,6 +26,7 @@ ASKED = [
     (SLEDGES, "How many seats does the Black Fox have?", "Seats: 1", ("2", "3")),
     (SLEDGES, "Which codes are in the lower barn?", "SL-11", ("SL-10",)),
     (SLEDGES, "Which codes are in the lower barn?", "SL-12", ("Silver Fox",)),
+    (PARCELS, "Is the price abroad of a parcel of 2.5 kg known?", "find", ("GBP 4", "GBP 11", "GBP 7", "GBP 19")),
     (SLEDGES, "Where is the Silver Hare, and how many seats are there?", "Seats: 3", ("2", "1", "Upper barn")),
     (SLEDGES, "What is the price of SL-10?", "12 euros", ("15 euros", "9 euros")),  # the key names its row as ever
 ]
@@ -65,7 +66,7 @@ ROWS = "Size: 5 to 9 m; Place: north; Price: 4\nSize: 10 to 14 m; Place: south; 
 NAMED = [
     ("a tent of 12 m", [False, True, False]),
     ("a tent of 12 people", [None, None, None]),  # measured in something else
-    ("a tent of 30 m", [None, None, None]),
+    ("a tent of 30 m", [False, False, False]),
     ("a tent in the south", [False, True, True]),
     ("a tent of 12 m in the south", [False, True, False]),
     ("a tent in the north or of 12 m", [True, True, False]),
@@ -78,3 +79,23 @@ def test_a_row_is_named_by_its_cells_and_the_range_of_its_first(question, named)
     subjects = [find_subject("Tents", piece) for piece in split_pieces(ROWS)]
     rows = name_rows(question, subjects)
     assert [rows[row][0] for row in dict.fromkeys(one.row for one in subjects)] == named
+
+
+KEYS = [
+    ("a tent of 12 m", "a tent of 10 to 14 m"),
+    ("a tent in the North", "a tent in the North (5 to 9 m)"),
+    ("a tent in the south", "a tent in the south"),  # which names two rows
+    ("a tent of 5 to 9 m", "a tent of 5 to 9 m"),
+]
+
+
+@pytest.mark.parametrize(("question", "spelt"), KEYS)
+def test_a_reader_is_asked_with_the_key_of_the_one_row_that_is_named(question, spelt):
+    subjects = [find_subject("Tents", piece) for piece in split_pieces(ROWS)]
+    assert name_keys(question, name_rows(question, subjects), subjects, [ROWS]) == spelt
+
+
+def test_a_cell_that_a_row_has_too_which_was_not_kept_names_no_key():
+    subjects, question = [find_subject("Tents", piece) for piece in split_pieces(ROWS)], "a tent in the north"
+    texts = [ROWS, "Size: 50 to 90 m; Place: north; Price: 40"]
+    assert name_keys(question, name_rows(question, subjects), subjects, texts) == question
