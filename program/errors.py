@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -116,6 +117,7 @@ class BudgetStop(BaseException):
 _EXPECTED = {
     **{"string": "text", "int": "a whole number", "float": "a number", "bool": "true or false"},
     **{"list": "a list", "tuple": "a list", "dict": "an object", "model": "an object"},
+    "date": "a date such as 2026-03-01",
 }
 """What a field must be, by the first word of the type of pydantic's error."""
 
@@ -127,10 +129,22 @@ def describe_fault(fault: Mapping[str, Any]) -> str:
         return "is missing"
     if kind == "extra_forbidden":
         return "is not known here"
-    limited = "error" in context or context.keys() & {"max_length", "pattern"}
+    limited = context.keys() & {"min_length", "max_length", "pattern"}
     if expected := context.get("expected") or (None if limited else _EXPECTED.get(kind.partition("_")[0])):
         return f"must be {expected}"
     return "is not valid: " + re.sub("^[A-Z][a-z]+ should", "it should", str(context.get("error", fault["msg"])))
+
+
+def suggest_option(fault: Mapping[str, Any]) -> str:
+    """Return the remedy for a text that is none of a field's options, else nothing."""
+    options = re.findall("'(.*?)'", fault.get("ctx", {}).get("expected", ""))
+    return suggest(fault["input"], options) if options and isinstance(fault["input"], str) else ""
+
+
+def suggest(word: str, valid: Sequence[str]) -> str:
+    """Return the remedy for a word that is none of those that are valid."""
+    near = difflib.get_close_matches(word.lower(), valid, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Use one of {', '.join(valid)}."
 
 
 def explain_disk(error: OSError) -> RagcError:

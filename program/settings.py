@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, FiniteFloat, Tag, field_validator, model_validator
+
+from ragc.errors import suggest
 
 FILE = "ragc.toml"
 ENVIRONMENT = "RAGC_ARTIFACTS"
@@ -177,9 +178,7 @@ class PackageSettings(BaseSettings):
     def _check_installed(cls, kind: str) -> str:
         known = [*KINDS, *(point.name for point in entry_points(group=SOURCES))]
         if kind not in known:
-            near = difflib.get_close_matches(kind, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise ValueError(f"there is no kind {kind!r}; {hint}")
+            raise ValueError(f"there is no kind {kind!r}. {suggest(kind, known)}")
         return kind
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ragc.errors import DataError
 from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES, CsvTable, read_table_file
 from ragc.optimize.labelled.formats import Item, Passages, list_objects
 
@@ -35,7 +36,7 @@ def read_cases(source: Path, passages: Passages) -> Iterator[Item]:
     """Read a table of questions, or the test cases of a tool; what they lack is noted.
 
     Beside FIELDS they may have id, title, topic, outcome and promptfoo's assertions. Each context is evidence. Raises
-    `ValueError` where nothing is named as a question.
+    `DataError` where nothing is named as a question.
     """
     rows, table = _read_rows(source, passages)
     named = {"question": passages.question, "answer": passages.answer, "context": ""}
@@ -43,9 +44,9 @@ def read_cases(source: Path, passages: Passages) -> Iterator[Item]:
     held = table.header or list(dict.fromkeys(name for _, row in rows for name in row)) or FIELDS
     listed, known = ", ".join(filter(None, held)), {name.lower() for name in held}
     if lost := next((own for own in named.values() if own and own.lower() not in known), ""):
-        raise ValueError(f"it has no column {lost!r}, but {listed}")
+        raise DataError(f"{source} has no column {lost!r}.", f"Name one of its own: {listed}.")
     if known.isdisjoint(fields["question"]):
-        raise ValueError(f"it names no column `question`, but {listed}; --question names another")
+        raise DataError(f"{source} names no column `question`, but {listed}.", "Say which holds it: --question COLUMN.")
     unasked, useless, unfounded = list[int](), list[int](), list[int]()
     for number, (line, row) in enumerate(rows, 1):
         question, history = _read_messages(_first_filled(row, fields["question"]))

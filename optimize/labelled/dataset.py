@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args
 import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from ragc.errors import DataError, QuestionError
+from ragc.errors import DataError, QuestionError, describe_fault, suggest, suggest_option
 from ragc.loop.reviewed import Review
 from ragc.text.history import Asked, Turn, Turns, read_history
 
@@ -230,7 +229,7 @@ def _parse_object(raw: bytes, where: str) -> dict[str, Any]:
 
 def _parse_question(raw: bytes, fields: dict[str, Any], where: str, line: int) -> LabelledQuestion:
     if unknown := [key for key in fields if key not in KEYS]:
-        raise DataError(f"{where}: unknown key {unknown[0]!r}.", _suggest(unknown[0], KEYS))
+        raise DataError(f"{where}: unknown key {unknown[0]!r}.", suggest(unknown[0], KEYS))
     try:
         question = LabelledQuestion.model_validate_json(raw.strip(), strict=True)
     except ValidationError as error:
@@ -240,17 +239,17 @@ def _parse_question(raw: bytes, fields: dict[str, Any], where: str, line: int) -
 
 
 def _explain_fault(error: ValidationError, fields: dict[str, Any], where: str) -> DataError:
-    first = error.errors()[0]
-    mend = f"{first['msg'].removeprefix('Value error, ')}."
-    if not first["loc"]:
-        return DataError(f"{where} has no label.", mend)
-    key = str(first["loc"][0])
-    if first["type"] == "missing":
+    faults = error.errors()
+    own = str(faults[0].get("ctx", {}).get("error", ""))
+    if not faults[0]["loc"]:
+        return DataError(f"{where} has no label.", f"{own}.")
+    key = str(faults[0]["loc"][0])
+    if faults[0]["type"] == "missing":
         return DataError(f"{where}: the key {key!r} is missing.", "Every question needs an id and a question.")
+    if own == _BLANK or any(one["type"] == "too_short" for one in faults):
+        return DataError(f"{where}: {key!r} is empty or holds an empty text.", f"{_BLANK}.")
     shown = json.dumps(fields[key])
-    return DataError(f"{where}: {key!r} cannot be {shown if len(shown) <= 60 else f'{shown[:60]}...'}.", mend)
-
-
-def _suggest(word: str, valid: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word.lower(), valid, n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"Use one of {', '.join(valid)}."
+    what = f"{where}: {key!r} cannot be {shown if len(shown) <= 60 else f'{shown[:60]}...'}."
+    listed = LabelledQuestion.model_fields[key].default == ()
+    mend = f"Make it {'a list of texts' if listed else describe_fault(faults[0]).removeprefix('must be ')}."
+    return DataError(what, own if faults[0]["type"] == "value_error" else suggest_option(faults[0]) or mend)

@@ -96,8 +96,9 @@ def import_set(
         raise DataError(f"{source} was not read: {error.what}.", error.mend) from error
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OSError, RecursionError) as error:
         others = ", ".join(each for each in FORMATS if each != format)
+        why = str(error)[:120] if isinstance(error, ValueError | OSError) else "it is of another shape"
         raise DataError(
-            f"{source} cannot be read as {format}: {type(error).__name__}: {str(error)[:120]}.",
+            f"{source} cannot be read as {format}: {f'it lacks {error}' if isinstance(error, KeyError) else why}.",
             f"Look whether it is whole{' and the right file' if named else ''}, or name another --format: {others}.",
         ) from error
     report.flaws = passages.flaws

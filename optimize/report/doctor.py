@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, distributions, requires
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,13 +34,16 @@ class SetupFinding:
 
 
 def examine_setup(folder: Path | None) -> list[SetupFinding]:
-    """Examine the machine and, when there is a folder, the project in it."""
+    """Examine the machine and the project in a folder, if any; problems come first."""
     found = [SetupFinding(sys.version_info >= (3, 11), f"Python {sys.version.split()[0]}", "Use Python 3.11 or newer.")]
     found += _check_packages()
     found.append(_try_out("the MiniLM weights are whole and embed a text", _embed_text))
     if folder is not None:
         found += _check_project(folder)
-    return [replace(one, mend="") if one.good else one for one in found]
+    return [
+        replace(one, mend="" if one.good else one.mend)
+        for one in sorted(found, key=lambda one: (one.good, one.warning))
+    ]
 
 
 def _check_packages() -> Iterator[SetupFinding]:
@@ -49,11 +52,10 @@ def _check_packages() -> Iterator[SetupFinding]:
     except PackageNotFoundError:
         yield SetupFinding(False, "ragc is not installed", f"{INSTALL} -e .")
         return
-    for name in (re.split(r"[^A-Za-z0-9._-]", line)[0] for line in lines):
-        try:
-            yield SetupFinding(True, f"{name} {version(name)}")
-        except PackageNotFoundError:
-            yield SetupFinding(False, f"{name} is not installed", f"{INSTALL} {name}")
+    names = [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in lines]
+    absent = [name for name in names if not any(distributions(name=name))]
+    yield SetupFinding(True, f"{len(names) - len(absent)} packages are installed")
+    yield from (SetupFinding(False, f"{name} is not installed", f"{INSTALL} {name}") for name in absent)
 
 
 def _check_project(folder: Path) -> Iterator[SetupFinding]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
 import tomllib
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
-from ragc.errors import SettingsError, describe_fault
+from ragc.errors import SettingsError, describe_fault, suggest, suggest_option
 from ragc.settings import (
     DEFAULT,
     ENVIRONMENT,
@@ -146,13 +145,12 @@ def _explain_invalid(path: Path, text: str, error: ValidationError) -> SettingsE
     key = ".".join(keys)
     if first["type"] in UNKNOWN:
         valid = _list_valid_keys(keys[:-1], kind)
-        near = difflib.get_close_matches(keys[-1], valid, n=1)
-        mend = f"Did you mean {near[0]!r}?" if near else f"Valid keys here: {', '.join(valid)}."
-        return SettingsError(f"{where}: unknown key {key!r}.", mend, key=key, line=line, nearest=near)
+        return SettingsError(f"{where}: unknown key {key!r}.", suggest(keys[-1], valid), key=key, line=line)
     if first["type"] == "missing":
         return SettingsError(f"{where}: the key {key!r} is missing.", f"Add it to {path}.", key=key, line=line)
-    what = f"{where}: {key} {describe_fault(cast(dict[str, Any], first))}"
-    return SettingsError(what if what.endswith("?") else f"{what}.", f"Mend it in {path}.", key=key, line=line)
+    what = f"{where}: {key} {describe_fault(first)}"
+    mend = suggest_option(first) or f"Mend it in {path}."
+    return SettingsError(what if what[-1] in "?." else f"{what}.", mend, key=key, line=line)
 
 
 def _list_valid_keys(parents: list[str], kind: str) -> list[str]:

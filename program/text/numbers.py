@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import lru_cache
 from operator import add, mul, sub, truediv
@@ -15,22 +15,18 @@ _PARTS = re.compile(r"[-/:,.]")
 _DECIMAL = re.compile(r"\d+\.\d+")
 _MONTHS = {f"{date(2000, n, 1):%B}".lower(): str(n) for n in range(1, 13)}
 _LIST_NUMBER = re.compile(rf"^{NUMBER.pattern}", re.MULTILINE)
-_OPERATIONS = {
-    "+": add,
-    "-": sub,
-    "−": sub,
-    "–": sub,
-    "*": mul,
-    "x": mul,
-    "×": mul,
-    "·": mul,
-    "/": truediv,
-    "÷": truediv,
-}
-_AMOUNT = r"(?:[A-Z]{3}\s*|[£€$]\s*)?(\d[\d,]*(?:\.\d+)?)\s*(?:%|(?!x(?![^\W\d_]))[^\W\d_]{1,12})?"
-_SIGN = f"[{re.escape(''.join(_OPERATIONS))}]"
-_SUM = re.compile(rf"{_AMOUNT}((?:\s*{_SIGN}\s*{_AMOUNT})+)\s*=\s*{_AMOUNT}")
-_TERM = re.compile(rf"({_SIGN})\s*{_AMOUNT}")
+_OPERATIONS = {"+": add, **dict.fromkeys("-−–", sub), **dict.fromkeys("*x×·", mul), **dict.fromkeys("/÷", truediv)}
+_RANKS = {sign: 1 + (operation in (mul, truediv)) for sign, operation in _OPERATIONS.items()}
+_PART = re.compile(
+    r"""
+      \*\* | \[\d+\] | \([^()\d]*\)                      # of no sum: marks, and names in brackets
+    | (?P<number> (?<![^\W_]) (?:[A-Z]{3})? (?P<digits> \d[\d,]*(?:\.\d+)? ) \s*%? )
+    | (?P<sign> [+−–*×·/÷()] | (?<![^\W\d_]) [x-] (?![^\W\d_]) )
+    | (?P<equals> [=≈] )
+    | (?P<end> [.;!?](?=\s) | \n )
+    """,
+    re.VERBOSE,
+)
 ROUNDED = 0.01  # the share by which what was worked out may differ from its sum
 
 
@@ -68,34 +64,45 @@ def _split_parts(token: str) -> frozenset[str]:
 
 
 def _work_out(statement: str, known: frozenset[str]) -> set[str]:
-    """Return the results of the sums that are right, and whose terms are known."""
-    found = set[str]()
-    for match in _SUM.finditer(statement):
-        first, result = _value(match[1]), _value(match[match.lastindex or 1])
-        terms = [(sign, _value(term)) for sign, term in _TERM.findall(match[2])]
-        stated = {_plain(value) for value in (first, *(value for _, value in terms))} <= known | found
-        total = _evaluate(first, terms)
-        if stated and total is not None and abs(total - result) <= ROUNDED * max(abs(total), ROUNDED):
-            found.add(_plain(result))
+    """Return the results of the sums that are right, and whose terms are known.
+
+    A term may have words, a mark or a name in brackets beside it; two numbers without a sign between end a sum.
+    """
+    found, parts, terms, is_result = set[str](), list[str | float](), set[str](), False
+    for match in _PART.finditer(f"{statement}\n"):
+        begins = match["number"] or match[0] == "("
+        digits = (match["digits"] or "").replace(",", "")
+        value = float(digits or 0) / (100 if "%" in match[0] else 1)
+        if is_result and digits and terms - found <= known and _comes_to(parts, value):
+            found.add(_plain(float(digits)))
+        if match["end"] or (begins and (is_result or (parts and parts[-1] not in {"(", *_RANKS}))):
+            parts, terms = [], set()
+        if match["number"] or match["sign"]:
+            parts.append(value if digits else match[0])
+            terms |= {_plain(float(digits))} if digits else set()
+        is_result = bool(match["equals"]) if match.lastgroup else is_result
     return found
 
 
-def _evaluate(first: float, terms: list[tuple[str, float]]) -> float | None:
-    """Return what a sum comes to, products before sums; None where it divides by zero."""
-    sums = [first]
-    for sign, value in terms:
-        operation = _OPERATIONS[sign]
-        if operation in (mul, truediv):
-            if operation is truediv and not value:
-                return None
-            sums[-1] = operation(sums[-1], value)
-        else:
-            sums.append(operation(0, value))
-    return sum(sums)
+def _comes_to(parts: Sequence[str | float], result: float) -> bool:
+    """Tell whether the parts of a sum, in a bracket with its result or not, come to the result but for rounding."""
+    left = [*parts[max(0, parts.count("(") - parts.count(")")) :]][::-1]
+    try:
+        total = _evaluate(left)
+    except (ValueError, IndexError, ZeroDivisionError, RecursionError):
+        return False
+    return not left and abs(total - result) <= ROUNDED * max(abs(total), ROUNDED)
 
 
-def _value(written: str) -> float:
-    return float(written.replace(",", ""))
+def _evaluate(parts: list[str | float], rank: int = 0) -> float:
+    """Take a sum, or what in it binds closer than a rank, from the end of the parts, and return what it comes to."""
+    value = _evaluate(parts) if (first := parts.pop()) == "(" else float(first)
+    if first == "(" and parts.pop() != ")":
+        raise ValueError("a bracket is not closed")
+    while parts and _RANKS.get(str(parts[-1]), 0) > rank:
+        sign = str(parts.pop())
+        value = _OPERATIONS[sign](value, _evaluate(parts, _RANKS[sign]))
+    return value
 
 
 def _plain(value: float) -> str:

@@ -194,6 +194,9 @@ def test_doctor_names_what_is_wrong_with_a_project_and_its_models_in_the_words_o
     code, out, _ = ragc("doctor", own_shop, "--json")
     found = json.loads(out)
     assert code == 1 and all(bool(one["mend"]) != one["good"] for one in found)  # a remedy beside problems alone
+    ranks = [(one["good"], one["warning"]) for one in found]
+    assert ranks == sorted(ranks), "problems come first"
+    assert sum("package" in one["what"] for one in found) == 1, "what is installed is one line"
     bad = next(finding for finding in found if not finding["good"])
     assert (
         f"{bad['what'].partition(': ')[2]} {bad['mend']}" in ragc("compile", own_shop)[2]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -152,7 +153,7 @@ def test_an_excel_file_of_questions_is_read_as_a_csv_of_them_is(tmp_path):
             "Add a column `context` or `answer`: there are question, wanted",
         ),
         ("a.csv", "question,answer\nWho?,\n", {}, "1 row with neither context nor answer; left out. Fill the column"),
-        ("a.csv", "a,b,c\n1,2,3\n", {"question": "Frage"}, "has no column 'Frage', but a, b, c"),
+        ("a.csv", "a,b,c\n1,2,3\n", {"question": "Frage"}, "has no column 'Frage'. Name one of its own: a, b, c"),
         ("a.csv", "question,answer\n,Ann\n", {}, "1 row without a question; left out. Fill the column `question`"),
         (
             "a.json",
@@ -167,9 +168,10 @@ def test_an_excel_file_of_questions_is_read_as_a_csv_of_them_is(tmp_path):
 def test_what_is_no_set_is_an_error_and_makes_no_project(tmp_path, name, content, more, complaint):
     if name:
         (tmp_path / name).write_text(content)
-    with pytest.raises(DataError, match=complaint):
+    with pytest.raises(DataError, match=complaint) as caught:
         import_set(tmp_path / "project", tmp_path / (name or "none.json"), **more)
     assert not (tmp_path / "project").exists() and not (tmp_path / "up").exists()
+    assert not re.search(r"[A-Z][a-z]+Error", str(caught.value)), "no name of a class of Python's"
 
 
 KILLED = """

@@ -23,8 +23,13 @@ def test_a_missing_file_says_how_to_make_one(tmp_path):
     ("more", "told"),
     [
         ("[bugdet]\nmax_rounds = 2", r"line 14: unknown key 'bugdet'\. Did you mean 'budget'\?"),
+        (
+            "[loop]\npreset = 'knowledge-rooter'",
+            r"line 15: loop\.preset must be .*\. Did you mean 'knowledge-router'\?",
+        ),
+        ("[loop]\npreset = 'zzz'", r"line 15: loop\.preset must be .*\. Use one of "),
         ("[budget]\nmax_seconds = -1", r"line 15: budget\.max_seconds is not valid"),
-        ("[knowledge.faq]\nkind = 'grahp'\npath = 'x'", r"line 15: .*no kind 'grahp'; did you mean 'graph'\?"),
+        ("[knowledge.faq]\nkind = 'grahp'\npath = 'x'", r"line 15: .*no kind 'grahp'\. Did you mean 'graph'\?"),
         ('[knowledge.faq]\nkind = "http"\nurl = "https://x.org"\ntetx = "/a"', r"'knowledge\.faq\.tetx'\..* 'text'"),
         ('[knowledge.faq]\nkind = "http"\ntext = "a"\nurl = "https://x.org"', r"faq\.text is not valid"),
         ('[knowledge.faq]\nkind = "http"\ntext = "/a"\nurl = "https://{query}.org/"', r"faq\.url is not valid"),

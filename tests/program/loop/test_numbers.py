@@ -57,6 +57,36 @@ def test_what_is_worked_out_before_the_readers_eyes_passes_where_the_sum_is_righ
     assert (list_unstated(statement, [SOURCE]) == set()) is passes
 
 
+NAMES = st.sampled_from(["", " late fee", " (fee)", " [1]", " €", " (a fee, say)", "**"])
+BRACKETS = st.sampled_from(["{0} + {1} x {2}", "({0} + {1}) x {2}", "{0} x ({1} + {2})", "(({0} + {1}) + {2})"])
+
+
+@given(st.tuples(*[st.integers(2, 99)] * 3), NAMES, BRACKETS, st.sampled_from("=≈"), st.integers(2, 9))
+def test_a_sum_passes_with_names_marks_and_brackets_and_only_as_a_whole(terms, name, shape, equals, off):
+    right = eval(shape.format(*terms).replace("x", "*"))
+    said = shape.format(*(f"GBP {one}{name}" for one in terms))
+    sources = [f"One is {one}." for one in terms]
+    assert list_unstated(f"Over 5 days (all of them) {said} {equals} GBP **{right}** [2].", [*sources, "2, 5"]) == set()
+    wrong = right * off + 1
+    assert str(wrong) in list_unstated(f"{said} {equals} {wrong}", [*sources, "1"])
+    assert str(right) in list_unstated(f"1000 + {said} {equals} {right}", [*sources, "1, 1000"])
+
+
+@pytest.mark.parametrize(
+    ("statement", "passes"),
+    [
+        *((text, True) for text in ("12 % x 5 = 0.6", "5 x 12 % = GBP 0.60", "5 % + 12 % = 17 %", "GBP12+GBP5=GBP17")),
+        *((text, False) for text in ("12 % x 5 = 60", "3 + 12 + 5 = 17", "(12 + 5 x 3 = 51", "12 5 = 17")),
+        *(
+            (text, False)
+            for text in (") = 17", "12 + = 17", "12 + 5. = 17", f"{'(3 x ' * 4000}5{')' * 4000} = 17", "( ) = 17")
+        ),
+    ],
+)
+def test_a_share_is_of_a_hundred_and_what_is_no_whole_sum_gives_nothing(statement, passes):
+    assert (list_unstated(statement, [SOURCE]) == set()) is passes
+
+
 DATES = ["3 November 2026", "November 3, 2026", "2026-11-03", "3rd November 2026", "03.11.2026", "03/11/2026"]
 
 
