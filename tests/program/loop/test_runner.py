@@ -20,7 +20,7 @@ from tests.support.fakes import answer_in_child
 from tests.support.provider import Script, serve
 
 HURRY = BudgetSettings(max_seconds=1.5)
-QUESTION = "What is it?"
+QUESTION = "What does the text say?"
 MODEL = "openai/stand-in"
 TEXT = "Text 0. [1] Text 1. [2]"
 
@@ -260,6 +260,15 @@ async def running():
     return {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}
 
 
+@pytest.fixture
+def interruptible():
+    """A process started in the background of a shell ignores interruptions."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_calls_off_what_is_waited_for():
     models = ScriptedModels(held="answer")
     program = Scripted(models=models).rag
