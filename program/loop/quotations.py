@@ -27,6 +27,7 @@ from ragc.loop.evidence import (
 )
 from ragc.loop.state import STATES, Draft, Flow, Request, State, list_ids
 from ragc.loop.subjects import (
+    NO_MATCH,
     Subject,
     are_alike,
     discount_strange,
@@ -172,7 +173,7 @@ def list_choices(state: State) -> Flow[Draft | None]:
 def _keep_rows(found: Sequence[_Quote], question: str) -> list[_Quote]:
     """Return the pieces without those of other rows than the question names."""
     rows = name_rows(question, (quote.subject for quote in found))
-    return [quote for quote in found if rows.get(quote.subject.row, (None,))[0] is not False]
+    return [quote for quote in found if rows.get(quote.subject.row, NO_MATCH).named is not False]
 
 
 def _list_apart(state: State, found: Sequence[_Quote]) -> Draft | None:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from ragc.knowledge.ingest.metadata import parse_day
 from ragc.loop.decide import shift_odds
@@ -39,8 +40,19 @@ _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 TEXTS_KEPT = 8192
 Row = tuple[tuple[str, str], ...]
 """The headers and the values of a row."""
-NamedRows = dict[Row, tuple[bool | None, frozenset[str]]]
-"""Of each row whether a question names it, and the question's numbers in its range."""
+
+
+class RowMatch(NamedTuple):
+    """What a question has of a row."""
+
+    named: bool | None = None
+    """Whether it names the row; None where it names no row of the table."""
+    numbers: frozenset[str] = frozenset()
+    """Its numbers in the range of the row."""
+
+
+NO_MATCH = RowMatch()
+RowMatches = Mapping[Row, RowMatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +67,8 @@ class Subject:
     """What the row of a cell is called."""
     question: str = ""
     """The question that it stands under, as its lead or as its heading."""
-    row: tuple[tuple[str, str], ...] = ()
-    """The headers and the values of the row of a cell."""
+    row: Row = ()
+    """Of a cell."""
 
     @property
     def words(self) -> frozenset[str]:
@@ -100,7 +112,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     keys = {key for one in subjects if (key := find_stems(one.key)) and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
     rows = name_rows(question, subjects)
-    if whole and not any(is_named for is_named, _ in rows.values()):
+    if whole and not any(match.named for match in rows.values()):
         rows = name_rows(whole, subjects)
     return tuple(
         len(named - one.words - held)
@@ -109,7 +121,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
         + (_weigh_cell(one, asked, headers[one.name], keys, is_named) if one.key or one.header else 0.0)
         + ANSWERS * are_alike(question, one.question)
         for one in subjects
-        for is_named, held in [rows.get(one.row, (None, frozenset()))]
+        for is_named, held in [rows.get(one.row, NO_MATCH)]
     )
 
 
@@ -133,48 +145,58 @@ def _names_row(one: Subject, asked: frozenset[str]) -> bool:
     return whole and bool(value) and value <= asked and not find_stems("\n".join(names)).isdisjoint(asked)
 
 
-def name_rows(question: str, subjects: Iterable[Subject]) -> NamedRows:
-    """Return of each row whether it is named, and the numbers in its range.
+def name_rows(question: str, subjects: Iterable[Subject]) -> RowMatches:
+    """Return what the question has of each row.
 
     It names a row by the words of a cell, and by a number in the range of its first cell. One is not named where
-    another of the table is named by more, and has each word of the question that it has; it is None where the question
-    names no row of the table.
+    another of the table is named by more, and has each word of the question that it has.
     """
-    tables, asked = defaultdict[tuple[str, ...], dict[Row, frozenset[str]]](dict), find_stems(question)
-    for one in subjects:
-        if len(one.row) > 1:
-            values = (find_stems(value) for _, value in one.row if any(map(str.isalpha, value)))
-            said = frozenset[str]().union(*(found for found in values if found <= asked))
-            tables[tuple(header for header, _ in one.row)][one.row] = said
-    named: NamedRows = {}
+    return _match_rows(question, tuple(dict.fromkeys(one.row for one in subjects if len(one.row) > 1)))
+
+
+@lru_cache(maxsize=TEXTS_KEPT // 8)
+def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
+    tables, asked, found = defaultdict[tuple[str, ...], list[Row]](list), find_stems(question), dict[Row, RowMatch]()
+    for row in every_row:
+        tables[_list_headers(row)].append(row)
     for rows in tables.values():
-        held = dict(zip(rows, _list_held(question, [row[0] for row in rows]), strict=True))
-        every = {row: said | held[row] for row, said in rows.items()}
-        outside = _lies_outside(question, [row[0] for row in rows])
+        firsts = [row[0] for row in rows]
+        held, outside = dict(zip(rows, _list_held(question, firsts), strict=True)), _lies_outside(question, firsts)
+        every = {row: _list_said(row, asked) | held[row] for row in rows}
         for row, said in every.items():
             words = asked & _find_values(row)
             beside = outside or any(
                 said < more and words <= _find_values(other) | more for other, more in every.items()
             )
-            named[row] = (False if beside else bool(said) or None), held[row]
-    return named
+            found[row] = RowMatch(False if beside else bool(said) or None, held[row])
+    return found
 
 
-def name_keys(question: str, rows: NamedRows, subjects: Iterable[Subject], texts: Collection[str]) -> str:
+def _list_headers(row: Row) -> tuple[str, ...]:
+    return tuple(header for header, _ in row)
+
+
+def _list_said(row: Row, asked: frozenset[str]) -> frozenset[str]:
+    """Return the words of those cells of a row that are asked for with all their words."""
+    values = (find_stems(value) for _, value in row if any(map(str.isalpha, value)))
+    return frozenset[str]().union(*(found for found in values if found <= asked))
+
+
+def name_keys(question: str, rows: RowMatches, subjects: Iterable[Subject], texts: Collection[str]) -> str:
     """Return a question with the key of the row that it names.
 
     The range stands in place of a number in it, for a reader compares words; the first cell stands behind another that
     is named, where no other row of the texts has that: `High Moor (P-07)`.
     """
-    tables = Counter(tuple(header for header, _ in row) for row, (is_named, _) in rows.items() if is_named)
-    for row in dict.fromkeys(one.row for one in subjects if rows.get(one.row, (None,))[0]):
-        if tables[tuple(header for header, _ in row)] > 1 or row[0][1].casefold() in question.casefold():
+    tables = Counter(_list_headers(row) for row, match in rows.items() if match.named)
+    for row in dict.fromkeys(one.row for one in subjects if rows.get(one.row, NO_MATCH).named):
+        if tables[_list_headers(row)] > 1 or row[0][1].casefold() in question.casefold():
             continue
-        for number in rows[row][1]:
+        for number in rows[row].numbers:
             question = spell_range(question, number, row[0][1])
         places = [(question.casefold().find(value.casefold()), header, value) for header, value in row[1:]]
         at, header, value = min((one for one in places if one[0] >= 0 and one[2][:1].isalpha()), default=(0, "", ""))
-        if value and not rows[row][1] and sum(text.count(f"{header}: {value}") for text in texts) == 1:
+        if value and not rows[row].numbers and sum(text.count(f"{header}: {value}") for text in texts) == 1:
             end = at + len(value)
             question = f"{question[:end]} ({row[0][1]}){question[end:]}"
     return question

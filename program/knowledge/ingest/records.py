@@ -32,18 +32,20 @@ def read_rows(text: str, suffix: str) -> tuple[str, list[Section], list[Flaw]]:
 
     Raises `UnreadableFile`.
     """
+    title, rows = "", list[Section]()
     if suffix in SUFFIXES:
         table = read_csv(text)
-        title, flaws, found = table.title, table.flaws, _pair_cells(table)
+        title, flaws, lists = table.title, list(table.flaws), {"": _pair_cells(table)}
+    elif suffix == ".jsonl":
+        flaws, records = _read_jsonl(text)
+        lists = {"": records}
     else:
-        title, (flaws, lists) = "", _read_jsonl(text) if suffix == ".jsonl" else _read_tree(text, suffix)
-        if len(lists) > 1:
-            made = {name: make_rows(records) for name, records in lists.items()}
-            rows = [row for name, (part, _) in made.items() for row in (_name_rows(part, name) if name else part)]
-            return title, rows, [*flaws, *(flaw for _, doubts in made.values() for flaw in doubts)]
-        found = [record for records in lists.values() for record in records]
-    rows, doubts = make_rows(found)
-    return title, rows, [*flaws, *doubts]
+        flaws, lists = _read_tree(text, suffix)
+    for name, records in lists.items():
+        found, doubts = make_rows(records)
+        rows += _name_rows(found, name) if len(lists) > 1 and name else found
+        flaws = [*flaws, *doubts]
+    return title, rows, flaws
 
 
 def make_rows(records: Sequence[Record], keys: Sequence[str] = ()) -> tuple[list[Section], list[Flaw]]:
@@ -71,7 +73,7 @@ def make_rows(records: Sequence[Record], keys: Sequence[str] = ()) -> tuple[list
     return rows, flaws
 
 
-def _read_jsonl(text: str) -> tuple[list[Flaw], dict[str, list[Record]]]:
+def _read_jsonl(text: str) -> tuple[list[Flaw], list[Record]]:
     bad: list[int] = []
     records: list[Record] = []
     for line, raw in enumerate(text.split("\n"), 1):
@@ -86,15 +88,15 @@ def _read_jsonl(text: str) -> tuple[list[Flaw], dict[str, list[Record]]]:
         else:
             bad.append(line)
     what = "1 line is no JSON object" if len(bad) == 1 else f"{len(bad)} lines are no JSON objects"
-    return [Flaw(f"{what}; left out", "Write one object a line.", bad[0])] if bad else [], {
-        "": records
-    } if records else {}
+    return [Flaw(f"{what}; left out", "Write one object a line.", bad[0])] if bad else [], records
 
 
 def read_sheet_rows(sheets: Mapping[str, list[list[str]]], flaws: list[Flaw]) -> tuple[str, list[Section], list[Flaw]]:
     """Return the title, the rows and the flaws of the sheets of an Excel file."""
     tables = {
-        f"{name} {n}" if n > 1 else name: one for name, rows in sheets.items() for n, one in enumerate(_part(rows), 1)
+        f"{name} {n}" if n > 1 else name: one
+        for name, rows in sheets.items()
+        for n, one in enumerate(_part_tables(rows), 1)
     }
     if len(tables) == 1:
         table = make_table(*tables.values())
@@ -109,7 +111,7 @@ def read_sheet_rows(sheets: Mapping[str, list[list[str]]], flaws: list[Flaw]) ->
     return "", found, flaws
 
 
-def _part(rows: Sequence[list[str]]) -> list[list[list[str]]]:
+def _part_tables(rows: Sequence[list[str]]) -> list[list[list[str]]]:
     """Return the tables of a sheet: what is behind an empty row goes on, unless it has a header of its own."""
     tables: list[list[list[str]]] = [[]]
     for is_filled, run in groupby(range(len(rows)), lambda at: any(rows[at])):
@@ -146,7 +148,7 @@ def _read_tree(text: str, suffix: str) -> tuple[list[Flaw], dict[str, list[Recor
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         flaws, records = _read_jsonl(text)
         if records:
-            return flaws, records
+            return flaws, {"": records}
         why = " ".join(str(error).split())[:80]
         raise UnreadableFile(
             f"no {suffix[1:].upper()}: {why}", "Mend it, or write one object a line, as .jsonl."
@@ -165,7 +167,7 @@ def _list_records(tree: object, name: str = "") -> list[tuple[str, object]]:
         return [(name, tree)]
     parts = {key: _list_records(value, f"{name} {_spell_name(str(key))}".strip()) for key, value in tree.items()}
     lists = {
-        key: found for key, found in parts.items() if len(found) > 1 and any(isinstance(o, dict) for _, o in found)
+        key: found for key, found in parts.items() if len(found) > 1 and any(isinstance(one, dict) for _, one in found)
     }
     rest = {key: value for key, value in tree.items() if key not in lists}
     return [*([(name, rest)] if rest else []), *(one for found in lists.values() for one in found)]

@@ -174,7 +174,7 @@ def arrange(parts: Sequence[Part]) -> list[list[Line] | Table]:
     at = 0
     while at < len(bands):
         end, free = _grow_zone(bands, at)
-        far, farther = _grow_zone(bands, at, far=True)
+        far, farther = _grow_zone(bands, at, far=True) if free else (end, free)
         if free and (are_columns(bands[at:end], free) or (far > end and are_columns(bands[at:far], farther))):
             end, free = far, farther
             for column in _part_columns(bands[at:end], free):
@@ -295,8 +295,8 @@ def are_columns(zone: Bands, free: Sequence[Span]) -> bool:
     """Tell whether columns are texts of their own, rather than the cells of a table."""
     columns = _part_columns(zone, free)
     fewest, *others = sorted(columns, key=len)
-    lines = [(part.bottom, part in fewest) for band in zone for part in band]
-    beside = sum(any(not own and abs(y - one.bottom) < 1 for y, own in lines) for one in fewest)
+    levels = [part.bottom for column in others for part in column]
+    beside = sum(any(abs(level - part.bottom) < 1 for level in levels) for part in fewest)
     if beside < 0.5 * len(fewest) and not _stand_level([fewest], others, _measure_pitch(columns)):
         return True  # their lines stand neither beside each other nor around each other
     return all(_is_text(column, len(zone)) for column in columns) and not _has_rows(columns)
