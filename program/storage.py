@@ -195,10 +195,10 @@ def _digest_key(key: str) -> bytes:
 
 
 @lru_cache
-def digest_code(root: Path) -> str:
+def digest_code(root: Path, parts: str = "**/*.py") -> str:
     """Return the digest of a folder's Python files, by name and content."""
     found = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(path for part in parts.split() for path in root.glob(part)):
         found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return f"sha256:{found.hexdigest()}"
 

@@ -114,6 +114,7 @@ def run_index(
 
 def _print_indexed(report: IndexReport, read: ReadReport) -> None:
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
+    state = f"{count_noun(report.parsed, 'file')} read, {state}" if report.parsed else state
     passages, documents = count_noun(report.passages, "passage"), count_noun(report.documents, "document")
     typer.echo(f"{passages} of {documents} in {report.seconds:.1f} s: {state}")
     _print_flaws(read, PRINTED)

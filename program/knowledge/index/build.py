@@ -25,7 +25,6 @@ from ragc.knowledge.index import store
 from ragc.knowledge.index.fanout import Fan, embed_over_ray
 from ragc.knowledge.index.store import MEND, Index, place_index
 from ragc.knowledge.ingest.folder import (
-    PARSER_VERSION,
     FolderContents,
     fingerprint_files,
     link_superseded,
@@ -61,6 +60,7 @@ class IndexReport:
     documents: int  # files that were read
     passages: int  # passages in the index
     embedded: int  # texts that were embedded now
+    parsed: int  # files that were read now: new, changed, or last read by another release
     reused: int  # passages whose vectors came from the last index
     unchanged: bool  # whether the index was up to date
     flaws: tuple[Flaw, ...] = ()  # what of the files was not read, or is probably not meant
@@ -164,6 +164,7 @@ def build_index(
             documents=len(contents.documents),
             passages=len(passages),
             embedded=embedded,
+            parsed=contents.parsed,
             reused=reused,
             unchanged=previous == name and on_server,
             flaws=tuple(contents.flaws),
@@ -217,7 +218,7 @@ def _read_base(name: str, base: FileSettings, cache: DiskCache | None) -> Folder
 
 
 def _fingerprint_bases(bases: Mapping[str, FileSettings], keyword: KeywordSettings) -> str:
-    return fingerprint_files(bases, repr((store.FORMAT, PARSER_VERSION, keyword.stem, keyword.stop_words)))
+    return fingerprint_files(bases, repr((store.FORMAT, keyword.stem, keyword.stop_words)))
 
 
 @contextmanager

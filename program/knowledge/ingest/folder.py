@@ -13,11 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cache as keep_result
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
+import ragc
 from ragc.errors import KnowledgeError, SettingsError
 from ragc.knowledge.ingest.convert import UnreadableFile
 from ragc.knowledge.ingest.csv_rows import SUFFIXES, name_column
@@ -25,9 +28,14 @@ from ragc.knowledge.ingest.sections import READ, Document, Parsed, parse_file
 from ragc.knowledge.project import Project, find_local
 from ragc.passage import Flaw, Passage, ReaderSets, ReadReport, join_readers
 from ragc.settings import FILE, KINDS, FileSettings, TablesSettings
-from ragc.storage import DiskCache
+from ragc.storage import DiskCache, digest_code
 
-PARSER_VERSION = 11  # raised when the same bytes give other passages
+_CODE = "knowledge/ingest/**/*.py text/*.py models/language/fence.py"  # that makes passages of files
+_LIBRARIES = (
+    "beautifulsoup4 mammoth markdown-it-py mdit-py-plugins openpyxl pypdfium2 pyyaml rapidocr selectolax"
+    " semantic-text-splitter sentencex"
+)
+"""Packages that read files, or cut texts."""
 _CACHED = TypeAdapter[Parsed | Flaw](Parsed | Flaw)  # what the cache holds of a file: why it cannot be read, too
 _MAX_NAMED = 3  # files that were not read, named where nothing was
 _REMEDIES = {
@@ -56,6 +64,8 @@ class FolderContents:
 
     documents: list[Document] = field(default_factory=list)
     flaws: list[Flaw] = field(default_factory=list)
+    parsed: int = 0
+    """How many files were read now, for the cache lacked them."""
     successors: dict[str, list[tuple[str, ReaderSets]]] = field(default_factory=dict)
     """By the id of a passage, the documents that supersede it and their readers, the newest last.
 
@@ -128,6 +138,7 @@ def read_base(name: str, base: FileSettings, cache: DiskCache | None = None) -> 
         contents.flaws += [replace(flaw, path=path) for flaw in flaws]
     if cache is not None:
         cache.put(fresh)
+    contents.parsed = len(fresh)
     if not place.exists():
         raise KnowledgeError(
             f"The folder of the knowledge base {name!r} disappeared while it was read: {place}.",
@@ -156,6 +167,7 @@ def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:
     for base in bases:
         whole.documents += base.documents
         whole.flaws += base.flaws
+        whole.parsed += base.parsed
     passages = {d.path: [p.id for p in d.passages] for d in whole.documents}
     for passage in whole.passages:
         file, _, heading = passage.id.partition("#")  # a long section is several passages: #fees, #fees~2
@@ -198,9 +210,19 @@ def _leads_back(replaced: Mapping[str, Sequence[tuple[str, str, str]]], start: s
     return goal in known
 
 
+@keep_result
+def digest_reading() -> str:
+    """Return the digest of what makes passages of a file: ragc's own code, and the versions of other packages."""
+    found = [digest_code(Path(ragc.__file__).parent, _CODE)]
+    for name in _LIBRARIES.split():
+        with suppress(PackageNotFoundError):  # an extra that is not installed
+            found.append(version(name))
+    return " ".join(found)
+
+
 def fingerprint_files(bases: Mapping[str, FileSettings], settings: str = "") -> str:
-    """Return a digest of bases, settings and every file's path, size and time."""
-    digest = hashlib.sha256(settings.encode())
+    """Return a digest of bases, settings, of how files are read, and of every file's path, size and time."""
+    digest = hashlib.sha256(f"{digest_reading()} {settings}".encode())
     for name, base in bases.items():
         limits = base.model_dump(include={"kind", "chunk_tokens", "max_megabytes", "max_rows", "readers"})
         seen: list[object] = [name, limits]
@@ -317,7 +339,7 @@ def _read_document(
         content = _read_bytes(file, base.max_megabytes)
     except UnreadableFile as error:
         return make_unread(path, error.what, error.mend)
-    key = f"{PARSER_VERSION} {base.chunk_tokens} {base.max_megabytes} {hashlib.sha256(content).hexdigest()} {path}"
+    key = f"{digest_reading()} {base.chunk_tokens} {base.max_megabytes} {hashlib.sha256(content).hexdigest()} {path}"
     kept = cache.get([key]) if cache else {}
     with suppress(KeyError, ValidationError):  # not kept, or damaged
         return _CACHED.validate_json(kept[key])

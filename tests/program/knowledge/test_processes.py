@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def halt(*_):
 if stop_at != "nowhere":  # just before one of the steps of writing
     setattr({"parse_file": ingest, "encode": WordEmbedder}.get(stop_at, store), stop_at, halt)
 report = build.build_index({"x": DocumentsSettings(path=knowledge)}, folder, WordEmbedder())
-print(report.index_digest, report.unchanged, flush=True)
+print(report.index_digest, report.unchanged, report.parsed, flush=True)
 """
 READ = """
 import sys
@@ -51,8 +52,8 @@ print(len(seen))
 """
 
 
-def start(code, *arguments):
-    path = f"{HERE.parents[2]}{os.pathsep}{HERE}"
+def start(code, *arguments, release=HERE.parents[2]):
+    path = f"{release}{os.pathsep}{HERE}"
     command, pipe = [sys.executable, "-c", code, *map(str, arguments)], subprocess.PIPE
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stdin=pipe, stdout=pipe, text=True)
 
@@ -122,3 +123,27 @@ def test_two_writers_at_once_make_one_index(place):
     told = sorted(w.communicate(timeout=60)[0].split() for w in writers)
     assert told[0][0] == told[1][0] == open_index(place.folder, WordEmbedder()).index_digest
     assert [t[1] for t in told] == ["False", "True"]
+
+
+def write_release(folder, changed):
+    """Write another release of ragc, of which one file has another text."""
+    (folder / "ragc").mkdir(parents=True)
+    for one in (HERE.parents[2] / "program").iterdir():
+        if one.name == Path(changed).parts[0]:
+            shutil.copytree(one, folder / "ragc" / one.name)
+        else:
+            (folder / "ragc" / one.name).symlink_to(one)
+    with (folder / "ragc" / changed).open("a") as file:
+        file.write("\nCHANGED = True\n")
+    return folder
+
+
+@pytest.mark.parametrize("changed", ["knowledge/ingest/pdf/layout.py", "text/pieces.py", "loop/decide.py", ""])
+def test_files_are_read_anew_by_a_release_that_reads_otherwise_and_by_no_other(place, tmp_path, changed):
+    place.build("v1")
+    release = write_release(tmp_path / "release", changed) if changed else HERE.parents[2]
+    told, _ = start(WRITE, "nowhere", place.knowledge, place.folder, release=release).communicate(timeout=60)
+    name, unchanged, parsed = told.split()
+    assert name == open_index(place.folder, WordEmbedder()).index_digest and unchanged == "True"
+    assert int(parsed) == (0 if changed in ("", "loop/decide.py") else 6)
+    assert int(start(WRITE, "nowhere", place.knowledge, place.folder, release=release).communicate()[0].split()[2]) == 0
