@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 
 from ragc.knowledge.ingest.amounts import read_amount
@@ -64,23 +64,30 @@ def read_table_file(file: Path) -> CsvTable:
     """Return the table in a file, of Excel its first sheet. Raises `UnreadableFile`."""
     if file.suffix.lower() not in EXCEL:
         text, flaws = decode_text(file.read_bytes())
-        table = read_csv(text)
-        table.flaws[:0] = flaws
-        return table
-    sheets, flaws = read_sheets(file.read_bytes(), int(MAX_MEGABYTES * 1e6))
-    first, *others = sheets or {"": []}
-    table = make_table(sheets.get(first, []))
+        tables, others = read_tables(text), list[str]()
+    else:
+        sheets, flaws = read_sheets(file.read_bytes(), int(MAX_MEGABYTES * 1e6))
+        first, *others = sheets or {"": []}
+        tables = make_tables(sheets.get(first, []))
+    table = tables[0]
     table.flaws[:0] = flaws
     if others:
         what = f"the sheets {', '.join(map(repr, others))} were not read"
         table.flaws.append(Flaw(what, "Save each as a file of its own."))
+    if more := [one.rows[0].first for one in tables[1:] if one.rows]:
+        what = "another table stands below the first, and was not read"
+        table.flaws.append(Flaw(what, "Save each as a file of its own.", more[0]))
     return table
 
 
-def make_table(rows: Sequence[Sequence[str]]) -> CsvTable:
-    """Return the table that rows of cells make, and what is odd about it."""
-    table = CsvTable(rows=[CsvRow(list(cells), n, n) for n, cells in enumerate(rows, 1) if any(cells)])
-    return _arrange_rows(table, [])
+def make_tables(rows: Sequence[Sequence[str]]) -> list[CsvTable]:
+    """Return the tables that rows of cells make, and what is odd about each."""
+    tables = _part_tables([CsvRow(list(cells), n, n) for n, cells in enumerate(rows, 1) if any(cells)])
+    for table in tables:
+        width = max((n for row in table for n, cell in enumerate(row.cells, 1) if cell), default=0)
+        for row in table:
+            del row.cells[width:]
+    return [_arrange_rows(CsvTable(rows=table)) for table in tables]
 
 
 def name_column(text: str) -> str:
@@ -88,18 +95,37 @@ def name_column(text: str) -> str:
     return re.sub(r"\W+", "_", text.strip()).strip("_") or "_"
 
 
-def read_csv(text: str) -> CsvTable:
-    """Return the table that a text holds, and what is odd about it."""
+def read_tables(text: str) -> list[CsvTable]:
+    """Return the tables that a text holds, and what is odd about each."""
     csv.field_size_limit(MAX_CELL)
-    table, lines, broken = CsvTable(), text.split("\n"), list[int]()
+    lines, broken = text.split("\n"), list[int]()
     if told := _EXCEL.fullmatch(lines[0]):
         lines[0] = ""
-    table.separator = told[1] if told else _tell_separator(lines)
-    table.rows = [row for row in _split_records(lines, table.separator, broken) if row.filled]
-    return _arrange_rows(table, broken)
+    separator = told[1] if told else _tell_separator(lines)
+    parts = _part_tables([row for row in _split_records(lines, separator, broken) if row.filled])
+    tables = [_arrange_rows(CsvTable(rows=rows, separator=separator)) for rows in parts]
+    tables[0].note_rows(
+        "with a quote that is not closed, or not doubled inside a cell", broken, "Close it, or double it."
+    )
+    return tables
 
 
-def _arrange_rows(table: CsvTable, broken: Sequence[int]) -> CsvTable:
+def _part_tables(rows: Sequence[CsvRow]) -> list[list[CsvRow]]:
+    """Return rows as tables: what is behind an empty line goes on, unless it has a header of its own."""
+    gaps = [n for n, (row, below) in enumerate(pairwise(rows), 1) if below.first > row.last + 1]
+    tables: list[list[CsvRow]] = [[]]
+    for start, end in pairwise([0, *gaps, len(rows)]):
+        run = [*rows[start:end]]
+        below = run[:]
+        while len(below) > 1 and below[0].filled == 1 < below[1].filled:
+            below.pop(0)  # a title
+        if len(tables[-1]) > 1 and has_header([row.cells for row in below], default=False):
+            tables.append([])
+        tables[-1] += run
+    return tables
+
+
+def _arrange_rows(table: CsvTable) -> CsvTable:
     if not table.rows:
         return table
     _take_header(table)
@@ -107,7 +133,6 @@ def _arrange_rows(table: CsvTable, broken: Sequence[int]) -> CsvTable:
     for row in table.rows:
         while len(row.cells) > width and not row.cells[-1]:
             row.cells.pop()
-    table.note_rows("with a quote that is not closed, or not doubled inside a cell", broken, "Close it, or double it.")
     longer = [row.first for row in table.rows if len(row.cells) > width]
     table.note_rows(LONGER, longer, "Put a cell that holds the separator in quotes.")
     shorter = [row.first for row in table.rows if len(row.cells) < width]
@@ -125,12 +150,18 @@ def _tell_separator(lines: Sequence[str]) -> str:
     """Return the separator under which most records, but titles, have the same number of cells, more than one."""
     found = {}
     for separator in SEPARATORS:
-        sample = [len(row.cells) for row in islice(_split_records(lines, separator, []), SAMPLE) if row.filled]
-        width, records = Counter(sample).most_common(1)[0] if sample else (1, 0)
+        records = islice(_split_records(lines, separator, []), SAMPLE)
+        runs = (
+            [len(row.cells) for row in run]
+            for is_filled, run in groupby(records, lambda row: row.filled > 0)
+            if is_filled
+        )
+        sample = max(runs, key=len, default=[])  # of the longest of several tables
+        width, fitting = Counter(sample).most_common(1)[0] if sample else (1, 0)
         titles = sample.index(width) if sample else 0
         prose = sum(line.count(f"{separator} ") for line in lines) * 2 > sum(line.count(separator) for line in lines)
-        if width > 1 and (sample[0] > 1 or (titles <= MOST_TITLES and 2 * records > len(sample) and not prose)):
-            found[separator] = records / (len(sample) - titles) - titles / 100, width
+        if width > 1 and (sample[0] > 1 or (titles <= MOST_TITLES and 2 * fitting > len(sample) and not prose)):
+            found[separator] = fitting / (len(sample) - titles) - titles / 100, width
     return max(found, key=found.__getitem__) if found else _NONE
 
 
@@ -173,6 +204,8 @@ def _take_header(table: CsvTable) -> None:
         return
     table.header = rows.pop(0).cells
     table.header += [""] * (width - len(table.header))
+    if rows and (joined := _join_headers(table.header, rows[0].cells)):
+        table.header, line = joined, rows.pop(0).first
     same = [row.first for row in rows if row.cells == table.header]
     table.rows = [row for row in rows if row.cells != table.header]
     table.note_rows("with the header again; left out", same, "Keep the first.")
@@ -187,10 +220,24 @@ def _take_header(table: CsvTable) -> None:
         table.note(what, line, "Name every column in the header.")
 
 
+def _join_headers(above: Sequence[str], below: Sequence[str]) -> list[str]:
+    """Return a header of two rows, of which the first names columns together and the second each; none of one row."""
+    corner = not above[0] or below[:1] in ([""], [above[0]])
+    if len(below) != len(above) or not corner or any(map(read_amount, (*above, *below))):
+        return []
+    names = [*above]
+    for at, cell in enumerate(below[1:], 1):
+        names[at] = names[at] or (names[at - 1] if cell else "")
+    parted = [n for n, (one, cell) in enumerate(zip(names, below, strict=True)) if one and cell not in ("", one)]
+    if len({*names} - {""}) < 2 or not any(names[n] == names[n - 1] for n in parted):
+        return []
+    return [" ".join(dict.fromkeys(filter(None, pair))) for pair in zip(names, below, strict=True)]
+
+
 def _is_title(rows: Sequence[CsvRow], width: int) -> bool:
     """Tell whether the first row is a line above the header, which names every column."""
     first, second = rows[:2]
-    if width < 2 or first.filled >= min(width, second.filled):
+    if width < 2 or first.filled >= min(width, second.filled) or _join_headers(first.cells, second.cells):
         return False
     if len(first.cells) == 1:
         return True

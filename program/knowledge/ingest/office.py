@@ -95,7 +95,26 @@ def read_sheets(content: bytes, max_bytes: int) -> tuple[dict[str, list[list[str
         if lost:
             what = f"{len(lost)} formulas of the sheet {name!r} have no value"
             flaws.append(Flaw(what, "Open it in the program it is from, and save it anew.", lost[0].row))
+    for sheet in shown:
+        if unseen := _lay_out_sheet(sheet, sheets[sheet.title]):
+            what = f"{unseen} cells of the sheet {sheet.title!r} are hidden, and were left out"
+            flaws.append(Flaw(what, "Show their rows and columns, if they answer questions.", lost=False))
     return sheets, flaws
+
+
+def _lay_out_sheet(sheet: Any, rows: list[list[str]]) -> int:
+    """Show a merged cell in each of its rows and columns, and empty what is hidden; return how many cells that are."""
+    hidden, width = 0, max(map(len, rows), default=0)
+    for area in sheet.merged_cells.ranges:
+        left, top, right, bottom = area.bounds
+        for row in rows[top - 1 : bottom] if right - left + 1 < width else ():  # else it is a title
+            row[left - 1 : right] = [rows[top - 1][left - 1]] * (right - left + 1)
+    unseen = {n for one in sheet.column_dimensions.values() if one.hidden for n in range(one.min, one.max + 1)}
+    for y, row in enumerate(rows, 1):
+        for x, cell in enumerate(row, 1):
+            if cell and (x in unseen or sheet.row_dimensions[y].hidden):
+                hidden, row[x - 1] = hidden + 1, ""
+    return hidden
 
 
 def _show_cell(cell: Any) -> str:
@@ -110,7 +129,7 @@ def _show_cell(cell: Any) -> str:
         digits = digits or part["digits"] or ""
         shown = part["quoted"] or part["sign"] or part["money"] or (part["other"] or "").replace("G", "")
         before, after = (before, after + shown) if digits else (before + shown, after)
-    if code == "General" or not digits or {"E", "/"} & {*re.sub('"[^"]*"', "", code)}:
+    if code == "General" or not digits or {"E", "/"} & {*re.sub(r'"[^"]*"|\[[^\]]*\]', "", code)}:
         return f"{value:.10g}"
     value *= 100 if "%" in code else 1
     decimals = len(digits.partition(".")[2])

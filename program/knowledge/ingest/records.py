@@ -6,16 +6,16 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 
 import yaml
 
 from ragc.knowledge.ingest.blocks import Section
 from ragc.knowledge.ingest.convert import UnreadableFile, read_markup
-from ragc.knowledge.ingest.csv_rows import SUFFIXES, CsvTable, make_table, read_csv
+from ragc.knowledge.ingest.csv_rows import SUFFIXES, CsvTable, make_tables, read_tables
 from ragc.knowledge.ingest.lines import unwrap_text
 from ragc.knowledge.ingest.metadata import READERS, normalise_key, read_fields
-from ragc.knowledge.ingest.table_rows import format_row, has_header
+from ragc.knowledge.ingest.table_rows import format_row, is_label
 from ragc.passage import Flaw, ReaderSets
 
 TEXT_KEYS = ("text", "contents", "content", "body")
@@ -32,20 +32,19 @@ def read_rows(text: str, suffix: str) -> tuple[str, list[Section], list[Flaw]]:
 
     Raises `UnreadableFile`.
     """
-    title, rows = "", list[Section]()
+    rows = list[Section]()
     if suffix in SUFFIXES:
-        table = read_csv(text)
-        title, flaws, lists = table.title, list(table.flaws), {"": _pair_cells(table)}
-    elif suffix == ".jsonl":
+        return _read_tables([("", table) for table in read_tables(text)], [])
+    if suffix == ".jsonl":
         flaws, records = _read_jsonl(text)
         lists = {"": records}
     else:
         flaws, lists = _read_tree(text, suffix)
     for name, records in lists.items():
         found, doubts = make_rows(records)
-        rows += _name_rows(found, name) if len(lists) > 1 and name else found
+        rows += _name_rows(found, name, name) if len(lists) > 1 and name else found
         flaws = [*flaws, *doubts]
-    return title, rows, flaws
+    return "", rows, flaws
 
 
 def make_rows(records: Sequence[Record], keys: Sequence[str] = ()) -> tuple[list[Section], list[Flaw]]:
@@ -93,51 +92,34 @@ def _read_jsonl(text: str) -> tuple[list[Flaw], list[Record]]:
 
 def read_sheet_rows(sheets: Mapping[str, list[list[str]]], flaws: list[Flaw]) -> tuple[str, list[Section], list[Flaw]]:
     """Return the title, the rows and the flaws of the sheets of an Excel file."""
-    tables = {
-        f"{name} {n}" if n > 1 else name: one
-        for name, rows in sheets.items()
-        for n, one in enumerate(_part_tables(rows), 1)
-    }
-    if len(tables) == 1:
-        table = make_table(*tables.values())
+    tables = [(name, n, one) for name, rows in sheets.items() for n, one in enumerate(make_tables(rows), 1)]
+    return _read_tables([(f"{name} {n}" if n > 1 else name, one) for name, n, one in tables], flaws)
+
+
+def _read_tables(tables: Sequence[tuple[str, CsvTable]], flaws: list[Flaw]) -> tuple[str, list[Section], list[Flaw]]:
+    """Return the title of the one table, the rows, under names where there are several, and the flaws."""
+    alone, found = len(tables) == 1, list[Section]()
+    for n, (name, table) in enumerate(tables, 1):
         rows, doubts = make_rows(_pair_cells(table))
-        return table.title, rows, [*flaws, *table.flaws, *doubts]
-    found: list[Section] = []
-    for name, cells in tables.items():
-        table = make_table(cells)
-        rows, doubts = make_rows(_pair_cells(table))
-        flaws = [*flaws, *(replace(one, what=f"of the sheet {name!r}: {one.what}") for one in (*table.flaws, *doubts))]
-        found += _name_rows(rows, name, table.title)
-    return "", found, flaws
+        of = f"of the sheet {name!r}: " if name and not alone else ""
+        flaws = [*flaws, *(replace(one, what=f"{of}{one.what}") for one in (*table.flaws, *doubts))]
+        found += rows if alone else _name_rows(rows, name or f"table {n}", table.title or name)
+    return tables[0][1].title if alone else "", found, flaws
 
 
-def _part_tables(rows: Sequence[list[str]]) -> list[list[list[str]]]:
-    """Return the tables of a sheet: what is behind an empty row goes on, unless it has a header of its own."""
-    tables: list[list[list[str]]] = [[]]
-    for is_filled, run in groupby(range(len(rows)), lambda at: any(rows[at])):
-        places = list(run) if is_filled else []
-        below = [rows[at] for at in places]
-        while len(below) > 1 and sum(map(bool, below[0])) == 1 < sum(map(bool, below[1])):
-            below.pop(0)  # a title
-        if places and sum(map(any, tables[-1])) > 1 and has_header(below, default=False):
-            tables.append([])
-        if places:
-            tables[-1] += [[] for _ in range(len(tables[-1]), places[0])]  # so that each row keeps its line
-            tables[-1] += [rows[at] for at in places]
-    widths = (max((n for row in table for n, cell in enumerate(row, 1) if cell), default=0) for table in tables)
-    return [[row[:width] for row in table] for width, table in zip(widths, tables, strict=True)]
-
-
-def _name_rows(rows: Iterable[Section], name: str, title: str = "") -> Iterator[Section]:
-    """Yield the rows of one of several tables under its title, else its name."""
+def _name_rows(rows: Iterable[Section], name: str, title: str) -> Iterator[Section]:
+    """Yield the rows of one of several tables under its title."""
     key = "-".join(name.lower().split())
     for row in rows:
-        about = replace(row.about, title=row.about.title or title or name) if row.about else None
+        about = replace(row.about, title=row.about.title or title) if row.about else None
         yield replace(row, slug=f"{key}-{row.slug}", about=about)
 
 
 def _pair_cells(table: CsvTable) -> list[Record]:
-    pairs = (list[tuple[str, object]](zip_longest(table.header, row.cells, fillvalue="")) for row in table.rows)
+    """Return the rows by the names of their columns; of two columns without any the first names the second."""
+    keyed = table.header == ["", ""] and all(all(row.cells) and is_label(row.cells[0]) for row in table.rows)
+    rows = [([cells[0]], cells[1:]) if keyed else (table.header, cells) for cells in (row.cells for row in table.rows)]
+    pairs = (list[tuple[str, object]](zip_longest(*row, fillvalue="")) for row in rows)
     return [(one, row.first, row.last) for one, row in zip(pairs, table.rows, strict=True)]
 
 

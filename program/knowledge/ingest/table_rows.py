@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ragc.knowledge.ingest.amounts import MISSING, read_amount
@@ -18,6 +19,7 @@ _CLOCK = re.compile(r"(?ai)\d{1,2}[:.h]\d\d(?::\d\d)?(?: ?[ap]\.?m\.?| ?h| uhr)?
 _BETWEEN = re.compile(r"\s*(?:[-–—]|\bto\b)\s*")
 _MEASURED = re.compile(r"(?:[\d.,]*\d\s*[-–]\s*)?[\d.,]*\d\s*(?P<unit>[^\W\d_][^\d]{0,15})?")
 _TIME, _MARK = ("time", ""), ("mark", "")
+_VALUES = ("day", "time", "mark", "size")  # kinds that no name is of
 
 
 def format_table(rows: Sequence[Sequence[str]], heads: int | None = None) -> list[str]:
@@ -69,6 +71,8 @@ def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bo
         if not cell or not below:
             continue
         kind, kinds = _kind_of(cell), [_kind_of(one) for one in below]
+        if kind and kind[0] in _VALUES and len(first) == 2 and 2 * max(Counter(kinds).values()) <= len(kinds):
+            return False  # the values of keys, of all kinds
         alike = (kind and kind[0], "mark" if kind == _TIME else "")  # a day is closed, or has its hours
         if kind and 2 * sum(one is not None and one[0] in alike for one in kinds) > len(below):
             dated = _YEAR.fullmatch(cell) and not all(map(_YEAR.fullmatch, below))

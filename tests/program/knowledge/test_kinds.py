@@ -123,7 +123,7 @@ def write_mail(text, html="", attach=False):
     return message.as_bytes()
 
 
-def write_excel(sheets, hidden=(), formats=None):
+def write_excel(sheets, hidden=(), formats=None, merged=(), unseen=()):
     openpyxl = pytest.importorskip("openpyxl")
     book, stream = openpyxl.Workbook(), io.BytesIO()
     book.remove(book.active)
@@ -133,6 +133,10 @@ def write_excel(sheets, hidden=(), formats=None):
             sheet.append(row)
         for place, code in (formats or {}).items():
             sheet[place].number_format = code
+        for area in merged:
+            sheet.merge_cells(area)
+        for one in unseen:
+            (sheet.row_dimensions if isinstance(one, int) else sheet.column_dimensions)[one].hidden = True
         sheet.sheet_state = "hidden" if name in hidden else "visible"
     book.save(stream)
     return stream.getvalue()
@@ -195,6 +199,42 @@ def test_each_sheet_of_an_excel_file_is_a_table_and_hidden_ones_and_lost_values_
     assert sorted(flaw.what for flaw in flaws) == [
         "1 formulas of the sheet 'Crew' have no value", "the hidden sheet 'Old' was left out",
     ]  # fmt: skip
+
+
+MERGED = [["Room", "Summer", None, "Winter", None], [None, "Day", "Week", "Day", "Week"], ["Elm", 10, 60, 8, 45]]
+SHEETS = {
+    "a header of two rows": (
+        {"rows": MERGED, "merged": ["A1:A2", "B1:C1", "D1:E1"]},
+        ["Room: Elm; Summer Day: 10; Summer Week: 60; Winter Day: 8; Winter Week: 45"], [],
+    ),
+    "cells of several rows and columns": (
+        {"rows": [["Day", "Name", "Hours"], ["Mon", "Ann", "8-12"], [None, "Bob", "12-17"], ["Tue", "closed", None]],
+         "merged": ["A2:A3", "B4:C4"]},
+        ["Day: Mon; Name: Ann; Hours: 8-12", "Day: Mon; Name: Bob; Hours: 12-17", "Day: Tue; Name: closed; Hours: closed"], [],
+    ),
+    "a title over all columns": (
+        {"rows": [["Rooms of 2026", None], ["Room", "Seats"], ["Elm", 20], ["Oak", 35]], "merged": ["A1:B1"]},
+        ["Room: Elm; Seats: 20", "Room: Oak; Seats: 35"], ["'Rooms of 2026' stands above the header and was taken for the title"],
+    ),
+    "hidden rows and columns": (
+        {"rows": [["Room", "Seats", "Margin"], ["Elm", 20, 7], ["Ash", 9, 8], ["Oak", 35, 9]], "unseen": [3, "C"]},
+        ["Room: Elm; Seats: 20", "Room: Oak; Seats: 35"], ["6 cells of the sheet 'A' are hidden, and were left out"],
+    ),
+    "amounts with the sign of a currency": (
+        {"rows": [["Room", "Fee"], ["Elm", 20], ["Oak", 1235.5]], "formats": {"B2": "[$EUR] #,##0.00", "B3": '#,##0.00\\ "€"'}},
+        ["Room: Elm; Fee: EUR 20.00", "Room: Oak; Fee: 1,235.50 €"], [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(".xlsx" not in READ, reason="needs the extra excel")
+@pytest.mark.parametrize("kind", SHEETS)
+def test_a_sheet_is_read_as_it_is_shown(kind):
+    layout, shown, told = SHEETS[kind]
+    passages, flaws = read(
+        "a.xlsx", write_excel({"A": layout["rows"]}, **{k: v for k, v in layout.items() if k != "rows"})
+    )
+    assert [text for _, text in passages] == shown and [flaw.what for flaw in flaws] == told
 
 
 def test_without_the_extra_an_excel_file_is_refused_by_its_name(monkeypatch):
