@@ -28,6 +28,7 @@ from ragc.loop.evidence import (
 from ragc.loop.state import STATES, Draft, Flow, Request, State, list_ids
 from ragc.loop.subjects import (
     NO_MATCH,
+    RowMatches,
     Subject,
     are_alike,
     discount_strange,
@@ -49,8 +50,6 @@ MOST_NEAREST = 4  # pieces under a refusal
 MOST_CHOICES = 6  # that a question back lists
 MOST_ROWS = 12  # of a column that is told whole
 _NUMBERED = re.compile(r"\d{1,3}[.)] ")
-ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
-"""How a sentence ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,8 @@ class _Quote:
 
     @property
     def lead(self) -> str:
-        """What leads the list of an item: the line before it, else its heading where the item is no sentence."""
-        if self.piece.lead == "" and not ENDED.search(self.piece.text):
+        """What leads the list of an item: the line before it, else its heading."""
+        if self.piece.lead == "":
             heading = self.passage.title.rpartition(TITLE_STEP)[2]
             return heading if heading[-1:] in ASKS else heading and f"{heading}:"
         return self.piece.lead or ""
@@ -143,7 +142,7 @@ def list_choices(state: State) -> Flow[Draft | None]:
 
     Choices differ from the best piece in one coordinate alone, and not in their day. Of those that hold most of the
     question's words several have to be left, and the second to be nearly as probable as the best (`open_above`). Of a
-    column whose values recur nothing is left open: it is told whole, of a table of which every row is kept.
+    column whose values recur, or by which rows are sought, nothing is left open: it is told whole.
     """
     if state.chose or len(state.queries) > 1:
         return None
@@ -158,15 +157,15 @@ def list_choices(state: State) -> Flow[Draft | None]:
             continue
         ordered = sorted(choices.items(), key=lambda pair: (pair[1].n, pair[1].piece.start))
         differ = 2 * len({one.value.casefold() for one in choices.values()}) > len(choices)
-        if differ and len(choices) <= MOST_CHOICES and _are_even(choices, state.tuning.open_above):
+        several = at == len(found[0].coordinates) - 2 and sum(one.near for one in choices.values()) > 1
+        sought = several and found[0].subject.asks_row(state.question)
+        if differ and not sought and len(choices) <= MOST_CHOICES and _are_even(choices, state.tuning.open_above):
             state.path.append(NoteKind.WHICH(n=len(ordered)))
             claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in ordered)
             return Draft(claims, True, chance, tuple(name for name, _ in ordered))
-        several = at == len(found[0].coordinates) - 2 and sum(one.near for one in choices.values()) > 1
-        if several and not differ and _are_whole(state, choices.values()):
-            state.path.append(NoteKind.COLUMN(n=len(ordered)))
-            shown = (Claim.quote(show_piece(one.passage, one.piece), one.n) for _, one in ordered)
-            return Draft(tuple(shown), True, chance)
+        if several and (sought or not differ) and (column := _quote_column(state, choices.values())):
+            state.path.append(NoteKind.COLUMN(n=len(column)))
+            return Draft(column, True, chance)
     return _list_apart(state, found)
 
 
@@ -190,13 +189,25 @@ def _list_apart(state: State, found: Sequence[_Quote]) -> Draft | None:
     return Draft(claims, True, chance, tuple(choices))
 
 
-def _are_whole(state: State, quotes: Collection[_Quote]) -> bool:
-    """Tell whether no row that a search found is missing among the few of a column; of one value, none that has it."""
-    kept, values = {quote.passage.id for quote in quotes}, {quote.value for quote in quotes}
-    tables = {(document_of(quote.passage), quote.passage.title) for quote in quotes}
-    found = [p for pool in state.pools.values() for p in pool if (document_of(p), p.title) in tables]
-    rows = {p.id for p in found if len(values) > 1 or any(value in p.text for value in values)}
-    return len(quotes) <= MOST_ROWS and rows <= kept
+def _quote_column(state: State, choices: Collection[_Quote]) -> tuple[Claim, ...]:
+    """Return a column in all rows that a search found, which are kept; of one value those that have it.
+
+    Nothing is returned where they are many, nor where the choices are some of the rows that were kept.
+    """
+    headers, values = {one.subject.header for one in choices}, {one.value for one in choices}
+    tables = {(document_of(one.passage), one.passage.title) for one in choices}
+    pools = {p.id: p for pool in (*state.pools.values(), state.kept) for p in pool}
+    rows = sorted((p for p in pools.values() if (document_of(p), p.title) in tables), key=lambda p: (len(p.id), p.id))
+    every = ((p, piece) for p in rows for piece in split_pieces(p.text))
+    cells = [(p, piece) for p, piece in every if find_subject(p.subject, piece).header in headers]
+    if len(values) == 1:
+        cells = [(p, piece) for p, piece in cells if piece.text[piece.value :] in values]
+    kept, chosen = list_ids(state.kept), {(one.passage.id, one.piece.start) for one in choices}
+    if len(cells) > MOST_ROWS or any(p.id in kept and (p.id, piece.start) not in chosen for p, piece in cells):
+        return ()
+    state.kept += dict.fromkeys(p for p, _ in cells if p.id not in kept)
+    places = {p.id: n for n, p in enumerate(state.kept, 1)}
+    return tuple(Claim.quote(show_piece(p, piece), places[p.id]) for p, piece in cells)
 
 
 def _list_beside(found: Sequence[_Quote], at: int) -> dict[str, _Quote]:
@@ -215,11 +226,16 @@ def _list_beside(found: Sequence[_Quote], at: int) -> dict[str, _Quote]:
 def _keep_named(choices: Mapping[str, _Quote], at: int, question: str) -> dict[str, _Quote]:
     """Return the choices that hold most of the question's words, where these are the same words in each.
 
-    A word counts that the row or the header which they share lacks.
+    A word counts that the row or the header which they share lacks, and the header of the rows' names.
     """
     cells = (pair for one in choices.values() for pair in [*enumerate(one.coordinates)][-2:])
-    asked = {*split_words(question)}.difference(*(split_words(step) for k, step in cells if k != at))
-    words = {name: asked.intersection(split_words(f"{name} {one.value}")) for name, one in choices.items()}
+    kinds = (one.subject.row[0][0] for one in choices.values() if one.subject.row)
+    shared = [*(step for k, step in cells if k != at), *kinds]
+    asked = {*split_words(question)}.difference(*map(split_words, shared))
+    every, words = {*split_words(question, keep_stop_words=True)}, dict[str, set[str]]()
+    for name, one in choices.items():
+        said = {*split_words(one.value, keep_stop_words=True)}  # `no` names a choice, too
+        words[name] = asked.intersection(split_words(f"{name} {one.value}")) | (said if said <= every else set())
     most = max(map(len, words.values()), default=0)
     named = [name for name, own in words.items() if len(own) == most]
     return {name: choices[name] for name in named if words[name] == words[named[0]]}
@@ -270,8 +286,8 @@ def _quote_all(quotes: Iterable[_Quote], question: str) -> Iterator[Claim]:
     """Yield quotations as claims; neighbours of one list are one claim, in the list's order.
 
     Code, and a short list of which the lead, a step or several items are quoted, is told whole, unless the question
-    names what one of them alone has. What passages of several subjects say alike stands behind the step of the title
-    that tells these apart.
+    names what one of them alone has: each of them where it has a word of the lead, which is of all. What passages of
+    several subjects say alike stands behind the step of the title that tells these apart.
     """
     quotes = list(quotes)
     steps: dict[str, str] = {}
@@ -284,17 +300,13 @@ def _quote_all(quotes: Iterable[_Quote], question: str) -> Iterator[Claim]:
         whole = _tells_whole(items, len(pieces))
         asked = lead[-1:] in ASKS and holds(question, lead, 1.0)
         parts: Iterable[str] = (piece.text.removesuffix(".") for piece in pieces)
-        if whole and not any(_is_named(quote, question) for quote in of_lead):
+        names = [_is_named(quote, question) for quote in of_lead]
+        if whole and not (all(names) if find_stems(lead) & find_stems(question) else any(names)):
             parts = items
-        if lead:
-            yield Claim.quote(f"{'' if asked else lead} {'; '.join(parts)}".strip(), n)
-        elif parts is items:
-            yield Claim.quote("; ".join(parts), n)
-        else:
-            passage = of_lead[0].passage
-            for shown in (show_piece(passage, piece) for piece in pieces):
-                step = steps[passage.id]
-                yield Claim.quote(f"{step}: {shown}" if step and not holds(shown, step, 1.0) else shown, n)
+        passage, step = of_lead[0].passage, steps[of_lead[0].passage.id]
+        together = [f"{'' if asked else lead} {'; '.join(parts)}".strip()]
+        for shown in together if lead or parts is items else (show_piece(passage, piece) for piece in pieces):
+            yield Claim.quote(f"{step}: {shown}" if step and not holds(shown, step, 1.0) else shown, n)
 
 
 def _is_named(quote: _Quote, question: str) -> bool:
@@ -337,10 +349,13 @@ def _weigh_anew(state: State) -> Flow[list[_Quote]]:
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asks, of = list[Request](), list[tuple[tuple[int, str], Passage, Piece]]()
     texts = {p.id: p.text for pool in state.pools.values() for p in pool}.values()
-    for look_up, (query, passages) in enumerate(_list_look_ups(state)):
-        rows = name_rows(query, (find_subject(p.subject, piece) for p in passages for piece in split_pieces(p.text)))
+    for look_up, (query, found_by_it) in enumerate(_list_look_ups(state)):
+        passages, rows = found_by_it, name_rows(query, _list_subjects(found_by_it))
+        if query != state.question and not any(match.named for match in rows.values()):
+            rows = name_rows(state.question, _list_subjects(state.kept))
+            passages = [p for p in state.kept if p in found_by_it or _has_row(p, rows)]
         for p in passages:
-            asked = name_keys(query, rows, (find_subject(p.subject, piece) for piece in split_pieces(p.text)), texts)
+            asked = name_keys(query, rows, _list_subjects([p]), texts)
             every = ask_pieces(asked, p.id, p.source, p.subject, p.text, p.as_of, p.authority)
             pairs = zip(every, split_pieces(p.text), strict=True)
             said = state.last_answer
@@ -369,6 +384,15 @@ def _weigh_anew(state: State) -> Flow[list[_Quote]]:
         for ((look_up, query), p, piece), subject, chance in zip(of, subjects, chances, strict=True)
     ]
     return sorted(found, key=lambda quote: -quote.probability)
+
+
+def _list_subjects(passages: Iterable[Passage]) -> Iterator[Subject]:
+    return (find_subject(passage.subject, piece) for passage in passages for piece in split_pieces(passage.text))
+
+
+def _has_row(passage: Passage, rows: RowMatches) -> bool:
+    """Tell whether a row of a passage is named."""
+    return any(rows.get(subject.row, NO_MATCH).named for subject in _list_subjects([passage]))
 
 
 def _find_best(found: Sequence[_Quote]) -> float:

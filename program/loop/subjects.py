@@ -36,6 +36,7 @@ NAMED = -1.5  # of a cell whose row and column are asked for
 BESIDE = 5.0  # of a cell of another row than one that is asked for
 ANSWERS, ALIKE = -5.0, 0.6  # of what stands under the question that is asked, by the share of its words
 _DAY = re.compile(r"(?a)\b\d{4}-\d\d-\d\d\b")
+_GLOSS = re.compile(r"\([^()]*\)")
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 TEXTS_KEPT = 8192
 Row = tuple[tuple[str, str], ...]
@@ -74,6 +75,14 @@ class Subject:
     def words(self) -> frozenset[str]:
         return _find_words(self)
 
+    def asks_row(self, question: str) -> bool:
+        """Tell whether a question seeks rows by the column of a cell.
+
+        It has a word of the header of their names, and one of the cell's.
+        """
+        headers = [find_stems(header) for header in (self.row[0][0] if self.row else "", self.header)]
+        return all(words and not words.isdisjoint(find_stems(question)) for words in headers)
+
 
 @lru_cache(maxsize=TEXTS_KEPT)
 def _find_words(subject: Subject) -> frozenset[str]:
@@ -109,7 +118,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     headers = defaultdict[str, set[str]](set)
     for one in subjects:
         headers[one.name] |= find_stems(one.header) & asked
-    keys = {key for one in subjects if (key := find_stems(one.key)) and key <= asked}
+    keys = {key for one in subjects if (key := _find_name(one.key)) and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
     rows = name_rows(question, subjects)
     if whole and not any(match.named for match in rows.values()):
@@ -129,7 +138,7 @@ def _weigh_cell(
     one: Subject, asked: frozenset[str], headers: Set[str], keys: Set[frozenset[str]], row: bool | None
 ) -> float:
     """Return what speaks against a cell, given the asked words of its row's headers, and the keys asked for."""
-    key, header = find_stems(one.key), find_stems(one.header) & asked
+    key, header = _find_name(one.key), find_stems(one.header) & asked
     if row and _names_row(one, asked):
         return NAMED
     named = (key in keys or bool(row)) and header >= headers and (bool(header) or len(one.row) == 2)
@@ -177,26 +186,37 @@ def _list_headers(row: Row) -> tuple[str, ...]:
 
 
 def _list_said(row: Row, asked: frozenset[str]) -> frozenset[str]:
-    """Return the words of those cells of a row that are asked for with all their words."""
-    values = (find_stems(value) for _, value in row if any(map(str.isalpha, value)))
-    return frozenset[str]().union(*(found for found in values if found <= asked))
+    """Return the words of those cells of a row that are asked for with all words of their name."""
+    values = [value for _, value in row if any(map(str.isalpha, value)) and _find_name(value) <= asked]
+    return asked & find_stems("\n".join(values))
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def _find_name(value: str) -> frozenset[str]:
+    """Return the words of a cell without those between its parentheses, which explain it: `Child (4 to 15 years)`."""
+    return find_stems(_GLOSS.sub("", value)) or find_stems(value)
 
 
 def name_keys(question: str, rows: RowMatches, subjects: Iterable[Subject], texts: Collection[str]) -> str:
     """Return a question with the key of the row that it names.
 
-    The range stands in place of a number in it, for a reader compares words; the first cell stands behind another that
-    is named, where no other row of the texts has that: `High Moor (P-07)`.
+    The range stands in place of a number in it, for a reader compares words. The first cell stands behind another that
+    is named, where no other row of the texts has that, `High Moor (P-07)`, and before a part that names none.
     """
     tables = Counter(_list_headers(row) for row, match in rows.items() if match.named)
     for row in dict.fromkeys(one.row for one in subjects if rows.get(one.row, NO_MATCH).named):
-        if tables[_list_headers(row)] > 1 or row[0][1].casefold() in question.casefold():
+        if tables[_list_headers(row)] > 1 or _find_name(row[0][1]) <= find_stems(question):
             continue
+        spelt = question
         for number in rows[row].numbers:
-            question = spell_range(question, number, row[0][1])
+            spelt = spell_range(spelt, number, row[0][1])
         places = [(question.casefold().find(value.casefold()), header, value) for header, value in row[1:]]
         at, header, value = min((one for one in places if one[0] >= 0 and one[2][:1].isalpha()), default=(0, "", ""))
-        if value and not rows[row].numbers and sum(text.count(f"{header}: {value}") for text in texts) == 1:
+        if spelt != question:
+            question = spelt
+        elif not value:
+            question = f"{row[0][1]}: {question}"
+        elif sum(text.count(f"{header}: {value}") for text in texts) == 1:
             end = at + len(value)
             question = f"{question[:end]} ({row[0][1]}){question[end:]}"
     return question

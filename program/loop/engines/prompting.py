@@ -11,13 +11,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from ragc.answer import Answer, Outcome, Round, StoppedBy
 from ragc.loop.answers import answer_from_claims, make_answer, repeats_prompt, state_claims, text_of
 from ragc.loop.decide import Verdict
 from ragc.loop.engines.quoting import QuotingEngine
-from ragc.loop.quotations import ENDED, quote_passages
+from ragc.loop.quotations import quote_passages
 from ragc.loop.reply import ReplyKind, TypedReply, read_reply
 from ragc.loop.state import DRAFT, Ask, Flow, State, StepFailed, list_ids
 from ragc.notes import NoteKind
@@ -29,6 +30,8 @@ WORDS, MODEL = 1, 2  # values of `check`
 UNCITED = 0.5  # share of the words of a sentence without a mark that a passage must hold to be cited for it
 UNVOUCHED = 0.5
 """The confidence of what nobody looked at: as probably wrong as right."""
+_ENDED = re.compile(r"[.!?…][\"'”’»)\]*_`\s]*\Z")
+"""How a sentence ends."""
 
 
 class PromptingEngine:
@@ -124,7 +127,7 @@ def _cite(text: str, passages: Sequence[str]) -> Iterator[Claim]:
             yield claim
             continue
         for sentence in split_sentences(claim.bare):
-            whole = ENDED.search(sentence) is not None
+            whole = _ENDED.search(sentence) is not None
             places = (n for n, one in enumerate(passages, 1) if whole or holds_phrase(one, sentence))
             n = next((n for n in places if holds(passages[n - 1], sentence, UNCITED)), 0)
             yield Claim(f"{sentence.rstrip(' .;:,')} [{n}]." if n else sentence, (n,) if n else ())

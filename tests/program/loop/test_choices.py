@@ -73,6 +73,26 @@ COLUMNS = [
 ]
 
 
+CARTS = {
+    "carts.csv": "Cart,Stable,Load kg,Brake\n"
+    + "".join(
+        f"{cart},{('Old', 'New')[n % 2]} stable,{60 + 35 * n},{('yes', 'no')[n % 3 == 1]}\n"
+        for n, cart in enumerate(["Dog cart", "Dray", "Tumbril", "Float", "Wain", "Gig", "Landau", "Trap"])
+    )
+}
+SOUGHT = [
+    ("Which cart takes the largest load?", [f"Load kg: {60 + 35 * n}" for n in range(8)], ""),
+    ("Which carts have no brake?", ["Dray, Brake: no", "Wain, Brake: no", "Trap, Brake: no"], "yes"),
+]
+
+
+@pytest.mark.parametrize(("question", "cells", "other"), SOUGHT)
+def test_a_column_by_which_rows_are_sought_is_told_in_all_rows_that_a_search_found(tmp_path, question, cells, other):
+    answer = open_documents(tmp_path, CARTS, ABOUT)(question)
+    assert answer.outcome is Outcome.ANSWERED and all(cell in answer.text for cell in cells)
+    assert len(answer.citations) == len(cells) and (not other or other not in answer.text)
+
+
 HOURS = "# Week\n\n## Choir\n\nThe choir sings on Tuesdays at 19:00.\n\n## Market\n\nThe market is on Saturdays from 8 to 13.\n"
 ROOMS = """<h1>Rooms</h1><table><tr><th>Room<th>Beds<th>Shower<th>Floor<tr><td>Beech<td>8<td>no<td>1<tr><td>Maple<td>4
 <td>yes<td>1<tr><td>Linden<td>6<td>no<td>2<tr><td>Oak<td>2<td>yes<td>3</table><h2>Late</h2><p>The desk closes at 22:00."""

@@ -193,17 +193,39 @@ LIST = "Be quick. You need:\n\n- 4 litres\n- 2 eggs, and no more. Beat them.\n\n
         (["4 litres", "2 eggs, and no more."], "You need: 4 litres; 2 eggs, and no more [1]."),
         (["Beat them."], "Beat them [1]."),
         (["red"], "Cakes: red [1]."),
-        (["Blue is best."], "Blue is best [1]."),
+        (["Blue is best."], "Cakes: Blue is best [1]."),
         (["red", "2 eggs, and no more.", "4 litres"], "Cakes: red [1]. You need: 4 litres; 2 eggs, and no more [1]."),
     ],
 )
-def test_an_item_of_a_list_is_quoted_behind_what_leads_the_list_or_its_heading_where_it_is_no_sentence(pieces, text):
+def test_an_item_of_a_list_is_quoted_behind_what_leads_the_list_or_its_heading(pieces, text):
     made = quoting({piece: 0.9 - n / 10 for n, piece in enumerate(pieces)}, ground=1)
     made.shelf.pool = [passage("product/a", LIST, title="Food > Cakes")]
     answer = made()
     assert answer.text == text
     stated = [holds(f"Food > Cakes\n{LIST}", claim.bare, 1.0) for claim in split_claims(answer.text)]
     assert all(stated)
+
+
+BANS = "- Running on the deck.\n- Diving, but for the deep pool.\n- Glass bottles.\n- Dogs, but for guide dogs.\n"
+LISTS = [
+    (
+        "What is banned in the pool?",
+        ["Diving, but for the deep pool.", "Glass bottles."],
+        True,
+    ),  # the list is asked for
+    ("Are dogs banned?", ["Dogs, but for guide dogs."], False),
+    ("May I bring glass bottles and my dogs?", ["Glass bottles.", "Dogs, but for guide dogs."], False),
+]
+
+
+@pytest.mark.parametrize(("question", "pieces", "whole"), LISTS)
+def test_a_list_whose_heading_is_asked_for_is_told_whole_though_one_of_its_items_has_a_word_of_the_question(
+    question, pieces, whole
+):
+    made = quoting(dict.fromkeys(pieces, 0.9), ground=1)
+    made.shelf.pool = [passage("product/a", BANS, title="Rules > Banned here")]
+    told = [line[2:-1] for line in BANS.splitlines() if whole or line[2:] in pieces]
+    assert made(question).text == f"Banned here: {'; '.join(told)} [1]."
 
 
 @settings(max_examples=60, deadline=None)

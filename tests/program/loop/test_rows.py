@@ -18,7 +18,19 @@ SLEDGES = {
     "sledges.csv": "Code,Name,Place,Seats,Price\nSL-10,Silver Fox,Upper barn,2,12 euros\n"
     "SL-11,Silver Hare,Lower barn,3,15 euros\nSL-12,Black Fox,Lower barn,1,9 euros\n"
 }
+PITCHES = {
+    "pitches.csv": "Pitch,Size m2,Guests,Warden,Nights\n"
+    + "".join(f"K{n},{40 + n},{n % 4 + 2},{name},{n + 3}\n" for n, name in enumerate(["Ada Lind", "Bo Kerr"] * 6, 1))
+}
+TICKETS = {
+    "fares.html": "<h1>Fares</h1><table><tr><th>Passenger<th>Day<th>Night<tr><td>Adult<td>6.40<td>7.10<tr>"
+    "<td>Child (4 to 15 years)<td>3.50<td>4.20<tr><td>Family (2 adults, up to 3 children)<td>16.50<td>19</table>"
+}
 ASKED = [
+    (PITCHES, "Who is the warden of K9, and how many guests does it take?", "K9, Guests: 3", ("2", "4", "5")),
+    (PITCHES, "How many nights can I have K4 and how big is it?", "K4, Size m2: 44", ("43", "45", "48")),
+    (TICKETS, "What is the night fare of a child?", "4.20", ("7.10", "19", "3.50")),
+    (TICKETS, "What is the fare of an adult by day?", "6.40", ("16.50", "3.50")),
     (PARCELS, "What does a parcel of 8 kg cost abroad?", "GBP 19", ("GBP 11", "GBP 38", "GBP 90")),
     (PARCELS, "What does a parcel of 1.5 kg cost abroad?", "GBP 11", ("GBP 19", "GBP 38", "GBP 90")),
     (PARCELS, "What does a parcel of 40 kg cost abroad?", "GBP 90", ("GBP 11", "GBP 19", "GBP 38")),
@@ -86,6 +98,7 @@ KEYS = [
     ("a tent in the North", "a tent in the North (5 to 9 m)"),
     ("a tent in the south", "a tent in the south"),  # which names two rows
     ("a tent of 5 to 9 m", "a tent of 5 to 9 m"),
+    ("what is it", "what is it"),  # which names no row
 ]
 
 
@@ -93,6 +106,12 @@ KEYS = [
 def test_a_reader_is_asked_with_the_key_of_the_one_row_that_is_named(question, spelt):
     subjects = [find_subject("Tents", piece) for piece in split_pieces(ROWS)]
     assert name_keys(question, name_rows(question, subjects), subjects, [ROWS]) == spelt
+
+
+def test_a_part_of_a_question_that_names_no_row_is_asked_of_the_one_that_the_whole_names():
+    subjects = [find_subject("Tents", piece) for piece in split_pieces(ROWS)]
+    rows = name_rows("Who has the tent of 12 m in the south, and what does it cost?", subjects)
+    assert name_keys("what does it cost?", rows, subjects, [ROWS]) == "10 to 14 m: what does it cost?"
 
 
 def test_a_cell_that_a_row_has_too_which_was_not_kept_names_no_key():
