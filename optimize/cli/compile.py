@@ -139,7 +139,7 @@ def run_seal(
     data: Annotated[Path, Option(help="Labelled examples, JSON Lines.")],
     metric: Annotated[str, Option(help="MODULE:FUNCTION, a metric in DSPy's form.")],
     name: Annotated[str, Option(help="The name of the program and its versions.")],
-    parent: Annotated[str, Option(help="The version it is compared with; the one in production unless given.")] = "",
+    parent: Annotated[str, Option(help="The version it is compared with; the one in use unless given.")] = "",
     artifacts: show.Artifacts = show.DEFAULT_ARTIFACTS,
 ) -> None:
     """Seal what another optimizer learned as a scored version."""

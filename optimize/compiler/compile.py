@@ -42,10 +42,10 @@ from ragc.optimize.compiler.search import search_settings
 from ragc.optimize.compiler.session import Session, Watch
 from ragc.optimize.compiler.spending import Caps
 from ragc.optimize.compiler.tasks.examples import Metric
-from ragc.optimize.compiler.tasks.module import ModuleTask, find_production, open_folder, open_module_task
+from ragc.optimize.compiler.tasks.module import ModuleTask, open_folder, open_module_task
 from ragc.optimize.compiler.tasks.optimizers import RAGC, estimate_calls, require_optimizer, run_optimizer
 from ragc.optimize.compiler.tasks.project import open_project_task
-from ragc.optimize.compiler.tasks.task import Task
+from ragc.optimize.compiler.tasks.task import Task, find_in_use
 from ragc.optimize.compiler.thresholds import fit_caution, fit_thresholds
 from ragc.optimize.evaluation.evaluate import TOGETHER, Evaluation, evaluate_side_by_side
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED, Compiled
@@ -105,7 +105,7 @@ def compile_program(
     """Compile a function's program against labelled examples, and publish it.
 
     Learned are the demonstrations of each predictor, the thresholds of its decisions and, where it gains, its
-    instructions; or an `optimizer` of DSPy's learns in its way, and is compared with the version in production. The
+    instructions; or an `optimizer` of DSPy's learns in its way. It is compared with the version in use. The
     record is kept in `.ragc` of the working folder; `command` is what errors say to run again. Raises as
     `compile_project`, `SettingsError` and `ModelError` for a program that cannot be made or asked.
     """
@@ -115,8 +115,7 @@ def compile_program(
     search = search_task if optimizer == RAGC else partial(learn, optimizer, command)
 
     def maker(session: Session, seed: int, origin: str) -> ModuleTask:
-        against = find_production(project) if optimizer != RAGC else ""
-        return open_module_task(project, make, data, metric, seed, origin, against)
+        return open_module_task(project, make, data, metric, seed, origin, find_in_use(project))
 
     terms["jobs"] = 1  # another's code may hold what does not survive a fork
     return compile_task(project, maker, search, command, optimizer, **terms)

@@ -24,8 +24,8 @@ from ragc.optimize.compiler.scoring import Scoring
 from ragc.optimize.compiler.session import Session
 from ragc.optimize.compiler.spending import Spending
 from ragc.optimize.compiler.tasks.examples import Metric
-from ragc.optimize.compiler.tasks.module import find_production, open_folder, open_module_task
-from ragc.optimize.compiler.tasks.task import Contents, Task
+from ragc.optimize.compiler.tasks.module import open_folder, open_module_task
+from ragc.optimize.compiler.tasks.task import Contents, Task, find_in_use
 from ragc.optimize.evaluation.comparison import SCORES
 from ragc.optimize.evaluation.evaluate import Evaluation
 from ragc.optimize.evaluation.grades import Grade
@@ -282,7 +282,7 @@ def seal_program(
 ) -> str:
     """Publish a program as it is, scored on test; raises as `compile_program`.
 
-    `make` makes the program by which the version will be loaded. `parent` is the version in production unless given.
+    `make` makes the program by which the version will be loaded. `parent` is the version in use unless given.
     Raises `DataError` for a program that is not what it was once its state is all that is left of it.
     """
     learned = program.deepcopy()
@@ -292,7 +292,7 @@ def seal_program(
             del part.forward  # its class's own, bound as BootstrapFinetune leaves it
     project = open_folder(name, artifacts)
     task = open_module_task(project, lambda: learned, data, metric)
-    parent = str(resolve(parent, project.artifacts)) if parent else find_production(project)
+    parent = str(resolve(parent, project.artifacts)) if parent else find_in_use(project)
     with task.asking(Spending()):
         record = Record()
         task.check(record)

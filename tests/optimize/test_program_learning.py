@@ -20,6 +20,8 @@ from ragc.optimize.compiler.scoring import Scoring
 from ragc.optimize.compiler.spending import Spending
 from ragc.optimize.compiler.tasks.module import open_folder, open_module_task
 from ragc.optimize.compiler.thresholds import fit_thresholds
+from ragc.optimize.registry.aliases import promote_version
+from ragc.serve.reference import find_versions, resolve
 from tests.support.prompts import TextDecider, reply_with
 
 
@@ -199,3 +201,25 @@ def test_a_cap_that_an_optimizer_meets_seals_the_best_so_far_or_says_what_it_wan
     told = capfd.readouterr()
     assert "cap on calls was reached" in told.out or optimizer == "bootstrap"
     assert not any(mark in told.err for mark in ("it/s", "Average Metric", "==>", "Traceback", "Bootstrapped"))
+
+
+@pytest.mark.parametrize("optimizer", ["ragc", "gepa", "bootstrap"])
+def test_a_program_of_ones_own_is_compared_with_the_version_in_use_and_its_uncompiled_one_is_sealed_once(
+    tmp_path, monkeypatch, caplog, optimizer
+):
+    monkeypatch.chdir(tmp_path)
+    kept = tmp_path / "kept"
+    assert compile_written(tmp_path, "gepa").parent == "written@v1"
+    for used in ("written@v2", "written@v1"):
+        done = compile_written(tmp_path, optimizer, seed=int(used[-1]))
+        assert done.parent.startswith(f"{used}-") and "answers as written" not in done.explain()
+        again = compile_written(tmp_path, optimizer, seed=int(used[-1]))
+        assert (again.reference, again.parent, again.gain) == (done.reference, done.parent, done.gain)
+        promote_version("written@v1", "production", root=kept)
+    promote_version("written@v2", "production", root=kept)
+    state = resolve("written@v2", kept).path / "program.json"
+    state.write_bytes(state.read_bytes() + b" ")
+    assert compile_written(tmp_path, optimizer, seed=3).parent == "written@v1"
+    assert "is in use and cannot be opened" in caplog.text
+    made = [resolve(f"written@{one}", kept).section("optimizer")["name"] for one in find_versions(kept, "written")]
+    assert made == ["none", "gepa", *[optimizer] * 3]

@@ -20,7 +20,7 @@ import dspy
 import orjson
 from dspy.adapters.types.decision import Choice, Noul, Score
 
-from ragc.errors import BudgetError, BudgetStop, DataError, IntegrityError, SettingsError
+from ragc.errors import BudgetError, BudgetStop, DataError, RagcError, SettingsError
 from ragc.knowledge.index.build import Advance
 from ragc.knowledge.project import Project
 from ragc.loop.policy import Dimension, find_dimensions, read_setting
@@ -51,7 +51,7 @@ from ragc.optimize.compiler.tasks.examples import (
     score_prediction,
     split_examples,
 )
-from ragc.optimize.compiler.tasks.task import Contents, Task
+from ragc.optimize.compiler.tasks.task import LOG, UNOPENED, Contents, Task
 from ragc.optimize.evaluation.comparison import Row
 from ragc.optimize.evaluation.evaluate import Evaluation, Grading, evaluate_side_by_side
 from ragc.optimize.evaluation.grades import Grade
@@ -61,7 +61,7 @@ from ragc.optimize.registry.versions import note_test_use, read_ancestors
 from ragc.serve import factory
 from ragc.serve.artifact import STATE, describe_structure
 from ragc.serve.opening import load
-from ragc.serve.reference import PRODUCTION, digest_of, list_aliases, resolve
+from ragc.serve.reference import digest_of, resolve
 from ragc.settings import NAME, Settings, artifacts_root
 
 GOOD = 1.0  # score from which a run is worth showing
@@ -80,6 +80,7 @@ class ModuleTask(Task):
     undecided: list[str]  # predictors that the embedded decider answers
     examples: Sequence[ExampleQuestion]
     metric: Metric
+    make: factory.Factory
     control: dspy.Module  # the version, or the program as it is, that a new one is compared with
     embedded: LocalDecider = field(default_factory=factory.open_decider)
     graded: dict[Answered, Grade] = field(default_factory=dict)  # of answers that several settings come to
@@ -92,6 +93,11 @@ class ModuleTask(Task):
     @property
     def controls(self) -> list[dspy.Module]:
         return [self.control]
+
+    def put_beside(self, ref: str) -> ModuleTask:
+        """Return the task compared with a version, or with the program as it is where none is named."""
+        made = load(ref, self.make, artifacts=self.project.artifacts) if ref else self.base
+        return replace(self, against=ref, control=_without_decider(made))
 
     def describe_program(self) -> dict[str, Any]:
         """Return the program as it begins, and the name of the metric."""
@@ -298,38 +304,37 @@ def open_module_task(
 
     It is compared with what it begins as, or with the version `against`, where the program made fits that.
     """
-    ancestors = read_ancestors(origin or against, project.artifacts) if origin or against else []
-    base = factory.restore_module(ancestors[0], make) if origin else factory.make_program(make)
-    control = base
-    if against and not origin:
-        try:
-            control, origin = factory.restore_module(ancestors[0], make), against
-        except IntegrityError:  # of the program as it was before its code changed
-            ancestors = []
-    for program in (base, control):
-        for _, predictor in program.named_predictors():
-            predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
+    made = load(origin, make, artifacts=project.artifacts) if origin else factory.make_program(make)
+    base = _without_decider(made)
     undecided = factory.find_undecided(base)
     factory.adopt_predictors(base, undecided)
     examples = read_examples(Path(data), base)
-    return ModuleTask(
+    task = ModuleTask(
         project=project,
-        parts=split_examples(examples, find_previous_splits(ancestors)),
+        parts={},
         base=base,
         seed=seed,
         origin=origin,
         undecided=undecided,
         examples=examples,
         metric=metric,
-        control=control,
+        make=make,
+        control=base,
     )
+    try:
+        task = task.put_beside(against) if against and not origin else task
+    except RagcError as error:  # it may be of the program as it was before its code changed
+        LOG.warning(UNOPENED, against, error)
+    ref = task.origin or task.against
+    before = find_previous_splits(read_ancestors(ref, project.artifacts) if ref else [])
+    return replace(task, parts=split_examples(examples, before))
 
 
-def find_production(project: Project) -> str:
-    """Return the version that the alias `production` names, or empty."""
-    if PRODUCTION not in list_aliases(project.artifacts, project.name):
-        return ""
-    return str(resolve(f"{project.name}@{PRODUCTION}", project.artifacts))
+def _without_decider(program: dspy.Module) -> dspy.Module:
+    """Return the program, what the embedded decider answers left without a model."""
+    for _, predictor in program.named_predictors():
+        predictor.lm = None if isinstance(predictor.lm, LocalDecider) else predictor.lm
+    return program
 
 
 def open_folder(name: str, artifacts: Path | str | None) -> Project:
@@ -354,7 +359,14 @@ def open_version(
     program, project = load(ref, make, artifacts=artifacts), open_folder(resolve(ref, artifacts).name, artifacts)
     examples = read_examples(Path(data), program)
     return ModuleTask(
-        project=project, parts={}, base=program, undecided=[], examples=examples, metric=metric, control=program
+        project=project,
+        parts={},
+        base=program,
+        undecided=[],
+        examples=examples,
+        metric=metric,
+        make=make,
+        control=program,
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragc.errors import BudgetStop, DataError, IntegrityError, RagcError, VersionError
+from ragc.errors import BudgetStop, DataError, RagcError
 from ragc.knowledge.index.build import index_project
 from ragc.knowledge.project import Project
 from ragc.loop import reviewed
@@ -42,7 +42,7 @@ from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
 from ragc.optimize.compiler.scoring import Scoring
 from ragc.optimize.compiler.session import Session
-from ragc.optimize.compiler.tasks.task import Contents, Task
+from ragc.optimize.compiler.tasks.task import LOG, UNOPENED, Contents, Task, find_in_use
 from ragc.optimize.evaluation.evaluate import Grader
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
@@ -55,7 +55,7 @@ from ragc.optimize.registry.versions import read_ancestors
 from ragc.optimize.report.estimate import estimate_cost, list_asked, measure_model
 from ragc.serve.artifact import ROLES, describe_structure, export_files, require_keys
 from ragc.serve.opening import load, open_program
-from ragc.serve.reference import Manifest, find_current, resolve
+from ragc.serve.reference import Manifest, resolve
 from ragc.text.history import Asked
 
 PROBED = 12  # questions asked to see how long a compile takes
@@ -226,13 +226,9 @@ class ProjectTask(Task):
             embedded.import_heads(heads or {})
         session.end_processes()
 
-    def compared_with(self, ref: str) -> ProjectTask:
-        """Return the task compared with another version, unless compiled from one."""
-        if self.origin or ref == self.against:
-            return self
-        compiled = resolve(ref, self.project.artifacts).section("optimizer").get("name") != "none"
-        parent = _open_parent(self.project, self.first, ref) if compiled else self.first
-        return replace(self, against=ref if compiled else "", parent=parent)
+    def put_beside(self, ref: str) -> ProjectTask:
+        """Return the task compared with a version, or with the program as it is where none is named."""
+        return replace(self, against=ref, parent=_open_parent(self.project, self.first, ref) if ref else self.first)
 
     def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
         """Return the best search, the published designs, and the ways to use a model."""
@@ -327,20 +323,20 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
     session.begin_stage("checking the labels")
     questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
-    parent, doubts, ref = first, list[str](), origin or _find_in_use(project)
+    parent, ref = first, origin or find_in_use(project)
     try:
         parent = _open_parent(project, first, ref) if ref else first
     except RagcError as error:
         if origin:
             raise
-        doubts, ref = [f"{ref} is in use and cannot be opened, so that nothing is compared with it: {error}"], ""
+        LOG.warning(UNOPENED, ref, error)
+        ref = ""
     before = find_previous_splits(read_ancestors(ref, project.artifacts)) if ref else None
     joined = join_reviewed(project, split_questions(questions, before=before))
     if joined.unread:
         raise DataError(joined.unread[0].what, "Mend that line, or take it out of the reviewed questions.")
     parts = joined.parts
     report = require_sound_labels(project, joined.questions, parts)
-    doubts += [f"{found.what} {found.mend}" for found in report.shortcut_warnings]
     if not (parts["train"] and parts["test"]):
         lacks = next(find_shortages(parts))
         raise DataError(f"{lacks.what[0].upper()}{lacks.what[1:]}", lacks.mend)
@@ -351,20 +347,12 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
         seed=seed,
         origin=origin,
         against="" if origin else ref,
-        doubts=doubts,
+        doubts=[f"{found.what} {found.mend}" for found in report.shortcut_warnings],
         price=project.settings.utility.call,
         risk=project.settings.utility.risk,
         first=first,
         parent=parent,
     )
-
-
-def _find_in_use(project: Project) -> str:
-    """Return the version that answers for the project's folder, or empty."""
-    with suppress(VersionError, IntegrityError):
-        found = find_current(project.artifacts, project.name)
-        return str(found) if found else ""
-    return ""
 
 
 def _open_parent(project: Project, first: AgenticRAG, ref: str) -> AgenticRAG:

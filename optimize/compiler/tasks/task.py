@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import dspy
 
+from ragc.errors import IntegrityError, VersionError
 from ragc.knowledge.project import Project
 from ragc.loop.policy import Dimension, Risk, Setting, find_dimensions
 from ragc.optimize.compiler.candidates.offers import CandidateSets
@@ -26,7 +28,10 @@ from ragc.optimize.evaluation.evaluate import Grading
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.labelled.dataset import digest_questions
 from ragc.optimize.labelled.split import sample_stratified
+from ragc.serve.reference import find_current, resolve
 
+LOG = logging.getLogger(__name__)
+UNOPENED = "%s is in use and cannot be opened, so that nothing is compared with it: %s"
 SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
 
 
@@ -118,7 +123,14 @@ class Task(ABC):
 
     def compared_with(self, ref: str) -> Self:
         """Return the task compared with another version, unless compiled from one."""
-        return self
+        if self.origin or ref == self.against:
+            return self
+        compiled = resolve(ref, self.project.artifacts).section("optimizer").get("name") != "none"
+        return self.put_beside(ref if compiled else "")
+
+    @abstractmethod
+    def put_beside(self, ref: str) -> Self:
+        """Return the task compared with a version, or with the program as it is where none is named."""
 
     def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
         """Return by name how each whole way differs from what the labels teach."""
@@ -139,3 +151,11 @@ class Task(ABC):
     ) -> dspy.Module:
         """Return the program that is sealed."""
         return program
+
+
+def find_in_use(project: Project) -> str:
+    """Return the version that is in use, or empty."""
+    with suppress(VersionError, IntegrityError):
+        found = find_current(project.artifacts, project.name)
+        return str(found) if found else ""
+    return ""
