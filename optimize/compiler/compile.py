@@ -273,9 +273,11 @@ def learn(optimizer: str, command: str, session: Session, task: ModuleTask, tria
         final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)
     except BudgetStop as stop:
         share = f"The cap on {stop.tripped}, of which {1 - SECONDS['choose']:.0%} are kept for the test,"
-        what = f"{share} was reached before {optimizer} had found anything. It makes {Expected(calls).describe()}."
-        more = math.ceil(calls / SECONDS["choose"]) if stop.tripped == "calls" and calls else "N"
-        raise BudgetError(what, f"Give more: {command} --max-{stop.tripped} {more}") from None
+        wants = f" It makes {Expected(calls).describe()}." if calls else ""
+        what = f"{share} was reached before {optimizer} had found anything.{wants}"
+        raise BudgetError(
+            what, _name_higher_cap(session, command, stop, math.ceil(calls / SECONDS["choose"]))
+        ) from None
     adopt_predictors(final, task.undecided)
     return Found(task, final, OperatingPoints({BALANCED: read_setting(final)}))
 
@@ -320,5 +322,11 @@ def _explain_too_little(stop: BudgetStop, session: Session, command: str) -> Bud
     return BudgetError(
         f"The cap on {stop.tripped}, a part of which is kept for dev and the test, was reached before the program as it"
         f" is could be tried; {spending.calls} calls, ${spending.usd:.2f} and {spending.seconds:.0f} s were spent.",
-        f"What was paid for is kept. Give a higher cap: {command} --max-{stop.tripped} N",
+        f"What was paid for is kept. {_name_higher_cap(session, command, stop)}",
     )
+
+
+def _name_higher_cap(session: Session, command: str, stop: BudgetStop, calls: int = 0) -> str:
+    """Return the command under twice the cap that was reached, or under one on so many calls."""
+    twice = round(2 * getattr(session.caps, stop.tripped), 6)
+    return f"Give a higher cap: {command} --max-{stop.tripped} {max(twice, calls if stop.tripped == 'calls' else 0)}"
