@@ -292,7 +292,7 @@ def _find_fitting(reference: Reference, base: Path) -> list[str]:
 
 def _explain_unknown(what: str, chosen: str, known: list[str], prefix: str = "") -> VersionError:
     near = [prefix + one for one in difflib.get_close_matches(chosen, known, n=3, cutoff=0.5) or known[-3:]]
-    mend = f"Nearest: {', '.join(near)}." if near else "Name another folder, or make one with: ragc compile PROJECT"
+    mend = f"Nearest: {', '.join(near)}." if near else "Name another folder, or make one by `ragc compile`."
     return VersionError(f"There is no {what}.", mend, reference=prefix + chosen, nearest=near)
 
 

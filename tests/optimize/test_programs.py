@@ -1,6 +1,7 @@
 """Anybody's DSPy program: the programs of docs/dspy.md, compiled, sealed, loaded and compared from the command line."""
 
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -8,10 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import dspy
 import pytest
+from dspy.experimental import Choice
 from dspy.lm15 import Request, Response, TextPart
 
 from ragc import Experiment, load
@@ -429,3 +432,65 @@ def test_a_threshold_is_tried_by_arithmetic_where_a_program_does_the_same_twice(
     assert luck or len(program.runs) == 3 + 3 + 2, "three are checked twice, and two fall otherwise"
     apply_setting(program, {"patience": 2})
     assert [answer.prediction.waited for answer in replay.answer_all(list(examples))] == [2, 2, 2]
+
+
+class Said:
+    """What a program says, as an object without a text of its own."""
+
+    def __init__(self, said):
+        self.said = said
+
+
+class AtOnce(dspy.Module):
+    """Asks for two decisions at once, which end in any order, and for a third where both fall alike."""
+
+    def __init__(self):
+        super().__init__()
+        self.runs, self.ends = [], itertools.cycle([(0.0, 0.02), (0.02, 0.0)])
+        self.first, self.second, self.third = (make_doubting() for _ in range(3))
+
+    def forward(self, text):
+        self.runs.append(text)
+        waits = dict(zip("ab", next(self.ends), strict=True))
+
+        def ask(name, decide):
+            time.sleep(waits[name])
+            return decide(text=text).sure
+
+        pairs = [(ask, {"name": "a", "decide": self.first}), (ask, {"name": "b", "decide": self.second})]
+        one, other = dspy.Parallel(num_threads=2, disable_progress_bar=True)(pairs)
+        return Said((one, other, self.third(text=text).sure if one == other else None))
+
+
+def make_doubting():
+    decide = dspy.Predict("text -> sure: bool")
+    decide.signature = decide.signature.with_updated_fields("sure", desc="whether it is sure")
+    decide.lm = TextDecider(lambda text: {"noul": len(text) / 10})
+    return decide
+
+
+def test_a_program_that_asks_at_once_and_says_an_object_does_the_same_twice():
+    examples = {text: dspy.Example(text=text).with_inputs("text") for text in ("a", "aaaa", "aaaaaaaa")}
+    program = AtOnce()
+    replay = ModuleRuns(program, examples)
+    for first, second, third in [(0.5, 0.5, 0.5), (0.3, 0.5, 0.5), (0.3, 0.3, 0.5), (0.3, 0.3, 0.3), (0.4, 0.4, 0.4)]:
+        apply_setting(program, {"first:sure": first, "second:sure": second, "third:sure": third})
+        for text, answer in zip(examples, replay.answer_all(list(examples)), strict=True):
+            one, other, last = (len(text) / 10 >= at for at in (first, second, third))
+            assert answer.prediction.said == (one, other, last if one == other else None)
+    assert replay.replays
+    assert len(program.runs) == 3 + 3 + 3, "three are checked twice, and of one the decisions fall otherwise thrice"
+
+
+def test_what_is_declared_as_a_choice_says_how_sure_the_embedded_decider_is(desk):
+    kind = Choice[("billing", "invoices and money"), ("delivery", "parcels and couriers")]
+    make = lambda: dspy.Predict(  # noqa: E731
+        dspy.Signature("ticket -> team", "Say whose it is.").with_updated_fields("team", type_=kind, desc="whose it is")
+    )
+    rows = [
+        row for row in map(json.loads, Path("tickets.jsonl").read_text().splitlines()) if row["team"] != "technical"
+    ]
+    Path("two.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ref = seal(make(), name="sure", data="two.jsonl", metric=lambda e, p, _: p.team.value == e.team, make=make)
+    sure = load(ref, make)(ticket="The courier left my parcel in the rain.").team
+    assert sure.value == "delivery" and sure.probabilities["delivery"] == sure.confidence > 0.5

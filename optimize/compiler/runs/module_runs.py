@@ -1,19 +1,20 @@
 """A DSPy program run on examples from a record of its calls, so that another threshold is arithmetic.
 
 1. A language model is asked once for each content, a decision client once for each input of a predictor as it is.
-2. Of each example the decisions on the way are kept as a tree: a setting under which all of them fall as before needs
-   no run.
+2. Of each run the decisions on the way are kept, in whatever order they came: a setting under which all of them fall as
+   before needs no run.
 3. A program that does not do the same twice under the same replies is run anew for every setting.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,7 @@ from ragc.optimize.compiler.spending import Spending
 PARALLEL_RUNS = 8  # examples under way at once where a language model is asked
 CHECKED = 3  # examples that are run twice to see whether a program can be replayed
 LONGEST_TRACE = 10_000  # calls of a run that are kept
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in what an object without a text of its own is shown as
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,13 +50,10 @@ class Answered:
     trace: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = ()  # predictor, inputs, outputs
     error: str = ""
 
-
-@dataclass(slots=True)
-class _Branch:
-    """A decision that was met, and what followed by the value it was decoded to."""
-
-    at: Decided
-    after: dict[Any, _Branch | Answered] = field(default_factory=dict)
+    @property
+    def content(self) -> tuple[list[str], str, str]:
+        """What a run that did the same has, too: the order of what was at once, and where objects lie, aside."""
+        return sorted(map(repr, self.path)), ADDRESS.sub("", str(self.prediction)), self.error
 
 
 class ModuleRuns:
@@ -73,7 +72,7 @@ class ModuleRuns:
         self._record = record or Record()
         self._predictors = dict(program.named_predictors())
         self._requests = RequestCache()
-        self._runs: dict[Any, _Branch | Answered] = {}
+        self._runs: dict[Any, list[tuple[Sequence[tuple[Decided, Any]], Answered]]] = {}
         self._decided: dict[Any, Any] = {}  # answers of decision clients
         self._held: list[Any] = []  # signatures and demonstrations, so that no others take their ids
         self._unchecked = CHECKED
@@ -96,7 +95,7 @@ class ModuleRuns:
             if self._unchecked and not answer.error:
                 self._unchecked -= 1
                 again = self._run(text)
-                self.replays &= again.path == answer.path and str(again.prediction) == str(answer.prediction)
+                self.replays &= again.content == answer.content
             self._keep(state, text, answer)
         known.update(zip(lacking, made, strict=True))
         return [found for text in texts if (found := known[text]) is not None]
@@ -114,21 +113,18 @@ class ModuleRuns:
         return knobs, tuple(map(id, parts)), decided
 
     def _look_up(self, state: Any, text: str) -> Answered | None:
-        found = self._runs.get((state, text))
-        while isinstance(found, _Branch):
-            found = found.after.get(self._decode(found.at))
-        return found
+        for path, answer in self._runs.get((state, text), ()):
+            if all(self._decode(step) == value for step, value in path):
+                return answer
+        return None
 
     def _keep(self, state: Any, text: str, answer: Answered) -> None:
-        path = answer.path if self.replays else ()
-        at, key = self._runs, (state, text)
-        for step in path:
-            branch = at.setdefault(key, _Branch(step))
-            if not isinstance(branch, _Branch) or branch.at[:2] != step[:2]:  # another way by the same decisions
-                self.replays = False
-                return
-            at, key = branch.after, self._decode(step)
-        at[key] = answer
+        path = [(step, self._decode(step)) for step in answer.path] if self.replays else []
+        runs = self._runs.setdefault((state, text), [])
+        # Two runs part at a decision that both met and that fell otherwise; where none did, chance had a hand in it.
+        ended = () if answer.error else [other for other, said in runs if not said.error]
+        self.replays &= all(any(a == b and x != y for a, x in other for b, y in path) for other in ended)
+        runs.append((path, answer))
 
     def _decode(self, step: Decided) -> Any:
         """Return what a decision comes to under the predictor's thresholds now."""

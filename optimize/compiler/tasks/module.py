@@ -166,7 +166,7 @@ class ModuleTask(Task):
         runs = [self.run(program, record) for program in (self.base, fresh)]
         for run in runs:
             answers = run.answer_all([one.question for one in asked])
-            said.append([(one.path, str(one.prediction), one.error) for one in answers])
+            said.append([one.content for one in answers])
             calls.append(record.calls)
         if not runs[0].replays or (said[0] == said[1] and calls[0] == calls[1]):  # by chance it is no program twice
             return []
