@@ -101,15 +101,20 @@ def read_markdown(text: str) -> list[Block]:
         if token.type == "html_block" and token.map:
             token.content = f"<{PLACE} {LINES}='{token.map[0]} {token.map[1]}'></{PLACE}>{token.content}"
     tree = parse_page(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))
-    for title in tree.select(".markdown-alert-title, .admonition-title"):  # leads what it stands above
+    lead_notes(tree)
+    _place_notes(tree)
+    return read_blocks(tree)
+
+
+def lead_notes(tree: BeautifulSoup) -> None:
+    """Let the title of each note, as `Warning`, lead what it stands above."""
+    for title in tree.select(".markdown-alert-title, .admonition-title"):
         lead, below = f"{title.get_text().strip()}: ", title.find_next_sibling()
         if below is not None and below.name == "p":
             below.insert(0, lead)
             title.decompose()
         else:
             title.string = lead
-    _place_notes(tree)
-    return read_blocks(tree)
 
 
 def parse_page(markup: str) -> BeautifulSoup:

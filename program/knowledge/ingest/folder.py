@@ -20,7 +20,6 @@ from pathlib import Path
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-import ragc
 from ragc.errors import KnowledgeError, SettingsError
 from ragc.knowledge.ingest.convert import UnreadableFile
 from ragc.knowledge.ingest.csv_rows import SUFFIXES, name_column
@@ -32,7 +31,7 @@ from ragc.storage import DiskCache, digest_code
 
 _CODE = "knowledge/ingest/**/*.py text/*.py models/language/fence.py"  # that makes passages of files
 _LIBRARIES = (
-    "beautifulsoup4 mammoth markdown-it-py mdit-py-plugins openpyxl pypdfium2 pyyaml rapidocr selectolax"
+    "beautifulsoup4 docutils mammoth markdown-it-py mdit-py-plugins openpyxl pypdfium2 pyyaml rapidocr selectolax"
     " semantic-text-splitter sentencex"
 )
 """Packages that read files, or cut texts."""
@@ -212,8 +211,8 @@ def _leads_back(replaced: Mapping[str, Sequence[tuple[str, str, str]]], start: s
 
 @keep_result
 def digest_reading() -> str:
-    """Return the digest of what makes passages of a file: ragc's own code, and the versions of other packages."""
-    found = [digest_code(Path(ragc.__file__).parent, _CODE)]
+    """Return the digest of the code and the packages that read files."""
+    found = [digest_code(Path(__file__).parents[2], _CODE)]
     for name in _LIBRARIES.split():
         with suppress(PackageNotFoundError):  # an extra that is not installed
             found.append(version(name))
@@ -221,7 +220,7 @@ def digest_reading() -> str:
 
 
 def fingerprint_files(bases: Mapping[str, FileSettings], settings: str = "") -> str:
-    """Return a digest of bases, settings, of how files are read, and of every file's path, size and time."""
+    """Return a digest of bases, settings and every file, by path, size and time."""
     digest = hashlib.sha256(f"{digest_reading()} {settings}".encode())
     for name, base in bases.items():
         limits = base.model_dump(include={"kind", "chunk_tokens", "max_megabytes", "max_rows", "readers"})

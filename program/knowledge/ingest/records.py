@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from types import MappingProxyType
 
 import yaml
 
@@ -141,18 +142,40 @@ def _read_tree(text: str, suffix: str) -> tuple[list[Flaw], dict[str, list[Recor
     return [], lists if len(lists.keys() - {""}) > 1 else {"": [one for records in lists.values() for one in records]}
 
 
-def _list_records(tree: object, name: str = "") -> list[tuple[str, object]]:
-    """Return the objects of a tree, each with the name of its list."""
-    if isinstance(tree, list):
-        return [(name, one) for one in tree]
+def _list_records(
+    tree: object, name: str = "", field: str = "", above: Mapping[str, object] = MappingProxyType({})
+) -> Iterator[tuple[str, object]]:
+    """Yield the objects of a tree, each with the name of its list, in front what `above` has of those around it.
+
+    Of an item of a list, under `field`, it is what names it; of each object who may read it, and since when it holds.
+    """
     if not isinstance(tree, dict):
-        return [(name, tree)]
-    parts = {key: _list_records(value, f"{name} {_spell_name(str(key))}".strip()) for key, value in tree.items()}
-    lists = {
-        key: found for key, found in parts.items() if len(found) > 1 and any(isinstance(one, dict) for _, one in found)
-    }
-    rest = {key: value for key, value in tree.items() if key not in lists}
-    return [*([(name, rest)] if rest else []), *(one for found in lists.values() for one in found)]
+        for one in tree if isinstance(tree, list) else [tree]:
+            scalar = [(name, {**above, "": one} if above else one)]
+            yield from _list_records(one, name, field or " ", above) if isinstance(one, dict) else scalar
+        return
+    lists = [key for key, value in tree.items() if _holds_objects(value, 2 if field else 1)]
+    nested = not all(normalise_key(key) in DATED for key in above)
+    rest = {f"{field} {key}" if nested and key in ID_KEYS else key: tree[key] for key in tree if key not in lists}
+    if rest:
+        yield name, {**above, **rest}
+    below = {**above, **{key: value for key, value in rest.items() if normalise_key(key) in DATED}}
+    plain = {key: value for key, value in rest.items() if key not in below and isinstance(value, str | int | float)}
+    words = (
+        key for key, value in plain.items() if isinstance(value, str) and value.strip() and is_label(value.strip())
+    )
+    if field and (key := next(words, next(iter(plain), ""))):
+        below[field.strip() or key] = plain[key]
+    for key in lists:
+        of_item = key if isinstance(tree[key], list) else ""
+        yield from _list_records(tree[key], f"{name} {_spell_name(str(key))}".strip(), of_item, below)
+
+
+def _holds_objects(value: object, least: int) -> bool:
+    """Tell whether a value holds a list of objects, one of which has so many fields."""
+    if isinstance(value, dict):
+        return any(_holds_objects(one, least) for one in value.values())
+    return isinstance(value, list) and any(isinstance(one, dict) and len(one) >= least for one in value)
 
 
 def flatten_fields(pairs: Iterable[tuple[str, object]]) -> Iterator[tuple[str, str]]:

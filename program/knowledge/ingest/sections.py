@@ -26,6 +26,7 @@ from ragc.knowledge.ingest.metadata import Metadata, split_front_matter
 from ragc.knowledge.ingest.office import convert_epub, convert_odf, convert_slides, read_sheets
 from ragc.knowledge.ingest.pdf.reading import read_pdf
 from ragc.knowledge.ingest.records import read_rows, read_sheet_rows
+from ragc.knowledge.ingest.rst import convert_rst
 from ragc.models.language.fence import remove_invisible
 from ragc.passage import TITLE_STEP, Flaw, Passage, ReaderSets
 from ragc.settings import CHUNK_TOKENS, MAX_MEGABYTES
@@ -33,7 +34,7 @@ from ragc.text.pieces import ASKS, count_keys, split_cells, split_sentences
 
 TEXTS: dict[str, Callable[[str], list[Block]]] = {
     **dict.fromkeys((".md", ".markdown", ".mdx"), read_markdown),
-    **dict.fromkeys((".txt", ".text", ".log", ".rst"), read_plain_text),
+    **dict.fromkeys((".txt", ".text", ".log"), read_plain_text),
     **dict.fromkeys((".vtt", ".srt"), read_captions),
 }
 PAGES: dict[str, Callable[[bytes, int], Page]] = {
@@ -43,6 +44,7 @@ PAGES: dict[str, Callable[[bytes, int], Page]] = {
         ".pptx": convert_slides,
         ".epub": convert_epub,
         ".eml": lambda content, _: convert_mail(content),
+        ".rst": lambda content, _: convert_rst(content),
     },
     **dict.fromkeys((".odt", ".odp", ".ods"), convert_odf),
 }

@@ -183,6 +183,39 @@ def test_a_file_of_each_kind_is_read_as_what_its_reader_sees(name):
     assert passages == expected and not flaws
 
 
+RST = {
+    "headings": ("Hall\n====\n\nHours\n-----\n\nOpen at\nnine.\n", [("Hall > Hours", "Open at nine.")]),
+    "simple tables": (
+        "=====  ======\nRoom   Seats\n=====  ======\nElm    20\nOak    35\n=====  ======\n",
+        [("a", "Room: Elm; Seats: 20\nRoom: Oak; Seats: 35")],
+    ),
+    "grids with merged cells": (
+        "+-----+------+\n| Day | Who  |\n+=====+======+\n| Mon | Ann  |\n|     +------+\n|     | Bob  |\n+-----+------+\n",
+        [("a", "Day: Mon; Who: Ann\nDay: Mon; Who: Bob")],
+    ),
+    "lists and terms": ("1. Lock\n2. Go\n\n   - home\n\nKey\n   At the office.\n", [("a", "1. Lock\n2. Go\n- Go: home\n\n- Key: At the office.")]),
+    "notes": ("Free for all [#]_.\n\n.. warning:: Deep water.\n\n.. [#] But dogs.\n", [("a", "Free for all .\n\nBut dogs.\n\nWarning: Deep water.")]),
+    "what another program defines": (
+        "See :ref:`the page <prices>`.\n\n.. versionadded:: 2.1\n   A lift.\n\n.. tip-box::\n   :class: x\n\n   Ask first.\n",
+        [("a", "See the page.\n\n2.1 A lift.\n\nAsk first.")],
+    ),
+    "what is outside": (".. include:: /etc/hostname\n\n.. raw:: html\n\n   <b>x</b>\n\nText.\n", [("a", "Text.")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", RST)
+def test_restructured_text_is_read_as_what_renders_it_shows_it(kind):
+    pytest.importorskip("docutils")
+    content, shown = RST[kind]
+    assert read("a.rst", content) == (shown, [])
+
+
+def test_without_the_extra_restructured_text_is_read_as_lines_and_a_flaw_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "docutils", None)
+    passages, (flaw,) = read("a.rst", "Hall\n====\n\nOpen at nine.\n")
+    assert "Open at nine." in passages[0][1] and "extra `rst`" in flaw.mend and not flaw.lost
+
+
 def test_an_excel_file_is_its_rows_as_its_cells_show_them():
     rows = [["Item", "Price", "Share", "From"], ["Bolt", 1200.5, 0.125, datetime(2026, 11, 3)], ["Nut", 3, None, None]]
     formats = {"B2": '"EUR" #,##0.00', "C2": "0.0%"}
@@ -265,6 +298,15 @@ TREES = [
     ({"rooms": BIRCH, "boats": BIRCH}, [("rooms", "name: Birch; seats: 20"), ("boats", "name: Birch; seats: 20")]),
     ({"town": "Ayr", "rooms": BIRCH, "north": {"boats": BIRCH}}, [("a", "town: Ayr"), ("north boats", "name: Elm; seats: 8")]),
     ({"rooms": BIRCH}, [("a", "name: Birch; seats: 20")]),  # one list needs no name
+    (
+        {"sites": [{"name": "Meadow", "fees": [{"id": 1, "adult": 9}, {"id": 2, "adult": 14}], "tags": ["wet"]}, {"name": "Lake", "fees": [{"id": 1, "adult": 11}]}]},
+        [("sites", "name: Meadow; tags: wet"), ("sites fees", "sites: Meadow; fees id: 2; adult: 14"), ("sites fees", "sites: Lake; fees id: 1; adult: 11")],
+    ),
+    (
+        [{"town": "Ayr", "halls": [{"name": "Elm", "hours": [{"day": "Mon", "from": 8}]}]}, {"town": "Brno"}],
+        [("a", "town: Brno"), ("halls hours", "town: Ayr; halls: Elm; day: Mon; from: 8")],
+    ),
+    ({"days": {"monday": {"soup": "Leek", "mains": [{"dish": "Curry", "price": 5}]}}}, [("days monday mains", "dish: Curry; price: 5")]),
 ]  # fmt: skip
 
 
@@ -275,6 +317,14 @@ def test_an_object_of_one_of_several_lists_stands_under_the_name_of_its_list(tre
         assert set(shown) <= set(passages) and not flaws
         document, _ = parse_file(f"x/{name}", content.encode())
         assert len({passage.id for passage in document.passages}) == len(document.passages)
+
+
+def test_what_lies_in_an_object_is_for_those_only_who_may_read_that():
+    tree = [{"name": "Elm", "readers": ["staff"], "fees": [{"season": "low", "adult": 9}]}]
+    document, _ = parse_file("x/a.json", json.dumps(tree).encode())
+    assert [(p.text, p.readers) for p in document.passages] == [
+        ("name: Elm", (("staff",),)), ("name: Elm; season: low; adult: 9", (("staff",),)),
+    ]  # fmt: skip
 
 
 QUOTED = {
