@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 
-from ragc.knowledge.ingest.metadata import parse_day
+from ragc.text.days import parse_day
 
 Kind = Literal["integer", "real", "date", "text", "boolean"]
 DISTINCT_KEPT, LONGEST_VALUE, TABLES_READ = 500, 120, 100

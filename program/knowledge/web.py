@@ -19,12 +19,12 @@ from ragc.knowledge.index.fusion import best_rows
 from ragc.knowledge.index.keywords import Keywords
 from ragc.knowledge.ingest.bounds import TimeUp, run_within
 from ragc.knowledge.ingest.convert import convert_html, read_markup
-from ragc.knowledge.ingest.metadata import parse_day
 from ragc.knowledge.ingest.records import make_rows
 from ragc.knowledge.ingest.sections import split_blocks
 from ragc.models.embedded.encoder import Embedder
 from ragc.passage import AUTHORITY, NO_FILTERS, Filters, Passage, Source, SourceCard, drop_repeats, embedding_text
 from ragc.settings import HttpSettings, WebSettings
+from ragc.text.days import parse_day
 
 MAX_ITEMS = 50  # the most items taken of one reply, and what `{k}` stands for in the url of a JSON API
 PER_PAGE = 3  # passages taken of one page

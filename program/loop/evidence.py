@@ -11,10 +11,11 @@ from functools import lru_cache
 from itertools import product, zip_longest
 
 from ragc.knowledge.index.fusion import WEIGHT, fold_copies, fuse, rank_positions
-from ragc.knowledge.ingest.metadata import VALID_TO, parse_day
+from ragc.knowledge.ingest.metadata import VALID_TO
 from ragc.loop.policy import Tuning
 from ragc.loop.state import STATES, Ask, Conflict, Key, State
 from ragc.passage import Passage, document_of, drop_repeats
+from ragc.text.days import parse_day
 from ragc.text.facts import normalise_text
 from ragc.text.pieces import split_pieces
 

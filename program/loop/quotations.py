@@ -149,7 +149,7 @@ def list_choices(state: State) -> Flow[Draft | None]:
     found, unknown = yield from _weigh_pieces(state)
     if unknown:
         return None
-    found = _keep_rows(found, state.question)
+    found = _keep_rows(found, state.date_query(state.question))
     for at in range(len(found[0].coordinates) if found else 0):
         choices = _keep_named(_list_beside(found, at), at, state.question)
         chance = 1 - math.prod(1 - one.probability for one in choices.values())
@@ -323,7 +323,7 @@ def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
     of another row than those that are asked for.
     """
     found, _ = yield from _weigh_pieces(state)
-    found, asked = _keep_rows(found, state.question), find_stems(state.question)
+    found, asked = _keep_rows(found, state.date_query(state.question)), find_stems(state.question)
     held = [len(asked & quote.subject.words) for quote in found]
     least = max(max(held, default=0) / 2, 1)
     found = [quote for quote, words in zip(found, held, strict=True) if quote.near or words >= least]
@@ -350,9 +350,9 @@ def _weigh_anew(state: State) -> Flow[list[_Quote]]:
     asks, of = list[Request](), list[tuple[tuple[int, str], Passage, Piece]]()
     texts = {p.id: p.text for pool in state.pools.values() for p in pool}.values()
     for look_up, (query, found_by_it) in enumerate(_list_look_ups(state)):
-        passages, rows = found_by_it, name_rows(query, _list_subjects(found_by_it))
+        passages, rows = found_by_it, name_rows(state.date_query(query), _list_subjects(found_by_it))
         if query != state.question and not any(match.named for match in rows.values()):
-            rows = name_rows(state.question, _list_subjects(state.kept))
+            rows = name_rows(state.date_query(state.question), _list_subjects(state.kept))
             passages = [p for p in state.kept if p in found_by_it or _has_row(p, rows)]
         for p in passages:
             asked = name_keys(query, rows, _list_subjects([p]), texts)
@@ -366,8 +366,9 @@ def _weigh_anew(state: State) -> Flow[list[_Quote]]:
         return []
     alone = [reply["states"].probability for reply in (yield asks)]
     subjects = [find_subject(passage.subject, piece) for _, passage, piece in of]
-    alone = discount_strange(alone, [asked for asked, *_ in of], subjects, state.tuning.subject, state.question)
-    chances = weigh_rivals(alone, [look_up for (look_up, _), *_ in of], state.tuning.rivalry)
+    look_ups = [(look_up, state.date_query(query)) for (look_up, query), *_ in of]
+    alone = discount_strange(alone, look_ups, subjects, state.tuning.subject, state.date_query(state.question))
+    chances = weigh_rivals(alone, [look_up for look_up, _ in look_ups], state.tuning.rivalry)
     best = defaultdict[int, float](float)
     for ((look_up, _), *_), chance in zip(of, chances, strict=True):
         best[look_up] = max(best[look_up], min(chance, shift_odds(chance, -state.tuning.near)))

@@ -26,6 +26,7 @@ from ragc.notes import Note
 from ragc.passage import NO_FILTERS, Filters, Passage
 from ragc.settings import BudgetSettings
 from ragc.signatures import BASE_PREFIX, Detail
+from ragc.text.days import date_question
 from ragc.text.history import Asked, Turns, answers_back, is_answer
 from ragc.text.pieces import Claim
 
@@ -249,6 +250,8 @@ class State:
     follows: bool = False  # whether it follows on from the conversation
     chose: bool = False  # whether it chooses an option that was asked back about
     last_answer: str = ""  # what the question follows on from, as it was shown
+    dates: str = field(init=False)
+    """The days that the question names by that of asking: `30 November`."""
     years: tuple[int, ...] = field(init=False)
     """The years that the question names: what was superseded counts where it was in force in one of them."""
     tuning: Tuning = field(init=False)
@@ -277,11 +280,10 @@ class State:
     previous: float | None = None
 
     def __post_init__(self) -> None:
-        self.years = tuple(map(int, _YEAR.findall(self.question)))
+        self.own_words = self._take(self.question)
         self.tuning = self.program.tuning
         self.plan = Plan("simple", self.program.sources, ())
         self.strategy = Strategy(ALL, self.program.sources)
-        self.own_words = self.question
         if not self.program.quotes:
             self.tuning = replace(self.tuning, k=self.tuning.shown)
 
@@ -290,7 +292,18 @@ class State:
         self.follows, self.chose = True, answers_back(self.history, self.question)
         if not self.chose and is_answer(self.history[-1]):
             self.last_answer = self.history[-1].content
-        self.question, self.years = standalone, tuple(map(int, _YEAR.findall(standalone)))
+        self._take(standalone)
+
+    def _take(self, question: str) -> str:
+        """Take a question with what its words mean on the day of asking, and return it with the days explained."""
+        dated = date_question(question, self.today)
+        self.question, self.dates = dated.text, dated.dates
+        self.years = (*map(int, _YEAR.findall(question)), *dated.years)
+        return dated.explained
+
+    def date_query(self, query: str) -> str:
+        """Return a query with the days behind it that the question names by that of asking, to compare rows with."""
+        return f"{query}\n{self.dates}" if self.dates else query
 
     @property
     def asked(self) -> str:

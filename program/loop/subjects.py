@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from ragc.knowledge.ingest.metadata import parse_day
 from ragc.loop.decide import shift_odds
 from ragc.passage import TITLE_STEP, Passage
+from ragc.text.days import list_days, misses_weekday, name_day, parse_day, spell_dates
 from ragc.text.pieces import Piece, split_cells
 from ragc.text.ranges import find_measures, find_ranges, list_measured, spell_range
 from ragc.text.words import WORD, find_stems, split_words
@@ -35,7 +35,6 @@ REPLACED = 7.0  # of a word in whose place the piece has another
 NAMED = -1.5  # of a cell whose row and column are asked for
 BESIDE = 5.0  # of a cell of another row than one that is asked for
 ANSWERS, ALIKE = -5.0, 0.6  # of what stands under the question that is asked, by the share of its words
-_DAY = re.compile(r"(?a)\b\d{4}-\d\d-\d\d\b")
 _GLOSS = re.compile(r"\([^()]*\)")
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 TEXTS_KEPT = 8192
@@ -50,6 +49,8 @@ class RowMatch(NamedTuple):
     """Whether it names the row; None where it names no row of the table."""
     numbers: frozenset[str] = frozenset()
     """Its numbers in the range of the row."""
+    days: frozenset[str] = frozenset()
+    """Its words of the days of the row."""
 
 
 NO_MATCH = RowMatch()
@@ -94,16 +95,10 @@ def find_subject(of: str, piece: Piece) -> Subject:
     """Return that of a piece of a passage which is `of` something."""
     key, *cells = split_cells(piece.text) if piece.row else [""]
     header = "".join(cells[-1:]).partition(": ")
-    name, text = map(_spell_days, (f"{of}\n{key}", f"{piece.lead or ''}\n{piece.text}"))
+    name, text = map(spell_dates, (f"{of}\n{key}", f"{piece.lead or ''}\n{piece.text}"))
     question = piece.question or of.rpartition(TITLE_STEP)[2]
     row = tuple((a, c) if b else ("", a) for a, b, c in (cell.partition(": ") for cell in piece.cells))
     return Subject(name, text, header[0] if header[1] else "", key.partition(": ")[2] or key, question, row)
-
-
-def _spell_days(text: str) -> str:
-    """Return a text with its dates behind it as they are asked for: 1 December 2026."""
-    days = filter(None, map(parse_day, _DAY.findall(text)))
-    return "\n".join([text, *(f"{day.day} {day:%B %Y}" for day in days)])
 
 
 @lru_cache(maxsize=TEXTS_KEPT // 8)
@@ -127,10 +122,11 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
         len(named - one.words - held)
         + IN_TEXT * len(written - one.words - held)
         + REPLACED * any(_replaces(one, place, asked) for place in places)
-        + (_weigh_cell(one, asked, headers[one.name], keys, is_named) if one.key or one.header else 0.0)
+        + (_weigh_cell(one, asked, headers[one.name], keys, match.named) if one.key or one.header else 0.0)
         + ANSWERS * are_alike(question, one.question)
         for one in subjects
-        for is_named, held in [rows.get(one.row, NO_MATCH)]
+        for match in [rows.get(one.row, NO_MATCH)]
+        for held in [match.numbers | match.days]
     )
 
 
@@ -142,7 +138,7 @@ def _weigh_cell(
     if row and _names_row(one, asked):
         return NAMED
     named = (key in keys or bool(row)) and header >= headers and (bool(header) or len(one.row) == 2)
-    beside = bool(keys and key and key not in keys) or row is False
+    beside = row is False or (row is None and bool(keys and key and key not in keys))
     return IN_HEADER * bool(one.header) * len(headers - one.words) + NAMED * named + BESIDE * beside
 
 
@@ -171,13 +167,14 @@ def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
     for rows in tables.values():
         firsts = [row[0] for row in rows]
         held, outside = dict(zip(rows, _list_held(question, firsts), strict=True)), _lies_outside(question, firsts)
-        every = {row: _list_said(row, asked) | held[row] for row in rows}
+        days = {row: _list_named_days(row, asked) for row in rows}
+        every = {row: _list_said(row, asked) | held[row] | days[row] for row in rows}
         for row, said in every.items():
             words = asked & _find_values(row)
             beside = outside or any(
                 said < more and words <= _find_values(other) | more for other, more in every.items()
             )
-            found[row] = RowMatch(False if beside else bool(said) or None, held[row])
+            found[row] = RowMatch(False if beside else bool(said) or None, held[row], days[row])
     return found
 
 
@@ -197,6 +194,12 @@ def _find_name(value: str) -> frozenset[str]:
     return find_stems(_GLOSS.sub("", value)) or find_stems(value)
 
 
+def _list_named_days(row: Row, asked: frozenset[str]) -> frozenset[str]:
+    """Return the words of days of a row's cells that are asked for, a weekday or a month among them."""
+    days = (asked & list_days(value) for _, value in row)
+    return frozenset[str]().union(*(found for found in days if any(map(str.isalpha, found))))
+
+
 def name_keys(question: str, rows: RowMatches, subjects: Iterable[Subject], texts: Collection[str]) -> str:
     """Return a question with the key of the row that it names.
 
@@ -205,13 +208,16 @@ def name_keys(question: str, rows: RowMatches, subjects: Iterable[Subject], text
     """
     tables = Counter(_list_headers(row) for row, match in rows.items() if match.named)
     for row in dict.fromkeys(one.row for one in subjects if rows.get(one.row, NO_MATCH).named):
+        for _, value in row:
+            question = name_day(question, value)
         if tables[_list_headers(row)] > 1 or _find_name(row[0][1]) <= find_stems(question):
             continue
         spelt = question
         for number in rows[row].numbers:
             spelt = spell_range(spelt, number, row[0][1])
         places = [(question.casefold().find(value.casefold()), header, value) for header, value in row[1:]]
-        at, header, value = min((one for one in places if one[0] >= 0 and one[2][:1].isalpha()), default=(0, "", ""))
+        named = (one for one in places if one[0] >= 0 and (one[2][:1].isalpha() or parse_day(one[2])))
+        at, header, value = min(named, default=(0, "", ""))
         if spelt != question:
             question = spelt
         elif not value:
@@ -224,11 +230,13 @@ def name_keys(question: str, rows: RowMatches, subjects: Iterable[Subject], text
 
 @lru_cache(maxsize=TEXTS_KEPT)
 def _find_values(row: Row) -> frozenset[str]:
-    return find_stems("\n".join(value for _, value in row))
+    return find_stems("\n".join(value for _, value in row)).union(*(list_days(value) for _, value in row))
 
 
 def _lies_outside(question: str, cells: Sequence[tuple[str, str]]) -> bool:
-    """Tell whether a question names a number that is measured as those of a column of ranges, and lies in none."""
+    """Tell whether a question names a day of the week, or a number measured as a column of ranges, that no cell has."""
+    if misses_weekday(question, [value for _, value in cells]):
+        return True
     ranges = [one for one in find_ranges(tuple(value for _, value in cells)) if one]
     measures = find_measures("\n".join(map(" ".join, cells)))
     measured = [number for _, number, beside in list_measured(question) if beside & measures]

@@ -32,10 +32,11 @@ from ragc.knowledge.ingest.blocks import (
     stands_alone,
 )
 from ragc.knowledge.ingest.bounds import close_tags
-from ragc.knowledge.ingest.metadata import Metadata, parse_day, read_fields
+from ragc.knowledge.ingest.metadata import Metadata, read_fields
 from ragc.knowledge.ingest.table_rows import is_label
 from ragc.knowledge.ingest.word import read_word
 from ragc.passage import Flaw
+from ragc.text.days import parse_day
 
 PARSER = "html.parser"  # of what has all its tags
 _FURNITURE = ("nav", "header", "footer", "aside", "form")  # of the site, where `_is_furniture` says so

@@ -12,6 +12,7 @@ from itertools import takewhile
 import yaml
 
 from ragc.passage import AUTHORITY, Flaw, ReaderSets, split_groups
+from ragc.text.days import parse_day
 
 READERS = "readers"
 NO_ATTRIBUTES = frozenset("title as_of authority supersedes readers text contents content body _id id".split())
@@ -132,14 +133,6 @@ def read_groups(value: object) -> ReaderSets:
     named = value if isinstance(value, list) else split_groups(_one_line(value), ",", ";", "|")
     groups = {_one_line(name).encode("utf-8", "replace").decode() for name in named}
     return (tuple(sorted(groups - {""})),)
-
-
-def parse_day(text: str) -> date | None:
-    """Return the date that a text starts with, as in 2026-03-01T08:00, or None."""
-    try:
-        return date.fromisoformat(text.strip()[:10])
-    except ValueError:
-        return None
 
 
 def _find_misspelt(fields: Mapping[str, object], places: Mapping[str, int]) -> list[Flaw]:

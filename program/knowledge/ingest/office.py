@@ -15,8 +15,9 @@ from xml.etree.ElementTree import Element
 
 from ragc.knowledge.ingest.blocks import END_OF_SECTION, FIRST_ROW, Block
 from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_html, read_fragment, unpack_parts
-from ragc.knowledge.ingest.metadata import Metadata, drop_generated_title, parse_day
+from ragc.knowledge.ingest.metadata import Metadata, drop_generated_title
 from ragc.passage import Flaw
+from ragc.text.days import parse_day
 
 EXCEL = "it is an Excel file", "Install the extra `excel` (openpyxl), or save each sheet as .csv."
 MOST_REPEATED = 100  # times that one cell of OpenDocument stands for as many

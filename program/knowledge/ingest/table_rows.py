@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ragc.knowledge.ingest.amounts import MISSING, read_amount
-from ragc.knowledge.ingest.metadata import parse_day
+from ragc.text.days import parse_day
 
 LONGEST_LABEL = 60  # characters of a key beside its one value
 SAMPLE = 200  # rows by which the kind of a column is told

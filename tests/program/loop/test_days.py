@@ -1,6 +1,7 @@
 """What is in force on the day that a question is about: the day of asking, or the year that it names."""
 
-from datetime import date
+from calendar import day_name
+from datetime import date, timedelta
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from ragc.loop.evidence import ALIKE, drop_superseded, measure_dispute
 from ragc.passage import Passage
+from ragc.text.days import date_question, list_days
 from tests.support.documents import open_documents
 
 ABOUT = "what things cost and when they are"
@@ -86,3 +88,65 @@ def test_two_statements_dispute_where_their_numbers_differ_however_they_are_spel
 def test_several_sources_that_say_otherwise_are_named_once(tmp_path):
     text = open_documents(tmp_path, FEES, ABOUT)("What is the joining fee?", today=TODAY).text
     assert text.endswith("15 euros [1] (from 1 January 2026; another source says otherwise [2] [3]).")
+
+
+SHOP = {
+    "hours.md": "# Opening hours\n\n| day | open |\n|---|---|\n| Monday | closed |\n| Tuesday to Friday | 9 to 17 |\n"
+    "| Saturday | 10 to 16 |\n| Sunday | 11 to 15 |\n",
+    "courses.csv": "course,date,price,places\nSourdough for beginners,2026-12-05,GBP 45,6\nRye and spelt,2026-12-12,GBP 48,3\n"
+    "Croissants,2027-01-09,GBP 62,8\n",
+    "markets.csv": "market,held on,stall\nWickham,Sat 5 Dec,A4\nOlney,Sun 6 Dec,C2\nStamford,Fri 11 Dec,B9\n",
+}
+SUNDAY, TUESDAY = date(2026, 11, 29), date(2026, 12, 1)
+DAYS_ASKED = [
+    ("Are you open today?", SUNDAY, "11 to 15"),
+    ("When are you open today?", TUESDAY, "9 to 17"),
+    ("Are you open tomorrow?", SUNDAY, "closed"),
+    ("When do you open next Saturday?", TUESDAY, "10 to 16"),
+    ("Which course is on 12 December?", SUNDAY, "Rye and spelt"),
+    ("Which course is this Saturday?", SUNDAY, "Sourdough for beginners"),
+    ("What does the course next Saturday cost?", SUNDAY, "GBP 45"),
+    ("How much is the course on December 5th?", SUNDAY, "GBP 45"),
+    ("Which market is held on 6 December?", SUNDAY, "Olney"),
+]
+
+
+@pytest.mark.parametrize(("question", "today", "answer"), DAYS_ASKED)
+def test_a_question_names_the_row_of_a_day_by_the_day_of_asking(tmp_path, question, today, answer):
+    told = open_documents(tmp_path, SHOP, ABOUT)(question, today=today)
+    others = {"11 to 15", "9 to 17", "closed", "10 to 16", "GBP 45", "GBP 48", "GBP 62", "A4", "B9"} - {answer}
+    assert answer in told.text and not any(other in told.text for other in others), told.text
+
+
+def test_what_was_in_force_last_year_is_told_of_last_year(tmp_path):
+    asked = "What did a single ticket of the ferry cost last year?"
+    assert "3.20" in open_documents(tmp_path, REPLACED, ABOUT)(asked, today=date(2026, 11, 28)).text
+
+
+@pytest.mark.parametrize(
+    ("words", "days"), [("today", 0), ("tomorrow", 1), ("yesterday", -1), ("the day after tomorrow", 2), ("tonight", 0)]
+)
+@given(days)
+def test_words_that_name_a_day_mean_it_on_every_day_of_asking(words, days, today):
+    meant = today + timedelta(days)
+    dated = date_question(f"Are you open {words}?", today)
+    assert dated.text == f"Are you open on {meant:%A}?"
+    assert f"({meant:%A} {meant.day} {meant:%B %Y})" in dated.explained
+
+
+days_of_week = st.integers(0, 6)
+
+
+@given(days_of_week, days_of_week, st.sampled_from([" to ", "-", " – ", " until ", ".-"]), st.booleans())
+def test_a_cell_of_two_days_names_each_from_one_to_the_other(first, last, between, short):
+    form = (lambda name: name[:3]) if short else str
+    cell = f"{form(day_name[first])}{between}{form(day_name[last])}"
+    named = {n % 7 for n in range(first, first + (last - first) % 7 + 1)}
+    assert list_days(cell) == frozenset().union(*(list_days(day_name[n]) for n in named))
+
+
+@pytest.mark.parametrize(
+    "cell", ["5 pages", "sun shade", "closed on Monday", "31 February", "May 2026", "2 May 3 June", "", "-"]
+)
+def test_a_cell_that_says_more_than_a_day_names_none(cell):
+    assert not list_days(cell)
