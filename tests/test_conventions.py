@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"program": "ragc", "optimize": "ragc.optimize"}
-MOST_LINES, MOST_DOUBLED, MOST_PACKAGES = 450, 8, 34
+MOST_LINES, MOST_DOUBLED, MOST_PACKAGES = 450, 8, 35
 ONE_WORD, FIRST_LINE = 0.35, 80
 NO_VERB = re.compile(
     r"(?:A|All|An|And|As|At|By|Each|Every|For|From|How|In|It|Its|No|Nothing|Of|On|One|So|Such|That|The|This|Those|To|What"

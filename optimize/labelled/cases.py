@@ -33,7 +33,7 @@ _STATED = (
 
 
 def read_cases(source: Path, passages: Passages) -> Iterator[Item]:
-    """Read a table of questions, or the test cases of a tool; what they lack is noted.
+    """Read a table of questions, or a tool's test cases; what they lack is noted.
 
     Beside FIELDS they may have id, title, topic, outcome and promptfoo's assertions. Each context is evidence. Raises
     `DataError` where nothing is named as a question.

@@ -295,14 +295,14 @@ class State:
         self._take(standalone)
 
     def _take(self, question: str) -> str:
-        """Take a question with what its words mean on the day of asking, and return it with the days explained."""
+        """Take a question, and return it with the days behind the words that name them."""
         dated = date_question(question, self.today)
         self.question, self.dates = dated.text, dated.dates
         self.years = (*map(int, _YEAR.findall(question)), *dated.years)
         return dated.explained
 
     def date_query(self, query: str) -> str:
-        """Return a query with the days behind it that the question names by that of asking, to compare rows with."""
+        """Return a query with the named days behind it, to compare rows with."""
         return f"{query}\n{self.dates}" if self.dates else query
 
     @property

@@ -39,7 +39,7 @@ class Abilities:
         return Abilities, ()
 
     def find_first(self, model: Any) -> list[Future[None]]:
-        """Return what ends with the first request to a model, for whoever comes behind it."""
+        """Return what ends with the first request to a model, for whoever waits."""
         if model.model in self._gives:
             return []
         first = self._first.setdefault(model.model, new := Future[None]())

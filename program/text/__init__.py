@@ -1,3 +1,3 @@
 """What a text is made of, and what it states: below everything that reads or writes one."""
 
-__all__ = ["facts", "history", "numbers", "pieces", "ranges", "words"]
+__all__ = ["days", "facts", "history", "numbers", "pieces", "ranges", "words"]

@@ -43,7 +43,7 @@ class DatedQuestion(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def date_question(question: str, today: date) -> DatedQuestion:
-    """Return a question with the days and the years that it names from the day of asking."""
+    """Return a question with the days and years that it names by `today`."""
     found = {match[0]: _parse(match[0], today) for match in _phrases().finditer(question)}
     days = {words: day for words, (day, period) in found.items() if day and period == _DAY}
 
@@ -71,9 +71,10 @@ def parse_day(text: str) -> date | None:
 
 @lru_cache(maxsize=4096)
 def list_days(cell: str) -> frozenset[str]:
-    """Return the stems of the words that name the days of a cell; none where it says more than days.
+    """Return the stems of the words that name the days of a cell.
 
-    Those of `2026-12-05` are of `Saturday 5 December 2026`, those of `Tuesday to Friday` its four days.
+    There are none where it says more than days. Those of `2026-12-05` are of `Saturday 5 December 2026`, those of
+    `Tuesday to Friday` its four days.
     """
     if found := _read_date(cell):
         day, month, year = found
@@ -91,16 +92,17 @@ def list_days(cell: str) -> frozenset[str]:
 
 
 def misses_weekday(question: str, cells: Sequence[str]) -> bool:
-    """Tell whether a question names a day of the week that cells of nothing but such days have not."""
+    """Tell whether a question names a weekday that cells of weekdays have not."""
     days, asked = [list_days(cell) for cell in cells], find_stems(question) & _WEEK
     known = frozenset[str]().union(*days)
     return bool(asked) and all(days) and known <= _WEEK - asked
 
 
 def name_day(question: str, cell: str) -> str:
-    """Return a question with a cell in place of the day in it that the cell names, for a reader compares words.
+    """Return a question with a cell in place of the day that both name.
 
-    In place of a weekday stands a cell of several, or of a date; in place of `December 5th` one of that date.
+    A reader compares words. In place of a weekday stands a cell of several, or of a date; in place of `December 5th`
+    one of that date.
     """
     days, found = list_days(cell), _read_date(cell)
     named = [name for name in day_name if len(days) > 1 and find_stems(name) <= days]
