@@ -74,7 +74,7 @@ class Graph:
         return cls(keys, mentions, about, stamps, _link_passages(mentions, about))
 
     def find_shared(self, one: int, other: int) -> int | None:
-        """Return the rarest entity that two passages mention, if any; kept, as every question meets the same."""
+        """Return the rarest entity that two passages mention, if any."""
         if (one, other) not in self._shared:
             named, also = (self.entities_of(row, "mentions") for row in (one, other))
             shared = np.intersect1d(named, also, assume_unique=True)

@@ -325,7 +325,7 @@ def score_pieces(reading: Reading, text: str) -> tuple[float, ...]:
 
 @lru_cache(maxsize=TEXTS_KEPT)
 def score_cells(readings: tuple[Reading, ...], text: str) -> tuple[float, ...]:
-    """Return the score of the best answer in the value of each cell of a text's tables."""
+    """Return the score of the best answer in each cell's value of a text's tables."""
     cells = [piece for piece in split_pieces(text) if piece.row]
     return tuple(one.best_within(cell.value, None)[0] for one, cell in zip(readings, cells, strict=True))
 
