@@ -9,8 +9,9 @@ from ragc.knowledge.ingest.blocks import read_blocks
 from ragc.knowledge.ingest.convert import Page, lead_notes, parse_page
 from ragc.knowledge.ingest.decode import decode_text
 from ragc.knowledge.ingest.lines import read_plain_text
-from ragc.knowledge.ingest.metadata import Metadata, parse_day
+from ragc.knowledge.ingest.metadata import Metadata
 from ragc.passage import Flaw
+from ragc.text.days import parse_day
 
 _SETTINGS = {"file_insertion_enabled": False, "raw_enabled": False, "report_level": 5, "halt_level": 6,
              "_disable_config": True, "embed_stylesheet": False, "syntax_highlight": "none"}  # fmt: skip
