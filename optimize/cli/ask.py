@@ -60,7 +60,9 @@ def open_target(target: str, artifacts: Path, project: Path | None, point: str) 
 
 def run_ask(
     target: Target,
-    question: Annotated[list[str] | None, Argument(help="The question; without it, one a line is read.")] = None,
+    question: Annotated[
+        list[str] | None, Argument(help="The question; without it, or of -, one a line is read.")
+    ] = None,
     trace: Annotated[bool, Option(help="Show the path and the steps.")] = False,
     stream: Annotated[bool, Option(help="Print the answer as it is written.")] = False,
     readers: Groups = "",
@@ -73,7 +75,7 @@ def run_ask(
     On a terminal the lines are a conversation, which Ctrl-D ends; piped they are independent.
     """
     rag = open_target(target, artifacts, project, point).readable_by(split_groups(readers, ","))
-    if question:
+    if question and question != ["-"]:
         if code := _answer_question(rag, " ".join(question), trace, stream):
             raise typer.Exit(code)
         return
@@ -125,7 +127,7 @@ def _answer_question(
         if citation.copies:
             typer.echo(f"      also {', '.join(citation.copies)}")
         if citation.reason:
-            typer.echo(f"      {citation.reason}")
+            typer.echo(f"      reached by {citation.reason}")
     calls, seconds = show.count_noun(answer.usage.calls, "model call"), f"{answer.usage.seconds:.2f} s"
     spoke = [answer.version or "uncompiled", f"trace {answer.trace.id}"]
     sure = f"confidence {answer.confidence:.2f}"

@@ -228,7 +228,8 @@ def _print_fates(fates: Sequence[Retention], force: bool) -> None:
 
 
 def _print_move(move: AliasMove) -> None:
-    line = f"{move.name}@{move.alias}: {move.previous or 'nothing'} -> {move.version}"
+    way = "still" if move.previous == move.version else f"{move.previous or 'nothing'} ->"
+    line = f"{move.name}@{move.alias}: {way} {move.version}"
     if move.gate is not None:
         line += f"\n{move.version} against {move.against}, on the test of both ({move.gate.describe()})"
     elif move.against:

@@ -163,8 +163,9 @@ def _set_alias(base: Path, found: Manifest, alias: str, present: str | None, *, 
             raise _explain_move(found.name, alias, moved, present)
         if not found.path.is_dir():
             raise VersionError(f"{found} was removed meanwhile.", "Promote a version that is there: ragc ls")
-        lines = b"".join(orjson.dumps(line) + b"\n" for line in (*read_history(found.name, base), entry))
-        write_whole(base / found.name / HISTORY, lines)
+        if found.version != present:
+            lines = b"".join(orjson.dumps(line) + b"\n" for line in (*read_history(found.name, base), entry))
+            write_whole(base / found.name / HISTORY, lines)
         place = base / found.name / "aliases" / f"{alias}.json"
         place.parent.mkdir(exist_ok=True)
         target = {"version": found.version, "digest": found.digest}

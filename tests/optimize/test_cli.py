@@ -104,6 +104,18 @@ def test_a_line_that_is_not_utf_8_is_refused_and_the_next_is_answered(compiled):
     assert json.loads(done.stdout)["outcome"] in {"answered", "abstain"}
 
 
+def test_a_dash_in_the_place_of_a_question_has_one_a_line_read(ragc, own_shop):
+    asked = ["How many watts does the Wren draw?", "How much water does the Merle hold?"]
+    lines = ragc("ask", own_shop, "-", "--json", stdin="\n".join(asked))[1].splitlines()
+    traces = map(json.loads, (own_shop / ".ragc" / "traces.jsonl").read_text().splitlines())
+    assert len(lines) == 2 and [trace["question"] for trace in traces] == asked
+
+
+def test_what_the_way_through_the_graph_under_a_citation_is_is_said(ragc, own_shop):
+    shown = ragc("ask", own_shop, "Within how many days are refunds paid back?")[1]
+    assert '      reached by question > "refunds" > Refunds > Money back\n' in shown
+
+
 def test_eval_tells_the_figures_of_each_tag_and_plain_rag_beside_them(ragc, own_shop):
     lines = (own_shop / "labelled.jsonl").read_text().splitlines()
     tagged = [{**json.loads(line), "tags": ["money" if "refunds" in line else "kettle"]} for line in lines]
@@ -131,6 +143,17 @@ def test_eval_tells_in_a_sentence_what_the_program_is_worth_and_asks_both_in_tur
     assert asked == [False, True, True, False] * 2, "each is first in its turn"
     whole = ragc("eval", own_shop, "--questions", own_shop / "more.jsonl", "--all")[1]
     assert "outcome_accuracy" in whole and "seconds_p50" in whole and first in whole and "--all" not in whole
+
+
+def test_a_compile_ends_with_its_sentence_then_three_metrics_no_line_wrapped_and_all_of_them_only_where_asked(
+    ragc, own_shop
+):
+    shown = ragc("compile", own_shop)[1].splitlines()
+    assert shown[0].startswith("shop@v2 is sealed. It ") and "every metric: --all" in shown[1]
+    assert [line.split()[0] for line in shown[4:7]] == ["correct", "wrong", "utility"]
+    assert "[" in shown[6] and not any("AURC" in line or "selective_risk" in line for line in shown)
+    whole = ragc("compile", own_shop, "--all")[1]
+    assert whole.startswith(shown[0]) and "outcome_accuracy" in whole and "--all" not in whole
 
 
 def test_a_compile_that_seals_a_version_ends_with_0_and_with_3_where_better_is_required_of_no_gain(ragc, own_shop):

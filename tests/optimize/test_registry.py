@@ -67,6 +67,14 @@ def test_a_promoted_version_is_what_the_alias_names_and_history_says_why(two):
     promote_version("helpdesk@v1", "production", expect="helpdesk@v2", root=two)
 
 
+def test_an_alias_that_is_set_to_what_it_names_already_does_not_move(ragc, two):
+    promote_version("helpdesk@v2", "production", root=two)
+    before = read_history("helpdesk", two)
+    told = ragc("promote", "helpdesk@v2", "--to", "production", "--artifacts", two).stdout
+    assert told.startswith("helpdesk@production: still v2-") and read_history("helpdesk", two) == before
+    assert roll_back("helpdesk", root=two).version.startswith("v1-")
+
+
 def test_rolling_back_goes_back_one_version_at_a_time(tmp_path):
     versions = [promote_version(publish(tmp_path, i), "production", root=tmp_path).version for i in range(3)]
     assert roll_back("helpdesk", root=tmp_path).version == versions[1]
