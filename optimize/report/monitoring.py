@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ragc.errors import DataError
+from ragc.errors import DataError, RagcError
+from ragc.knowledge.index.build import is_indexed
 from ragc.knowledge.project import Project
 from ragc.notes import NoteKind
+from ragc.serve.opening import open_latest
 from ragc.serve.trace import LineLog, TraceLog
 from ragc.server.feedback import FEEDBACK, FeedbackLog
 from ragc.settings import FILE
@@ -54,9 +57,18 @@ def list_queue(log: TraceLog) -> Sequence[Entry]:
     home = log.folder.parent
     if (home / FILE).is_file() and (project := Project.open(home)).private == log.folder:
         whole = {entry["trace_id"]: entry for entry in log.traces.entries()}
-        return [whole[one["trace_id"]] for one in FeedbackLog(project).list_queue(readers=None)]
+        return [whole[one["trace_id"]] for one in FeedbackLog(project).list_queue(None, _find_changed(project))]
     latest = {entry["question"]: entry for entry in log.traces.entries()}
     return sorted(latest.values(), key=lambda entry: (entry["confidence"], entry["at"]))
+
+
+def _find_changed(project: Project) -> Mapping[str, str]:
+    """Return by question why its reviewed answer holds no more; none while documents wait to be indexed."""
+    with suppress(RagcError):
+        if is_indexed(project):
+            runtime = open_latest(project.folder).runtime
+            return runtime.reviewed.list_changed(runtime.library) if runtime.reviewed else {}
+    return {}
 
 
 def summarise_traces(log: TraceLog) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from ragc.errors import DataError
 from ragc.knowledge.project import Project
 from ragc.optimize.report.monitoring import find_trace, open_log, summarise_traces
 from ragc.server.feedback import FeedbackLog
+from ragc.server.programs import Programs
 from tests.optimize.conftest import invoke
+from tests.program.test_reviewed import ASKED, review
 
 WEEK = 7 * 86_400
 
@@ -116,3 +118,17 @@ def test_what_the_program_writes_is_what_the_figures_read(own_shop):
     FeedbackLog(project).write_verdict(queued["trace_id"], "skip", by="reviewer")
     assert summarise_traces(log)["to_review"] == len(FeedbackLog(project).list_queue()) == 0
     assert find_trace(log, answer.trace.id)["path"] == list(answer.trace.path)
+
+
+def test_an_answer_whose_source_changed_is_to_review_for_the_operator_as_on_the_page(own_shop):
+    project, program = Project.open(own_shop), open_program(own_shop)
+    program(ASKED)
+    review(program, project)
+    log, file = open_log(own_shop), own_shop / "knowledge" / "product" / "kettles.md"
+    assert summarise_traces(log)["to_review"] == 0
+    file.write_text(file.read_text().replace("holds 1.7", "has room for 1.7"))
+    assert summarise_traces(log)["to_review"] == 0, "no document is indexed for the sake of a figure"
+    (queued,) = FeedbackLog(project).list_queue(None, Programs(str(own_shop)).list_changed())
+    assert queued["why"] == "its source changed"
+    (listed,) = json.loads(invoke("trace", own_shop, "--review", "--json").stdout)
+    assert listed["trace_id"] == queued["trace_id"] and summarise_traces(log)["to_review"] == 1
