@@ -204,6 +204,52 @@ def test_a_cap_that_an_optimizer_meets_seals_the_best_so_far_or_says_what_it_wan
     assert not any(mark in told.err for mark in ("it/s", "Average Metric", "==>", "Traceback", "Bootstrapped"))
 
 
+MUTE = """
+import dspy
+
+from tests.optimize.test_program_learning import Writer
+from tests.support.prompts import reply_with
+
+
+class Mute(Writer):
+    calls = 0
+
+    def complete(self, request):
+        Mute.calls += 1
+        asked = request.messages[-1].parts[-1].text
+        can = any(ticket in asked for ticket in ANSWERED)
+        return super().complete(request) if can else reply_with(request, "I cannot say.")
+
+
+def make():
+    program = dspy.Predict("ticket -> team: str")
+    program.set_lm(dspy.LM("scripted/mute", engine=Mute(), cache=False))
+    return program
+
+
+def metric(example, prediction, trace=None):
+    return prediction.team == example.team
+"""
+
+
+@pytest.mark.parametrize("answered", [(), ("0 is wrong", "3 is wrong")])
+def test_a_model_that_cannot_be_read_is_told_of_once_before_more_is_paid_for(tmp_path, monkeypatch, capfd, answered):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RAGC_ARTIFACTS", str(tmp_path / "kept"))
+    (tmp_path / "mute.py").write_text(f"{MUTE}\nANSWERED = {answered}\n")
+    monkeypatch.delitem(sys.modules, "mute", raising=False)
+    write_rows(tmp_path)
+    task = ("mute:make", "--data", "rows.jsonl", "--metric", "mute:metric", "--name", "mute")
+    code, told = run_cli("compile", *task), " ".join(capfd.readouterr().err.split())
+    assert told.count("I cannot say.") == told.count("AdapterParseError: ") == 1
+    if answered:
+        assert code == 0 and "of 24 not graded: AdapterParseError, as e0000" in told
+    else:
+        calls = sys.modules["mute"].Mute.calls
+        assert code == 2 and "The program failed on the example" in told and calls == 2, "by both adapters"
+
+
 class Judge(HabitualEngine):
     """A model that gives probabilities where they are asked for, a little other ones for each ticket."""
 
