@@ -134,7 +134,7 @@ class Compiled:
             return f"It is better than {self.parent}: {gain}, which nothing was learned from."
         if self.verdict == "worse":
             return f"It is worse than {self.parent}: {gain}. Go on with that one, or label more questions."
-        as_it_does = self.stage == AS_IT_IS and self.began_as_parent
+        as_it_does = self.stage == AS_IT_IS and self.began_as_parent and not self.gain.difference
         same = f"It answers as {self.parent} does" if as_it_does else f"It cannot be told from {self.parent}"
         need = f" A difference of {self.gain.mde:.3f} could have been seen." if self.gain.enough_topics else ""
         more = f"To see a smaller one, label more questions, of more topics. Now there are {self.labelled}."

@@ -4,10 +4,12 @@ import html
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ragc.optimize.evaluation.evaluate import Evaluation
 from ragc.optimize.evaluation.grades import Grade
-from ragc.optimize.evaluation.outcome import Compiled
+from ragc.optimize.evaluation.outcome import AS_IT_IS, Compiled
 from ragc.optimize.evaluation.stats import paired_test
 from ragc.optimize.report.page import render_compile_page
 from ragc.serve.reference import resolve
@@ -103,3 +105,16 @@ def test_shortcuts_in_the_labels_are_told_and_without_any_nothing_is_said_of_the
     told, silent = (render_compile_page(story(grades, grades, doubts=doubts)).decode() for doubts in ([doubt], []))
     assert html.escape(doubt) in told and "What the labels may teach instead" in told
     assert "What the labels may teach instead" not in silent
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(*[st.sampled_from([-1.0, 1.0])] * 2), min_size=1, max_size=12),
+    st.sampled_from([AS_IT_IS, "search"]),
+)
+def test_the_sentence_on_what_came_of_a_compile_says_what_its_figures_say(rows, stage):
+    before, after = ([graded(n, f"t{n}", worth) for n, worth in enumerate(side)] for side in zip(*rows, strict=True))
+    told = story(before, after, stage=stage)
+    gain, (said, _, _) = told.gain.difference, told.explain().partition(":")
+    assert (" better than " in said) <= (gain > 0) and (" worse than " in said) <= (gain < 0)
+    assert (said == "It answers as shop@v1 does") is (stage == AS_IT_IS and gain == 0)
