@@ -36,23 +36,7 @@ if TYPE_CHECKING:
     from ragc.knowledge.project import Project
 
 SEALED_POINT = "balanced"  # the operating point that `scores.jsonl` was scored at
-SUBGROUPS = "Subgroups say where to look next and prove nothing: of twenty without a difference, one shows one."
 Folder = Path | str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmComparison(Comparison):
-    """A version against the control; p-values are corrected for the number of arms (Holm)."""
-
-    a: str  # the control, as `name@v7`, with its digest where two would read the same
-    b: str  # the version
-    text: str  # the verdict in one line
-    by_tag_warning: str
-
-    @property
-    def breached(self) -> list[str]:
-        """The margins of the guardrails that are breached."""
-        return [str(one) for one in self.guardrails if one.state == "breached"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +45,7 @@ class OfflineTest:
 
     control: str
     metric: str
-    arms: tuple[ArmComparison, ...]
+    arms: tuple[Comparison, ...]
     warnings: tuple[str, ...]
     looks: int  # how often scores on these questions were looked at, this test included
     gate: bool = False  # whether guardrails were asked for, so that a breach fails the test
@@ -119,16 +103,16 @@ def compare_offline(
         rows = [read_scores(one) for one in sealed]
     texts, timed = list_questions(rows[0]), asking is not None
     with refuse_unreadable("What one of the versions was scored"):
-        others = {
-            name: compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS, names=(names[0], name), timed=timed)
+        others = [
+            compare_rows(rows[0], other, metric, margins or DEFAULT_MARGINS, names=(names[0], name), timed=timed)
             for name, other in zip(names[1:], rows[1:], strict=True)
-        }
+        ]
     if margins:
-        _require_measured(others.values())
+        _require_measured(others)
     if asking is None:
         looks = note(texts)
-    corrected = correct_holm({name: one.p for name, one in others.items()})
-    arms = tuple(_name_arm(names[0], name, one.correct(corrected[name])) for name, one in others.items())
+    corrected = correct_holm({one.b: one.p for one in others})
+    arms = tuple(one.correct(corrected[one.b]) for one in others)
     warnings = [warning for one in sealed if (warning := warn_of_overlap(one, texts))]
     warnings += _warn_of_arms(arms)
     return OfflineTest(names[0], metric, arms, tuple(dict.fromkeys(warnings)), looks, bool(margins))
@@ -155,11 +139,6 @@ def _open_versions(
     terms = f"{point} over {programs[0].runtime.library.corpus_digest}"
     ask = partial(score_anew, sides, questions, repeats, progress)
     return Asking([question.conversation for question in questions], ask, terms)
-
-
-def _name_arm(a: str, b: str, found: Comparison) -> ArmComparison:
-    warning = SUBGROUPS if found.by_tag else ""
-    return ArmComparison(**fields_of(found), a=a, b=b, text=found.describe(), by_tag_warning=warning)
 
 
 def score_anew(
@@ -221,7 +200,7 @@ def _require_measured(comparisons: Iterable[Comparison]) -> None:
             raise DataError(f"The guardrail {lost[0]!r} was not measured for both versions.", mend)
 
 
-def _warn_of_arms(arms: Sequence[ArmComparison]) -> Iterator[str]:
+def _warn_of_arms(arms: Sequence[Comparison]) -> Iterator[str]:
     for arm in arms:
         if not arm.enough_topics:
             yield f"{arm.b}: too few topics for any verdict; label questions of more topics."

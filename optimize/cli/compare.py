@@ -83,7 +83,7 @@ def run_compare(
 
 def _print_arms(found: OfflineTest, all_: bool) -> None:
     for arm in found.arms:
-        show.print_comparison(arm, arm.text if len(found.arms) == 1 else f"{arm.b}: {arm.text}", all_)
+        show.print_comparison(arm, arm.describe() if len(found.arms) == 1 else f"{arm.b}: {arm.describe()}", all_)
     typer.echo(show.describe_looks(found.looks, "These questions, or some of them, were"))
     show.print_warnings(found.warnings)
 

@@ -208,7 +208,7 @@ def print_metrics(
 
 def print_comparison(found: Comparison, line: str = "", all_: bool = True) -> None:
     """Print the verdict in a line, three metrics and the guardrails; all with `all_`."""
-    from ragc.optimize.abtest.offline import SUBGROUPS
+    from ragc.optimize.evaluation.comparison import SUBGROUPS
     from ragc.optimize.evaluation.grades import FIRST
     from ragc.optimize.evaluation.stats import format_interval, format_number, format_p
 
@@ -229,7 +229,7 @@ def print_comparison(found: Comparison, line: str = "", all_: bool = True) -> No
         typer.echo(f"{changed}. {ALL}")
         return
     if found.by_tag:
-        tags = [[tag, f"{i.difference:+.3f}", format_interval(i.ci), i.n] for tag, i in found.by_tag.items()]
+        tags = [[tag, f"{i.value:+.3f}", format_interval(i.ci), i.n] for tag, i in found.by_tag.items()]
         print_table(f"{found.metric} by tag", ("tag", "B - A", "95 % interval", "n"), tags)
         typer.echo(SUBGROUPS)
     flipped = [[one["id"], one["a"], one["b"], one.get("question", "")] for one in found.flipped]

@@ -23,6 +23,7 @@ Pair = tuple[float, float, str]  # A's value of a metric, B's, and the topic of 
 State = Literal["holds", "breached", "not_shown", "not_measured"]
 SCORES = "scores.jsonl"
 PRIMARY = "utility"
+SUBGROUPS = "Subgroups say where to look next and prove nothing: of twenty without a difference, one shows one."
 SECONDS = "seconds"
 WORDS = ("correct", "partial", "wrong")
 FARTHEST = 1e6  # how many times worse a limit may be
@@ -57,32 +58,34 @@ class Guardrail(Margin):
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class TagDifference:
-    """B minus A on a metric over the questions of one tag: where to look next, no proof."""
-
-    difference: float
-    ci: tuple[float, float]
-    n: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(stats.PairedResult):
-    """B against A: the test of one metric, with what else was compared. Its JSON is that of `ragc compare`."""
+    """B against A: the test of one metric, with what else was compared. Its JSON is that of `ragc compare`.
 
+    P-values are corrected for the number of versions that are compared with A (Holm).
+    """
+
+    a: str  # the control, as `name@v7`, with its digest where two would read the same
+    b: str
     metric: str
     others: Mapping[str, stats.PairedResult]
     """The tests of all other metrics, their p-values corrected together (Holm)."""
     flipped: Sequence[Mapping[str, str]]
     """The questions that went from one of WORDS to another, with both answers."""
     guardrails: Sequence[Guardrail] = ()
-    by_tag: Mapping[str, TagDifference] = field(default_factory=dict)
+    by_tag: Mapping[str, stats.Interval] = field(default_factory=dict)
+    """By tag B minus A on the metric: where to look next, no proof."""
     risk_coverage: Mapping[str, Any] | None = None
     """The risk-coverage curves of A and B; None where scores hold no confidence."""
 
     def describe(self) -> str:
         """Return the verdict in one line, with the difference that could be seen."""
         return self.describe_for(self.metric)
+
+    @property
+    def breached(self) -> list[str]:
+        """The margins of the guardrails that are breached."""
+        return [str(one) for one in self.guardrails if one.state == "breached"]
 
 
 def fields_of(found: Any) -> dict[str, Any]:
@@ -126,6 +129,8 @@ def compare_rows(
     corrected = stats.correct_holm({name: test.p for name, test in tests.items() if name not in {metric, "partial"}})
     return Comparison(
         **fields_of(tests[metric]),
+        a=names[0],
+        b=names[1],
         metric=metric,
         others={name: tests[name].correct(p) for name, p in corrected.items()},
         flipped=_find_flipped(scored),
@@ -228,14 +233,12 @@ def _pair_values(name: str, scored: Sequence[tuple[_Scored, _Scored]]) -> list[P
     return [(a, b, str(row.get("topic") or "")) for row, a, b in both]
 
 
-def _compare_tags(metric: str, scored: Sequence[tuple[_Scored, _Scored]]) -> dict[str, TagDifference]:
+def _compare_tags(metric: str, scored: Sequence[tuple[_Scored, _Scored]]) -> dict[str, stats.Interval]:
     found = {}
     for tag in sorted({str(tag) for (row, _), _ in scored for tag in row.get("tags") or ()}):
-        pairs = _pair_values(metric, [(a, b) for a, b in scored if tag in (a[0].get("tags") or ())])
-        if pairs:
-            topics = [topic for _, _, topic in pairs]
-            mean = stats.mean_interval([y - x for x, y, _ in pairs], topics, within=_find_range(metric))
-            found[tag] = TagDifference(mean.value, mean.ci, mean.n)
+        if pairs := _pair_values(metric, [(a, b) for a, b in scored if tag in (a[0].get("tags") or ())]):
+            gains, topics = zip(*((after - before, topic) for before, after, topic in pairs), strict=True)
+            found[tag] = stats.mean_interval(gains, topics, within=_find_range(metric))
     return found
 
 

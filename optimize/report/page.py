@@ -10,6 +10,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from ragc.loop.policy import is_candidate
+from ragc.optimize.evaluation.comparison import SUBGROUPS
 from ragc.optimize.evaluation.evaluate import Evaluation, tabulate_metrics
 from ragc.optimize.evaluation.grades import FIRST, PROPORTIONS
 from ragc.optimize.evaluation.losses import REMEDIES
@@ -40,7 +41,8 @@ def render_compile_page(report: Compiled) -> bytes:
 
 def render_ab_page(found: OfflineTest) -> str:
     """Return the page of an offline test."""
-    return _open_template("offline.html").render(test=found, control=found.control, metric=found.metric)
+    shown = {"control": found.control, "metric": found.metric, "subgroups": SUBGROUPS}
+    return _open_template("offline.html").render(test=found, **shown)
 
 
 @cache

@@ -52,7 +52,7 @@ SHAPES = {
         },
     ),
     "compare shop@v1 shop@v2": (
-        "verdict metric difference ci p n topics mde others flipped guardrails by_tag a b text by_tag_warning warnings",
+        "verdict metric difference ci p n topics mde others flipped guardrails by_tag a b warnings",
         {
             "others correct": "verdict difference ci p n",
             "guardrails 0": "metric margin relative state worse_by limit n",
