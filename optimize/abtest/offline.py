@@ -22,7 +22,7 @@ from ragc.optimize.evaluation.comparison import (
     list_questions,
     read_scores,
 )
-from ragc.optimize.evaluation.evaluate import Grader, Side, evaluate_in_turns
+from ragc.optimize.evaluation.evaluate import Side, evaluate_in_turns, open_side
 from ragc.optimize.evaluation.stats import correct_holm
 from ragc.optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
 from ragc.optimize.labelled.reviewed import hold_out
@@ -133,10 +133,8 @@ def _open_versions(
     opened = find_project(refs[0], root, project)
     questions = read_labelled(data) if data else _read_scored_questions(refs[0], opened, root)
     loaded = [load(ref, artifacts=root, project=project, point=point) for ref in refs]
-    programs = [hold_out(one, questions) for one in loaded]
-    graders = [Grader(one, opened.settings.utility) for one in programs]
-    sides = [(grade, lambda asked, of=one: of(*asked)) for grade, one in zip(graders, programs, strict=True)]
-    terms = f"{point} over {programs[0].runtime.library.corpus_digest}"
+    sides = [open_side(hold_out(one, questions), opened.settings.utility) for one in loaded]
+    terms = f"{point} over {loaded[0].runtime.library.corpus_digest}"
     ask = partial(score_anew, sides, questions, repeats, progress)
     return Asking([question.conversation for question in questions], ask, terms)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ragc.knowledge.project import Project
     from ragc.loop.policy import Risk
     from ragc.loop.rag import AgenticRAG
-    from ragc.optimize.evaluation.evaluate import Evaluation, Side
+    from ragc.optimize.evaluation.evaluate import Evaluation
     from ragc.optimize.labelled.dataset import LabelledQuestion
 
 Target = Annotated[
@@ -202,8 +202,9 @@ def run_eval(
         _eval_program(target, program, questions, metric, split, all_, artifacts)
         return
     from ragc.optimize.compiler.runs.eval_recording import evaluate_by_record
-    from ragc.optimize.evaluation.evaluate import evaluate_in_turns
+    from ragc.optimize.evaluation.evaluate import evaluate_in_turns, open_side
     from ragc.optimize.labelled.dataset import read_labelled
+    from ragc.optimize.labelled.reviewed import hold_out
     from ragc.optimize.labelled.split import find_previous_splits
     from ragc.optimize.registry.versions import read_ancestors
     from ragc.serve.opening import find_project
@@ -218,11 +219,11 @@ def run_eval(
     spoke = [*(one.digest for one in sealed[:1]), point, rag.runtime.library.corpus_digest]
     looks = _note_look(project, "eval", spoke, labelled)
     with show.show_progress("asking") as advance:
-        programs, arms = _make_arms(rag, labelled, project)
+        programs = [hold_out(rag, labelled), rag.plain()]  # it gives no question its own reviewed answer
         if record or replay:
             sides = evaluate_by_record(programs, labelled, project, record, replay, max_calls, advance)
         else:
-            sides = evaluate_in_turns(arms, labelled, advance)
+            sides = evaluate_in_turns([open_side(one, project.settings.utility) for one in programs], labelled, advance)
     if losses:
         tested = "test" in {*split.split(","), *(one.split for one in labelled)}
         show.print_losses(sides[0].grades, split, everything=all_, told=not tested)
@@ -243,18 +244,6 @@ def _eval_program(
         opened = open_version(target, *task, artifacts)
         found, looks = evaluate_version(opened, target, split, advance)
     _print_evaluation(f"{target} on {split}", target, split, [found], looks, all_)
-
-
-def _make_arms(
-    rag: AgenticRAG, labelled: Sequence[LabelledQuestion], project: Project
-) -> tuple[list[AgenticRAG], Sequence[Side]]:
-    """Return the program, which gives no question its own reviewed answer, and plain RAG; each with what grades it."""
-    from ragc.optimize.evaluation.evaluate import Grader
-    from ragc.optimize.labelled.reviewed import hold_out
-
-    programs = [hold_out(rag, labelled), rag.plain()]
-    arms = [(Grader(one, project.settings.utility), lambda asked, of=one: of(*asked)) for one in programs]
-    return programs, arms
 
 
 def _note_look(project: Project, by: str, spoke: Sequence[str], labelled: Sequence[LabelledQuestion]) -> int:

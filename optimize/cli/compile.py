@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,19 +28,6 @@ OWN = "Of a program of your own"
 FIRST = ("correct", "wrong", "utility")
 
 
-class Require(StrEnum):
-    """What `--require` asks of a new version."""
-
-    BETTER = "better"
-    NO_WORSE = "no-worse"
-
-
-def _finite(value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is no cap. Leave the option out for none.")
-    return value
-
-
 def _named(value: str | None) -> str | None:
     if value is not None and not value.strip():  # of a shell's variable that is not set
         raise typer.BadParameter("it is empty. Give a name, or leave the option out.")
@@ -59,15 +44,15 @@ def run_compile(
     ] = None,
     seed: Annotated[int | None, Option(min=0, max=MOST_SEED, help="Seed of the search; 0 unless given.")] = None,
     max_calls: Annotated[int | None, Option(min=1, max=MOST_CALLS, help="Model calls, never more.")] = None,
-    max_usd: Annotated[float | None, Option(min=0, callback=_finite, help="US dollars, never more.")] = None,
-    max_seconds: Annotated[float | None, Option(min=LEAST_SECONDS, callback=_finite, help="Seconds, no more.")] = None,
+    max_usd: Annotated[float | None, Option(min=0, help="US dollars, never more.")] = None,
+    max_seconds: Annotated[float | None, Option(min=LEAST_SECONDS, help="Seconds, no more.")] = None,
     risk: Annotated[
         float | None, Option(min=0.001, max=0.999, help="Prove that no more of the answers are wrong.")
     ] = None,
     jobs: Annotated[int | None, Option(min=1, help="Processes that share the work; one a core unless given.")] = None,
     origin: Annotated[str | None, Option("--from", callback=_named, help="The version to start from.")] = None,
     require: Annotated[
-        Require | None, Option(help="Exit with 3 unless it is better than its parent, or no worse than it.")
+        show.Requirement | None, Option(help="Exit with 3 unless it is better than its parent, or no worse than it.")
     ] = None,
     promote: Annotated[str | None, Option(callback=_named, help="Move this alias to it, if better.")] = None,
     everything: Annotated[bool, Option("--all", help="Print every metric.")] = False,
@@ -130,7 +115,7 @@ def run_compile(
             typer.echo(f"The alias {promote} {f'is {done.reference} now' if moved else f'was not moved: {why}'}.")
 
     shape = _shape(done) | ({"promoted": moved} if promote else {})
-    show.print_result(shape, tell, 3 if require and not done.meets(require.value) else 0)
+    show.print_result(shape, tell, 3 if require and not done.meets(require) else 0)
 
 
 def run_seal(
@@ -164,21 +149,10 @@ def run_seal(
 
 def _shape(done: Compiled) -> dict[str, Any]:
     """Return the shape of `ragc compile --json`."""
-    names = (
-        "parent",
-        "verdict",
-        "stage",
-        "trials",
-        "calls",
-        "reused",
-        "stopped_by",
-        "optimizer",
-        "replayed",
-        "stood_in",
-    )
+    plain = ("parent", "verdict", "stage", "trials", "calls", "reused", "stopped_by", "optimizer", "replayed")
     return {
         "version": done.reference,
-        **{name: getattr(done, name) for name in names},
+        **{name: getattr(done, name) for name in (*plain, "stood_in")},
         "gain": _gain(done.gain),
         "gain_over_plain": _gain(done.over_plain),
         "metrics": done.after.metrics(),
@@ -188,7 +162,7 @@ def _shape(done: Compiled) -> dict[str, Any]:
         "usd": round(done.usd, 6),
         "test_looks": done.looks,
         "not_graded": dict(done.broken),
-        "points": {name: {key: round(value, 6) for key, value in one.items()} for name, one in done.points.items()},
+        "points": dict(done.points),
         "stages": list(done.stages),
         "untried": list(done.untried),
         "asked": {name: list(counts) for name, counts in done.asked.items()},

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.cells import cell_len
@@ -43,6 +43,7 @@ MARKUP = re.compile(r"[\\`*_\[\]<>|~#]")  # what Markdown would take for more th
 DEFAULT_ARTIFACTS = Path("artifacts")
 Artifacts = Annotated[Path, Option("--artifacts", envvar="RAGC_ARTIFACTS", help="Where versions are kept.")]
 Program = Annotated[str, Option(help="Of a program of your own code: MODULE:FUNCTION, which makes it.")]
+Requirement = Literal["better", "no-worse"]  # of a new version
 Moved = Annotated[Path | None, Option("--project", help="A version's project folder, when it moved since.")]
 ProjectFolder = Annotated[Path, Argument(metavar="PROJECT", help="The project folder.")]
 All = Annotated[bool, Option("--all", help="Every metric, tag and changed answer.")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -154,7 +154,7 @@ def run_promote(
     ref: Ref,
     to: Annotated[str, Option(help="The alias to set, such as production.")],
     require: Annotated[
-        Literal["better", "no-worse"] | None,
+        show.Requirement | None,
         Option(help="Compare with the alias's version first, else with the parent; exit code 1 if that fails."),
     ] = None,
     min_gain: Annotated[

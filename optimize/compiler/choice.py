@@ -30,18 +30,18 @@ FITTED = "labels and thresholds"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A setting that a stage of the compile came to: `train` and `dev` are mean utilities, NaN where not asked."""
+    """A setting that a stage of the compile came to, and what it scores on train and dev, as far as it was asked."""
 
     name: str
     setting: Setting
-    train: float
-    dev: float
-    calls: float  # of language models, a question of train
+    train: Scores
+    dev: Scores
 
     def describe(self) -> dict[str, Any]:
-        """Return it as JSON values, without the setting."""
-        numbers = {name: getattr(self, name) for name in ("train", "dev", "calls")}
-        return {"name": self.name, **{name: round(x, 6) if np.isfinite(x) else None for name, x in numbers.items()}}
+        """Return its name with the mean utilities and the calls a question of train; None where not asked."""
+        means = {"train": self.train.utility, "dev": self.dev.utility, "calls": self.train.calls}
+        known = {name: x[np.isfinite(x)] for name, x in means.items()}
+        return {"name": self.name, **{name: round(float(x.mean()), 6) if len(x) else None for name, x in known.items()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,11 @@ class OperatingPoints:
     before: Sequence[float] = field(default=(), repr=False)
     """Utilities on dev of the program as it is, one a question; `after` those of `balanced`."""
     after: Sequence[float] = field(default=(), repr=False)
+
+    def describe(self, point: str) -> dict[str, float | None]:
+        """Return `utility` and `calls` of a point on train."""
+        stage = next(one for one in self.stages if one.setting == self.points[point]).describe()
+        return {"utility": stage["train"], "calls": stage["calls"]}
 
 
 def choose_points(
@@ -74,7 +79,7 @@ def choose_points(
     topics = [question.cluster for question in dev.questions]
 
     def gains(name: str, other: str, at: float) -> bool:
-        new, old = (scored[one][1].price_calls(at, price) for one in (name, other))
+        new, old = (scored[one].dev.price_calls(at, price) for one in (name, other))
         return prove_gain(new - old, topics)
 
     standing, *others = scored
@@ -87,15 +92,15 @@ def choose_points(
     alike = [name for name in scored if _list_choices(stages[name]) == chosen]
     points = {"quality": standing, BALANCED: standing, "economy": standing}
     for point, at in (("quality", 0.0), ("economy", max(DEAR, 2 * price))):
-        worth = {name: round(float(np.nanmean(scored[name][0].price_calls(at, price))), 9) for name in alike}
+        worth = {name: round(float(np.nanmean(scored[name].train.price_calls(at, price))), 9) for name in alike}
         best = max(alike, key=worth.__getitem__)
         points[point] = best if gated and gains(best, standing, at) else standing
     return OperatingPoints(
         {point: dict(stages[name]) for point, name in points.items()},
-        [_describe_stage(name, stages[name], *scores) for name, scores in scored.items()],
+        [*scored.values()],
         standing,
-        scored[AS_IT_IS][1].utility.tolist(),
-        scored[standing][1].utility.tolist(),
+        scored[AS_IT_IS].dev.utility.tolist(),
+        scored[standing].dev.utility.tolist(),
     )
 
 
@@ -103,25 +108,16 @@ def _list_choices(setting: Setting) -> Setting:
     return {name: value for name, value in setting.items() if is_candidate(name)}
 
 
-def _score_stages(
-    train: Scoring, dev: Scoring, stages: Mapping[str, Setting], progress: Advance
-) -> dict[str, tuple[Scores, Scores]]:
+def _score_stages(train: Scoring, dev: Scoring, stages: Mapping[str, Setting], progress: Advance) -> dict[str, Stage]:
     """Return what each setting scores on train and dev, as far as the caps reach; the first one in any case."""
-    scored: dict[str, tuple[Scores, Scores]] = {}
+    scored: dict[str, Stage] = {}
     for done, (name, setting) in enumerate(stages.items()):
         with suppress(BudgetStop):
             progress(done, len(stages))
-            scored[name] = train(setting), dev(setting)
+            scored[name] = Stage(name, dict(setting), train(setting), dev(setting))
         if not scored:
-            scored[name] = train.read(setting), dev.read(setting)
+            scored[name] = Stage(name, dict(setting), train.read(setting), dev.read(setting))
     return scored
-
-
-def _describe_stage(name: str, setting: Setting, train: Scores, dev: Scores) -> Stage:
-    means = [
-        float(np.nanmean(x)) if np.isfinite(x).any() else np.nan for x in (train.utility, dev.utility, train.calls)
-    ]
-    return Stage(name, dict(setting), *means)
 
 
 def fit_doubt(judged: Sequence[tuple[float, bool]]) -> float:

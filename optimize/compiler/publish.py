@@ -195,7 +195,7 @@ def seal(
         stood_in=session.record.stand_ins,
         stages=[stage.describe() for stage in points.stages],
         stage=points.chosen,
-        points={name: _describe_point(points, name) for name in points.points if points.stages},
+        points={name: points.describe(name) for name in points.points if points.stages},
         chosen=points.points[BALANCED],
         risks=found.risks,
         stage_seconds=session.progress.seconds,
@@ -241,12 +241,6 @@ def _compare(rows: Sequence[tuple[float, float, str]]) -> PairedResult:
     if not rows:
         return PairedResult(0.0, (-math.inf, math.inf), 1.0, 0, 0, math.inf, False, 0, math.nan)
     return paired_test(*zip(*rows, strict=True))
-
-
-def _describe_point(points: OperatingPoints, name: str) -> dict[str, float]:
-    """Return `utility` and `calls` of a point on train."""
-    stage = next(one for one in points.stages if one.setting == points.points[name])
-    return {"utility": stage.train, "calls": stage.calls}
 
 
 def _describe_search(found: Found, after: Evaluation) -> dict[str, Any]:

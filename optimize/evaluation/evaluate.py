@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,8 +87,7 @@ def evaluate(
 ) -> Evaluation:
     """Ask every question and grade the answers."""
     program = hold_out(program, questions)
-    side = Grader(program, weights or UtilitySettings()), lambda asked: program(*asked)
-    return evaluate_in_turns([side], questions, progress)[0]
+    return evaluate_in_turns([open_side(program, weights or UtilitySettings())], questions, progress)[0]
 
 
 Grading = Callable[[Any, Any], Grade]
@@ -111,14 +110,16 @@ def evaluate_side_by_side(
     progress: Advance = lambda done, of: None,
     together: int = TOGETHER,
     fork: Callable[[Callable[[Any], Any]], Any] | None = None,
+    patient: bool = False,
 ) -> list[Evaluation]:
     """Ask several programs the same questions; return one evaluation each.
 
     Each arm is a grader and what answers `together` questions at a time; the arms take turns in being first, so that a
     busy minute of the machine hits all alike. The questions come in an order that speaks for all topics wherever a cap
     cuts it. A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are
-    those not answered by all. No model's reply is remembered from one program for the next: each pays for its own.
-    `fork` makes the processes that share the work. Raises `DataError` when there is no question.
+    those not answered by all: all that follow, or where it is `patient` those alone that need a call. No model's reply
+    is remembered from one program for the next: each pays for its own. `fork` makes the processes that share the work.
+    Raises `DataError` when there is no question.
     """
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
@@ -139,8 +140,10 @@ def evaluate_side_by_side(
                 parts = [places[n :: workers.count] for n in range(min(workers.count, len(places)))]
                 for graded in workers.run(list(enumerate(parts))):
                     found |= graded or {}
-            if lacking := [at for at in places if at not in found]:
-                found |= grade(lacking)
+            for some in (places, *([at] for at in places if patient)):
+                if lacking := [at for at in some if at not in found]:
+                    with suppress(BudgetStop) if patient else nullcontext():
+                        found |= grade(lacking)
             progress(len(found), len(order))
     graded = [one for _, one in sorted(found.items())]
     failed = tuple(one for one in graded if isinstance(one, str))
@@ -180,3 +183,8 @@ class Grader:
         """Return the cosine of question and answer, which stands for relevancy."""
         a, b = self._embedder.encode([question, answer])
         return float(a @ b)
+
+
+def open_side(program: AgenticRAG, weights: UtilitySettings) -> Side:
+    """Return a program as it is asked and graded."""
+    return Grader(program, weights), lambda asked: program(*asked)

@@ -53,7 +53,7 @@ class Compiled:
     stages: Sequence[Mapping[str, Any]] = ()
     """`name` of each setting that the compile came to, with its utility on `train` and on `dev`, and `calls`."""
     stage: str = ""  # name of the one that was sealed
-    points: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    points: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
     """`utility` and `calls` a question of each named operating point, on train."""
     chosen: Setting  # the setting of `balanced`, candidates included
     started_from: Setting = field(default_factory=dict)
