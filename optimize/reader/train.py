@@ -32,7 +32,6 @@ from ragc.models.embedded.encoder import MINILM, MINILM_SHA256, Embedder
 from ragc.models.embedded.reader import CARD, PAIR_TOKENS, SPAN_TOKENS, STRIDE, Reader
 from ragc.optimize.reader import network
 from ragc.optimize.reader.examples import DataFile, ReadingExample, draw_groups, find_negatives, measure_reader
-from ragc.optimize.reader.statement import fit_prior
 from ragc.storage import digest_file, write_whole
 
 Advance = Callable[[int, int], None]  # called with the steps made so far and in all
@@ -87,8 +86,6 @@ def make_reader(
     write_whole(out / CARD, orjson.dumps(card))  # a reader is not opened without
     for file, one in zip(held_out, card["held_out"], strict=True):
         one["figures"] = {"questions": one["questions"], **measure_reader(Reader(out), file.examples)}
-    if held_out:
-        card["statement"] = fit_prior(Reader(out), [file.examples for file in held_out], Embedder(MINILM))
     write_whole(out / "README.md", render_card(card).encode())
     write_whole(out / CARD, orjson.dumps(card, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     advance(1, 1)  # whoever pressed Ctrl-C meanwhile finds a training to go on with
