@@ -28,6 +28,7 @@ from ragc.optimize.labelled.dataset import LabelledQuestion, Question, read_labe
 from ragc.optimize.labelled.reviewed import hold_out
 from ragc.optimize.labelled.split import warn_of_overlap
 from ragc.optimize.registry.versions import note_comparison
+from ragc.serve.artifact import DEFAULT_POINT
 from ragc.serve.manifest import open_version, refuse_unreadable
 from ragc.serve.reference import Manifest
 from ragc.settings import artifacts_root
@@ -35,7 +36,6 @@ from ragc.settings import artifacts_root
 if TYPE_CHECKING:
     from ragc.knowledge.project import Project
 
-SEALED_POINT = "balanced"  # the operating point that `scores.jsonl` was scored at
 Folder = Path | str | None
 
 
@@ -71,7 +71,7 @@ def compare_offline(
     metric: str = PRIMARY,
     *,
     data: Path | None = None,
-    point: str = SEALED_POINT,
+    point: str = DEFAULT_POINT,
     repeats: int = 1,
     margins: Sequence[Margin] = (),
     root: Folder = None,
@@ -92,7 +92,7 @@ def compare_offline(
     sealed = [open_version(ref, root) for ref in refs]
     names = _name_versions(sealed)
     note = partial(note_comparison, sealed, metric, by="compare", root=artifacts_root(root))
-    if asking is None and (data is not None or point != SEALED_POINT or repeats > 1):
+    if asking is None and (data is not None or point != DEFAULT_POINT or repeats > 1):
         asking = _open_versions(refs, data, point, repeats, root, project, progress)
     elif asking is None and project is not None:
         mend = "Leave --project out, or have the versions asked anew: --data FILE, --point or --repeats."

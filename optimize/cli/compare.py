@@ -42,13 +42,14 @@ def run_compare(
     Sealed scores are compared, of the documents of then; --data asks all anew, over those of now. Exit code 0: one is
     better. 1: none is and one is worse, or breaches a --guard. 3: no detectable difference.
     """
-    from ragc.optimize.abtest.offline import SEALED_POINT, Asking, compare_offline
+    from ragc.optimize.abtest.offline import Asking, compare_offline
     from ragc.optimize.evaluation.comparison import PRIMARY, parse_margin
+    from ragc.serve.artifact import DEFAULT_POINT
 
     if len(refs) == 1:
         refs = [against if "@" in against else f"{refs[0].partition('@')[0]}@{against}", *refs]
     margins = [parse_margin(text) for text in guard or ()]
-    show.refuse_beside("--program", program, point=point != SEALED_POINT, project=project)
+    show.refuse_beside("--program", program, point=point != DEFAULT_POINT, project=project)
     with show.show_progress("asking") as advance:
         asking = None
         if program:

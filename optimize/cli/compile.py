@@ -14,7 +14,6 @@ from typer import Argument, Option
 from ragc.errors import DataError, SettingsError
 from ragc.optimize.cli import show
 from ragc.optimize.cli.interruption import INTERRUPTED
-from ragc.optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 
 if TYPE_CHECKING:
     from ragc.knowledge.project import Project
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from ragc.optimize.evaluation.stats import PairedResult
 
 LONGEST = 200  # characters of why a question was not graded
-
-
 OWN = "Of a program of your own"
 FIRST = ("correct", "wrong", "utility")
 
@@ -37,15 +34,12 @@ def _named(value: str | None) -> str | None:
 def run_compile(
     project: Annotated[Path, Argument(help="The project folder, or MODULE:FUNCTION of a program of your own.")],
     trials: Annotated[
-        int | None,
-        Option(
-            min=1, max=MOST_TRIALS, help="Search too: sweep the knobs, then try so many settings that Optuna proposes."
-        ),
+        int | None, Option(help="Search too: sweep the knobs, then try so many settings that Optuna proposes.")
     ] = None,
-    seed: Annotated[int | None, Option(min=0, max=MOST_SEED, help="Seed of the search; 0 unless given.")] = None,
-    max_calls: Annotated[int | None, Option(min=1, max=MOST_CALLS, help="Model calls, never more.")] = None,
-    max_usd: Annotated[float | None, Option(min=0, help="US dollars, never more.")] = None,
-    max_seconds: Annotated[float | None, Option(min=LEAST_SECONDS, help="Seconds, no more.")] = None,
+    seed: Annotated[int | None, Option(help="Seed of the search; 0 unless given.")] = None,
+    max_calls: Annotated[int | None, Option(help="Model calls, never more.")] = None,
+    max_usd: Annotated[float | None, Option(help="US dollars, never more.")] = None,
+    max_seconds: Annotated[float | None, Option(help="Seconds, no more.")] = None,
     risk: Annotated[
         float | None, Option(min=0.001, max=0.999, help="Prove that no more of the answers are wrong.")
     ] = None,

@@ -12,7 +12,6 @@ from typer import Argument, Option
 from ragc.errors import require_packages
 from ragc.optimize.cli.interruption import INTERRUPTED
 from ragc.optimize.cli.show import print_result, print_table, show_progress
-from ragc.optimize.compiler import MOST_SEED
 
 DATA = "SQuAD's JSON, or JSONL with question, context, answers and maybe title; FILE:SHARE draws a share each epoch."
 
@@ -28,7 +27,7 @@ def run_train(
     batch: Annotated[int, Option(min=1, max=1024, help="Questions of a step.")] = 8,
     passages: Annotated[int, Option(min=1, max=9, help="Of a question: its own, and others found.")] = 4,
     learning_rate: Annotated[float, Option(min=1e-9, max=1, help="Of the reader; a teacher has a quarter.")] = 1e-4,
-    seed: Annotated[int, Option(min=0, max=MOST_SEED, help="Another seed gives other weights.")] = 0,
+    seed: Annotated[int, Option(min=0, max=2**31 - 1, help="Another seed gives other weights.")] = 0,
     licence: Annotated[str, Option(help="The data's licence, for the card.")] = "",
 ) -> None:
     """Train a reader, and write it with its card."""

@@ -79,7 +79,8 @@ def _print_version(found: Manifest) -> None:
     from ragc.optimize.evaluation.stats import Interval
     from ragc.optimize.labelled.dataset import SPLITS
     from ragc.optimize.registry import versions as registry
-    from ragc.optimize.registry.diff import POINT, trace_origin
+    from ragc.optimize.registry.diff import trace_origin
+    from ragc.serve.artifact import DEFAULT_POINT
 
     root = found.path.parents[2] if found.version else None
     lineage, moved, demonstrations = trace_origin(found, root)
@@ -106,12 +107,12 @@ def _print_version(found: Manifest) -> None:
     }
     if any(sides.values()):
         show.print_metrics("on test: percent or mean [95 % interval by topic]", sides)
-    if stated := found.section("risk").get(POINT):
+    if stated := found.section("risk").get(DEFAULT_POINT):
         tested = Interval(**scores["selective_risk"]) if "selective_risk" in scores else None
         typer.echo(f"Stated risk: {Risk(**stated).describe()}. {check_risk(Risk(**stated), tested)}")
     if moved:
         rows = [[name, *map(_format_value, change.values())] for name, change in moved.items()]
-        title = f"{show.count_noun(len(moved), 'setting')} of {POINT} moved"
+        title = f"{show.count_noun(len(moved), 'setting')} of {DEFAULT_POINT} moved"
         show.print_table(title, ("name", found.parent or "", found.label), rows[:MOST_MOVED])
         if len(moved) > MOST_MOVED:
             typer.echo(f"... and {len(moved) - MOST_MOVED} more: ragc diff {found.parent} {found.label}")

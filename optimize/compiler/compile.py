@@ -31,7 +31,6 @@ from ragc.knowledge.project import Project
 from ragc.loop.policy import Setting, apply_setting, read_setting
 from ragc.loop.state import STATES
 from ragc.models.catalog import require_price
-from ragc.optimize.compiler import LEAST_SECONDS, MOST_CALLS, MOST_SEED, MOST_TRIALS
 from ragc.optimize.compiler.choice import FITTED, OperatingPoints, choose_points
 from ragc.optimize.compiler.plan import SECONDS, CapPlan, ask_within
 from ragc.optimize.compiler.publish import Found, find_sealed, note_look, seal
@@ -301,12 +300,12 @@ def test(session: Session, found: Found) -> list[Evaluation]:
 def _require_sense(project: Project, trials: int | None, seed: int | None, risk: float | None, caps: Caps) -> None:
     """Raise for numbers beyond all use, and for a cap on money that could not stop what has no price."""
     for name, number, least, most in (
-        ("trials", trials, 1, MOST_TRIALS),
-        ("seed", seed, 0, MOST_SEED),
+        ("trials", trials, 1, 1_000_000),
+        ("seed", seed, 0, 2**31 - 1),
         ("risk", risk, 0, 1.0),
-        ("max_calls", caps.calls, 1, MOST_CALLS),
+        ("max_calls", caps.calls, 1, 10**9),
         ("max_usd", caps.usd, 0, sys.float_info.max),
-        ("max_seconds", caps.seconds, LEAST_SECONDS, sys.float_info.max),
+        ("max_seconds", caps.seconds, 1, sys.float_info.max),
     ):
         whole = isinstance(most, int)
         if number is not None and not (isinstance(number, int if whole else int | float) and least <= number <= most):

@@ -14,14 +14,13 @@ import orjson
 from ragc.errors import DataError, VersionError
 from ragc.optimize.evaluation.comparison import Comparison
 from ragc.optimize.registry.versions import compare_versions, read_ancestors
+from ragc.serve.artifact import DEFAULT_POINT, STATE
 from ragc.serve.manifest import open_version, refuse_unreadable
 from ragc.serve.reference import Manifest
 
 Edit = tuple[Literal["same", "out", "in"], str]
 """A run of words, and whether both hold it, only the first (out) or only the second (in)."""
 Change = Mapping[Literal["from", "to"], Any]  # A value in A and in B; None where one has none
-STATE = "program.json"
-POINT = "balanced"
 SECTIONS = ("data", "knowledge", "models", "optimizer", "env", "git")
 SHORT = 120
 
@@ -62,13 +61,13 @@ def trace_origin(
     family = read_ancestors(str(sealed), root)
     lineage = [*filter(None, [family[-1].parent]), *(one.full_label for one in reversed(family))]
     states = [_read_state(one) for one in family[:2]]
-    after, *before = (_read_settings(one, state, POINT) for one, state in zip(family, states, strict=False))
+    after, *before = (_read_settings(one, state, DEFAULT_POINT) for one, state in zip(family, states, strict=False))
     demos = {name: n for name, part in states[0].items() if (n := len(_index_demonstrations(part)))}
     return lineage, _compare_values(before[0], after) if before else {}, demos
 
 
 @refuse_unreadable("One of the versions")
-def diff_versions(a: str, b: str, point: str = POINT, root: Path | str | None = None) -> Difference:
+def diff_versions(a: str, b: str, point: str = DEFAULT_POINT, root: Path | str | None = None) -> Difference:
     """Compare version B with version A.
 
     Thresholds and knobs are those of an operating point. Both folders are verified first. Raises `VersionError` when
