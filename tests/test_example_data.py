@@ -48,7 +48,7 @@ def test_the_committed_versions_load_and_answer(tmp_path):
 
 
 def test_the_check_finds_nothing_and_no_label_can_be_told_from_the_form_of_its_question():
-    report = check_questions(questions(), corpus().passages, corpus().tables, flaws=corpus().flaws)
+    report = check_questions(questions(), corpus(), flaws=corpus().read.flaws)
     assert report.errors == report.warnings == []
     assert max(shortcut.auc for shortcut in report.shortcuts) <= 0.70
     told = {(s.split, s.value) for s in report.shortcuts}

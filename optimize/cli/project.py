@@ -98,7 +98,7 @@ def run_index(
     if list_:
         with show_progress("reading"):
             corpus = read_corpus(project)
-        titles = {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables.names, "a table")
+        titles = {p.id: p.title for p in corpus.passages.values()} | dict.fromkeys(corpus.tables, "a table")
         lines = "\n".join(f"{id_}\t{title}" for id_, title in titles.items())
         print_result([{"id": id_, "title": title} for id_, title in titles.items()], lambda: typer.echo(lines))
         return

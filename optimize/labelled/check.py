@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -12,10 +12,10 @@ from ragc.errors import DataError
 from ragc.knowledge.project import Project
 from ragc.optimize.labelled.dataset import MIN_UNITS, SPLITS, DataFinding, LabelledQuestion, Outcome
 from ragc.optimize.labelled.leaks import Link, link_questions
-from ragc.optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, ProjectTables, read_corpus
+from ragc.optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, read_corpus
 from ragc.optimize.labelled.shortcuts import Shortcut, find_shortcuts
 from ragc.optimize.labelled.split import split_questions
-from ragc.passage import Flaw, Passage
+from ragc.passage import Flaw
 
 WIDTH = 0.3
 FEWEST = math.ceil((1.96 / WIDTH) ** 2 - 1.96**2)
@@ -56,20 +56,16 @@ Parts = Mapping[str, Sequence[LabelledQuestion]]
 
 def check_questions(
     questions: Sequence[LabelledQuestion],
-    passages: Mapping[str, Passage],
-    tables: ProjectTables | None = None,
-    bases: Collection[str] = (),
+    knowledge: Knowledge,
     unread: Sequence[DataFinding] = (),
     flaws: Sequence[Flaw] = (),
     parts: Parts | None = None,
 ) -> CheckReport:
     """Find every contradiction between the questions, the knowledge and the splits.
 
-    Errors would make a score wrong, warnings weaken one. `bases` names further knowledge bases, whose passages are
-    known only when they are asked; `unread` and `flaws` are lines and documents with faults; `parts` are the splits
-    where the `split` fields alone do not decide.
+    Errors would make a score wrong, warnings weaken one. `unread` and `flaws` are lines and documents with faults;
+    `parts` are the splits where the `split` fields alone do not decide.
     """
-    knowledge = Knowledge(passages, tables or ProjectTables(), bases)
     report = CheckReport(len(questions))
     for flaw in flaws:
         findings = report.errors if flaw.lost else report.warnings
@@ -99,8 +95,7 @@ def require_sound_labels(
     project: Project, questions: Sequence[LabelledQuestion], parts: Parts | None = None
 ) -> CheckReport:
     """Return the check of what is to be learnt. Raises `DataError` with first faults."""
-    corpus = read_corpus(project)
-    report = check_questions(questions, corpus.passages, corpus.tables, parts=parts)
+    report = check_questions(questions, read_corpus(project), parts=parts)
     if report.passed:
         return report
     first = "; ".join(f"line {f.line} ({f.id}): {f.what}" for f in report.errors[:SHOWN])

@@ -59,7 +59,7 @@ def find_drafts(
     passages = {
         id_: one
         for id_, one in corpus.passages.items()
-        if document_of(one) not in corpus.tables.names and not one.superseded_by and all(one.readers)
+        if document_of(one) not in corpus.tables and not one.superseded_by and all(one.readers)
     }
     files = [file for file in (project.labelled, project.reviewed) if file.is_file() and file.stat().st_size]
     labelled = [question for file in files for question in read_labelled(file, project.folder)]

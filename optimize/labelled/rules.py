@@ -5,15 +5,14 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ragc.errors import KnowledgeError, RagcError
 from ragc.knowledge.project import Project
 from ragc.optimize.labelled.dataset import LabelledQuestion
-from ragc.passage import Flaw, Passage, ReadReport
+from ragc.passage import Passage, ReadReport
 from ragc.settings import TablesSettings
 from ragc.text.facts import is_bare_numeral, normalise_text, spans_boundary, states
 
@@ -24,72 +23,40 @@ SHARED_WORDS = 2
 """Content words that a sub-query and a passage, its title counted, share where the one surely looks up the other."""
 
 
-class ProjectTables:
-    """Every table of a project's bases of kind "tables", to read from only."""
-
-    def __init__(self, bases: Sequence[Database] = ()) -> None:
-        self._bases = tuple(bases)
-
-    @property
-    def names(self) -> set[str]:
-        """`<base>/<table>` of every table."""
-        return {f"{base.name}/{table.name}" for base in self._bases for table in base.schema.tables}
-
-    def select_rows(self, sql: str) -> str:
-        """Return a SELECT's rows, a line each. Raises `KnowledgeError` for anything else."""
-        problem = KnowledgeError("The project has no tables.", 'Add a knowledge base of kind "tables".')
-        for base in self._bases:
-            try:
-                names, rows = base.rows(sql)
-                return _format_rows([names, *rows])
-            except KnowledgeError as error:
-                problem = error
-        raise problem
-
-
-def _format_rows(rows: Sequence[Sequence[Any]]) -> str:
-    return "\n".join(" | ".join("" if value is None else str(value) for value in row) for row in rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """The knowledge of a project as it lies on disk, without an index."""
-
-    passages: dict[str, Passage]  # the passages by id
-    tables: ProjectTables  # the tables of all bases
-    read: ReadReport  # what was read of the files
-
-    @property
-    def flaws(self) -> tuple[Flaw, ...]:
-        """What is wrong with the files."""
-        return self.read.flaws
-
-
-def read_corpus(project: Project) -> Corpus:
-    """Read the passages and tables of every base, or raise `KnowledgeError`."""
-    from ragc.knowledge.index.build import read_files
-    from ragc.knowledge.ingest.folder import find_strays, list_bases
-    from ragc.knowledge.library import open_databases
-
-    whole = read_files(project)
-    bases = list_bases(project).items()
-    tables = open_databases({name: base for name, base in bases if isinstance(base, TablesSettings)}).values()
-    flaws = (*(flaw for database in tables for flaw in database.flaws), *find_strays(project))
-    passages = {passage.id: passage for passage in whole.passages}
-    return Corpus(passages, ProjectTables([*tables]), whole.report + ReadReport(0, flaws))
-
-
 class Knowledge:
-    """Passages and tables as the rules ask for them."""
+    """The knowledge of a project, without an index, as the rules of the check ask for it.
 
-    def __init__(self, passages: Mapping[str, Passage], tables: ProjectTables, bases: Collection[str] = ()) -> None:
-        self.tables = tables
-        self.ids = {*passages, *tables.names}
+    `databases` are its tables, to read from only; `bases` names further knowledge bases, whose passages are known only
+    when they are asked; `read` is what was read of the files.
+    """
+
+    def __init__(
+        self,
+        passages: Mapping[str, Passage],
+        databases: Iterable[Database] = (),
+        bases: Collection[str] = (),
+        read: ReadReport = ReadReport(),
+    ) -> None:
+        self.passages, self.databases, self.read = passages, tuple(databases), read
+        self.tables = {f"{base.name}/{table.name}" for base in self.databases for table in base.schema.tables}
+        self.ids = {*passages, *self.tables}
         self.bases = {*(id_.partition("/")[0] for id_ in self.ids), *bases}
         self._superseded = {id_ for id_, passage in passages.items() if passage.superseded_by}
         self._texts = {id_: passage.whole for id_, passage in passages.items()}
         # A row repeats in cells what a page says in sentences, and is labelled as its table.
-        self._pages = {id_: text for id_, text in self._texts.items() if id_.partition("#")[0] not in tables.names}
+        self._pages = {id_: text for id_, text in self._texts.items() if id_.partition("#")[0] not in self.tables}
+
+    def select_rows(self, sql: str) -> str:
+        """Return a SELECT's rows, a line each. Raises `KnowledgeError` for anything else."""
+        problem = KnowledgeError("The project has no tables.", 'Add a knowledge base of kind "tables".')
+        for base in self.databases:
+            try:
+                names, rows = base.rows(sql)
+            except KnowledgeError as error:
+                problem = error
+            else:
+                return "\n".join(" | ".join("" if v is None else str(v) for v in row) for row in [names, *rows])
+        raise problem
 
     def read_evidence(self, question: LabelledQuestion) -> dict[str, str]:
         """Return title and text of each passage of the question's evidence, by id."""
@@ -151,6 +118,20 @@ class Knowledge:
         return set.intersection(*held) if held else set()
 
 
+def read_corpus(project: Project) -> Knowledge:
+    """Read the passages and tables of every base, or raise `KnowledgeError`."""
+    from ragc.knowledge.index.build import read_files
+    from ragc.knowledge.ingest.folder import find_strays, list_bases
+    from ragc.knowledge.library import open_databases
+
+    whole, named = read_files(project), list_bases(project)
+    tables = {name: base for name, base in named.items() if isinstance(base, TablesSettings)}
+    databases = [*open_databases(tables).values()]
+    flaws = (*(flaw for database in databases for flaw in database.flaws), *find_strays(project))
+    passages = {passage.id: passage for passage in whole.passages}
+    return Knowledge(passages, databases, project.settings.knowledge, whole.report + ReadReport(0, flaws))
+
+
 Complaint = tuple[str, str]  # what is wrong, and how to mend it
 
 
@@ -172,7 +153,7 @@ def _check_facts_stated(question: LabelledQuestion, knowledge: Knowledge) -> Ite
     if not (question.evidence or question.sql) or not knowledge.ids.issuperset(question.evidence):
         return
     try:
-        result = [knowledge.tables.select_rows(question.sql)] if question.sql else []
+        result = [knowledge.select_rows(question.sql)] if question.sql else []
     except RagcError as error:
         yield f"its SELECT cannot be run: {error.what}", "Mend `sql`."
         return

@@ -12,7 +12,7 @@ from ragc.knowledge.project import Project
 from ragc.optimize.labelled.check import check_questions, require_sound_labels
 from ragc.optimize.labelled.dataset import SPLITS, LabelledQuestion, read_labelled
 from ragc.optimize.labelled.leaks import link_questions
-from ragc.optimize.labelled.rules import read_corpus
+from ragc.optimize.labelled.rules import Knowledge, read_corpus
 from ragc.optimize.labelled.shortcuts import find_shortcuts
 from ragc.optimize.labelled.split import split_questions
 from ragc.passage import Passage
@@ -47,7 +47,8 @@ def report(tmp_path_factory):
     """Check questions beside PASSAGES and a table."""
     corpus = read_corpus(Project.open(project(tmp_path_factory.mktemp("tables"))))
     rows = {id_: passage for id_, passage in corpus.passages.items() if id_.startswith("records/")}
-    return lambda *questions: check_questions(questions, {**PASSAGES, **rows}, corpus.tables)
+    knowledge = Knowledge({**PASSAGES, **rows}, corpus.databases)
+    return lambda *questions: check_questions(questions, knowledge)
 
 
 def question(**labels):
@@ -187,10 +188,10 @@ def labelled_sets(draw):
 @settings(max_examples=400, deadline=None)
 @given(labelled_sets(), st.integers(0, 3))
 def test_what_the_check_accepts_is_divided_into_splits_that_it_accepts_and_that_a_compile_uses(questions, seed):
-    before = check_questions(questions, HALL)
+    before = check_questions(questions, Knowledge(HALL))
     parts = split_questions(questions, seed)
     written = [q.model_copy(update={"split": name}) for name, part in parts.items() for q in part]
-    after = check_questions(written, HALL)
+    after = check_questions(written, Knowledge(HALL))
     assert after.passed or not before.passed
     assert split_questions(written) == {name: [q for q in written if q.split == name] for name in SPLITS}
 
@@ -237,7 +238,7 @@ def test_the_same_words_with_two_outcomes_are_an_error_that_names_both_lines(rep
 def test_a_rival_beside_its_fact_is_a_warning_for_a_right_quotation_would_be_wrong(text, warned):
     passages = {"b/a.md#t": Passage("b/a.md#t", "b", "Refunds", text)}
     labels = {"sources": ["b"], "evidence": ["b/a.md#t"], "not_facts": ["14 days"]}
-    found = check_questions([question(**labels)], passages)
+    found = check_questions([question(**labels)], Knowledge(passages))
     assert not found.errors
     assert any("stands in one sentence or table row with a fact" in w.what for w in found.warnings) == warned
 
@@ -251,20 +252,30 @@ def test_a_passage_that_answers_too_and_is_not_cited_is_a_warning():
     }
     passages = {id_: Passage(id_, "b", "Page", text) for id_, text in texts.items()}
     labels = {"question": "How long may I ask for a refund for the kettle?", "sources": ["b"]}
-    cited = check_questions([question(**labels, evidence=["b/a.md#t"])], passages)
+    cited = check_questions([question(**labels, evidence=["b/a.md#t"])], Knowledge(passages))
     (warning,) = [w for w in cited.warnings if w.id]
     assert "'b/b.md#t', as near" in warning.what and "b/c.md" not in warning.what
-    both = check_questions([question(**labels, evidence=["b/a.md#t", "b/b.md#t"])], passages)
+    both = check_questions([question(**labels, evidence=["b/a.md#t", "b/b.md#t"])], Knowledge(passages))
     assert not [w for w in both.warnings if w.id]
 
 
 def test_a_project_is_read_without_an_index_and_its_tables_are_only_read(tmp_path):
     corpus = read_corpus(Project.open(project(tmp_path)))
     assert list(corpus.passages) == ["docs/a.md#refunds", "records/orders#row-1", "records/orders#row-2"]
-    assert corpus.tables.names == {"records/orders"} and not (tmp_path / ".ragc").exists()
-    assert corpus.tables.select_rows("SELECT * FROM orders WHERE total < 100") == "order_id | total\nA2 | 77"
+    assert corpus.tables == {"records/orders"} and not (tmp_path / ".ragc").exists()
+    assert corpus.select_rows("SELECT * FROM orders WHERE total < 100") == "order_id | total\nA2 | 77"
     with pytest.raises(KnowledgeError):
-        corpus.tables.select_rows("DELETE FROM orders")
+        corpus.select_rows("DELETE FROM orders")
+
+
+def test_a_base_whose_passages_are_known_only_when_it_is_asked_is_a_source_for_the_check_and_for_a_compile(tmp_path):
+    folder = project(tmp_path)
+    with (folder / "ragc.toml").open("a") as toml:
+        toml.write('[knowledge.press]\nkind = "web"\nprovider = "searxng"\nurl = "http://127.0.0.1:9"\n')
+    questions = [question(id="q1", sources=["press"], evidence=[], facts=["9 pounds"])]
+    assert not require_sound_labels(Project.open(folder), questions).errors
+    with pytest.raises(DataError, match="'prose' is no knowledge base"):
+        require_sound_labels(Project.open(folder), [question(id="q1", sources=["prose"], evidence=[])])
 
 
 @pytest.mark.parametrize(("total", "code"), [("SUM(total)", 0), ("MAX(total)", 1)])
@@ -373,5 +384,5 @@ def test_a_shortcut_is_named_with_what_would_break_it(feature, rule, mend):
     shortcut = found(questions, feature)
     assert shortcut.auc > 0.95 and shortcut.warns and mend in shortcut.mend
     assert (shortcut.n, shortcut.positives) == (120, 40)
-    told = [w for w in check_questions(questions, {}).warnings if "outcome clarify" in w.what]
+    told = [w for w in check_questions(questions, Knowledge({})).warnings if "outcome clarify" in w.what]
     assert [feature in w.what and w.mend == shortcut.mend for w in told] == [True]
