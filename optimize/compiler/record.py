@@ -112,7 +112,7 @@ class Record:
             self._file.close()
 
     def use(self, action: Callable[[sqlite3.Connection], T], write: bool = False) -> T:
-        """Return the action's result; to `write`, no other process writes in the meantime."""
+        """Return the action's result; while it is to `write`, no other process does."""
         assert self._file is not None
         try:
             return self._file.transact(action) if write else self._file.use(action)
