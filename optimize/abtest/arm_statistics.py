@@ -47,13 +47,6 @@ class MergedLogs:
     units: Mapping[str, ExposedUnit]
     accounting: LogAccounting
 
-    def list_outcomes(self, design: Design) -> dict[str, list[list[float]]]:
-        """Return by arm the primary outcomes of each unit; it may have none yet."""
-        found: dict[str, list[list[float]]] = {arm.name: [] for arm in design.arms}
-        for unit in self.units.values():
-            found[unit.arm].append([v[design.primary] for v in unit.requests if design.primary in v])
-        return found
-
 
 def merge_rows(design: Design, rows: Iterable[Row | None]) -> MergedLogs:
     """Join rows to units; the result is the same whatever the order of the rows.
@@ -182,7 +175,9 @@ def count_breaches(guard: MetricGuard, merged: MergedLogs, arm: str) -> tuple[in
 
 def compare_arms(design: Design, merged: MergedLogs) -> list[ArmReport]:
     """Return what each arm did, the control first, the others against it."""
-    outcomes = merged.list_outcomes(design)
+    outcomes: dict[str, list[list[float]]] = {arm.name: [] for arm in design.arms}  # of each unit, which may have none
+    for unit in merged.units.values():
+        outcomes[unit.arm].append([v[design.primary] for v in unit.requests if design.primary in v])
     moments = {arm: Moments.from_outcomes(users) for arm, users in outcomes.items()}
     binary = all(value in {0.0, 1.0} for users in outcomes.values() for user in users for value in user)
     alpha, horizon = design.alpha / len(design.challengers), choose_horizon(design.max_units)

@@ -47,14 +47,13 @@ def run_answers(
         {**one.model_dump(mode="json", exclude_defaults=True), "unused": reviewed.explain_disuse(one, library)}
         for one in reviewed.list_answers()
     ]
-    rows = [[one["id"], one["question"], one["unused"] or "given", _tell_reviewer(one)] for one in shapes]
+    rows = []
+    for one in shapes:
+        review = one.get("reviewed", {})
+        by = " ".join(filter(None, (review.get("at", "")[:10], review.get("by", "")))) or "label"
+        rows.append([one["id"], one["question"], one["unused"] or "given", by])
     columns = ["id", "question", "state", "reviewed"]
     show.print_result(shapes, lambda: show.print_table(f"reviewed answers: {len(rows)}", columns, rows))
-
-
-def _tell_reviewer(shape: dict[str, Any]) -> str:
-    review = shape.get("reviewed", {})
-    return " ".join(filter(None, (review.get("at", "")[:10], review.get("by", "")))) or "label"
 
 
 def _pin(

@@ -205,13 +205,16 @@ def _print_compiled(done: Compiled, project: Project | None, everything: bool) -
 
 def _tell_ways(done: Compiled, project: Project) -> list[str]:
     """Return how the version is asked, and by what the folder is answered."""
+    from ragc.serve.reference import find_current
     from ragc.settings import artifacts_root
 
+    current = find_current(project.artifacts, project.name)
+    named = current.label if current else "the uncompiled program"
     kept = shlex.quote(os.path.relpath(project.artifacts))
     elsewhere = "" if project.artifacts == artifacts_root() else f" --artifacts {kept}"
     return [
         f'Ask it: ragc ask {done.reference}{elsewhere} "your question"',
-        f"`ragc ask {shlex.quote(str(project.folder))}` is answered by {_name_current(project)}.",
+        f"`ragc ask {shlex.quote(str(project.folder))}` is answered by {named}.",
     ]
 
 
@@ -241,13 +244,6 @@ def _list_broken(done: Compiled) -> list[str]:
         f"not graded: {same[0]}" if len(same) == 1 else f"{len(same)} of {of} not graded: {kind}, as {same[0]}"
         for kind, same in kinds.items()
     ]
-
-
-def _name_current(project: Project) -> str:
-    from ragc.serve.reference import find_current
-
-    current = find_current(project.artifacts, project.name)
-    return current.label if current else "the uncompiled program"
 
 
 VERBS = (run_compile, run_seal)

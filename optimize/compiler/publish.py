@@ -254,7 +254,6 @@ def _describe_search(found: Found, after: Evaluation) -> dict[str, Any]:
         "replayed": all(arm.replay.replays for arm in train.arms),
         "broken": {**train.broken, **dev.broken, **broken},
         "started_from": read_setting(task.base),
-        "given": found.candidates.describe_choice(task.base, found.points.points[BALANCED]),
         "meanings": {one.name: one.meaning for one in task.list_parameters(program) if one.meaning},
         "asked": {
             "train": (len(train.questions), len(task.searched)),

@@ -132,8 +132,6 @@ class StoredAccount(Account):
         self._key = key
 
     def change(self, to: Callable[[Spent], Spent | None]) -> Spent | None:
-        """Put another sum in the place of what was spent, unless it is None; return it."""
-
         def book(db: sqlite3.Connection) -> Spent | None:
             if (found := to(self._read(db))) is not None:
                 db.execute("INSERT OR REPLACE INTO spending VALUES (?, ?, ?, ?)", (self._key, *found))
@@ -142,7 +140,6 @@ class StoredAccount(Account):
         return self._record.use(book, write=True)
 
     def read(self) -> Spent:
-        """Return what was spent."""
         return self._record.use(self._read)
 
     def _read(self, db: sqlite3.Connection) -> Spent:
@@ -150,7 +147,6 @@ class StoredAccount(Account):
         return Spent(*row) if row else Spent()
 
     def end(self) -> None:
-        """Forget what was spent: what was compiled is sealed."""
         delete = "DELETE FROM spending WHERE compile = ?"
         self._record.use(lambda db: db.execute(delete, (self._key,)), write=True)
 

@@ -58,8 +58,6 @@ class Compiled:
     chosen: Setting  # the setting of `balanced`, candidates included
     started_from: Setting = field(default_factory=dict)
     risks: Mapping[str, Risk] = field(default_factory=dict)  # the stated risk of each point, where one was asked for
-    given: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By predictor the instruction or demonstrations chosen, as `kind` and `text`."""
     meanings: Mapping[str, str] = field(default_factory=dict)  # by parameter what it is, in words
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage of the compile how long it took, in this process."""

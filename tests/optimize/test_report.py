@@ -49,7 +49,7 @@ def story(before, after, **changed):
         "points": points, "stage": "best whole way",
         "stages": [{"name": "as it is", "train": 0.25, "dev": None, "calls": 1.0}, {"name": "best whole way", "train": 0.5, "dev": 0.125, "calls": 0.0}],
         "chosen": {"policy.k": 5, "judge.relevance:relevant": 0.3}, "started_from": {"policy.k": 7, "judge.relevance:relevant": 0.3},
-        "given": {}, "labelled": "40 questions", "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
+        "labelled": "40 questions", "trials": 33, "calls": 1234, "usd": 0.5678, "seconds": 90.0, "looks": 3,
     }  # fmt: skip
     return Compiled(**{**told, **changed})
 
@@ -95,8 +95,7 @@ def test_however_much_there_is_to_tell_the_page_stays_small():
     before, after = (
         [graded(n, f"t{n}", worth, long, long, [f"tag {n} {long}"]) for n in range(300)] for worth in (-1.0, 1.0)
     )
-    given = {f"predictor{n}": {"kind": "another", "text": long} for n in range(12)}
-    page = render_compile_page(story(before, after, given=given, broken={f"q{n}": long for n in range(400)}))
+    page = render_compile_page(story(before, after, broken={f"q{n}": long for n in range(400)}))
     assert len(page) <= 500_000 and b"Won: 300 questions" in page
 
 

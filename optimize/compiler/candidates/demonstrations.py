@@ -24,6 +24,7 @@ from ragc.models.requests import Decision, to_jsonable
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
 from ragc.optimize.evaluation.grades import Correctness, judge_answer
 from ragc.optimize.labelled.dataset import LabelledQuestion
+from ragc.optimize.metrics import graded
 from ragc.passage import Passage
 from ragc.signatures import BASE_PREFIX, Statement, excerpts, to_prompt_inputs
 from ragc.text.facts import holds, states
@@ -318,13 +319,15 @@ def plain_values(reply: Mapping[str, Any]) -> dict[str, Any]:
 
 def collect_failures(runs: Sequence[Run], name: str) -> list[Failure]:
     """Return the predictor's part in runs that ended badly."""
-    return [
-        describe_failure(to_prompt_inputs(ask.inputs), plain_values(reply), _write_feedback(run))
-        for run in runs
-        if not run.verdict.correct
-        for ask, reply in run.asked
-        if ask.predictor == name
-    ]
+    failures: list[Failure] = []
+    for run in (run for run in runs if not run.verdict.correct):
+        remarks = graded(run.question.as_example(), run.answer, pred_name=name).feedback
+        said = f"{remarks} The final answer was: {run.answer.text!r}"
+        parts = [
+            (to_prompt_inputs(ask.inputs), plain_values(reply)) for ask, reply in run.asked if ask.predictor == name
+        ]
+        failures += [describe_failure(inputs, outputs, said) for inputs, outputs in parts]
+    return failures
 
 
 def describe_failure(inputs: Mapping[str, Any], outputs: Mapping[str, Any], feedback: str) -> Failure:
@@ -334,15 +337,3 @@ def describe_failure(inputs: Mapping[str, Any], outputs: Mapping[str, Any], feed
         "Generated Outputs": {name: to_jsonable(value) for name, value in outputs.items()},
         "Feedback": feedback,
     }
-
-
-def _write_feedback(run: Run) -> str:
-    question, word = run.question, "wrong" if run.verdict.wrong else "incomplete"
-    told = f"The question was {question.question!r}. The program's outcome, {run.answer.outcome}, was {word}."
-    if question.outcome is not None and question.outcome != run.answer.outcome:
-        told += f" It should have been {question.outcome}."
-    if question.alternatives:
-        told += f" A right answer states {'; '.join(' or '.join(map(str, forms)) for forms in question.alternatives)}."
-    if question.not_facts:
-        told += f" It does not state {'; '.join(map(str, question.not_facts))}."
-    return f"{told} The final answer was: {run.answer.text!r}"

@@ -16,7 +16,7 @@ import orjson
 
 from ragc.errors import BudgetStop
 from ragc.knowledge.index.build import Advance
-from ragc.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting, is_candidate
+from ragc.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, apply_setting
 from ragc.loop.policy import Candidates as Choices
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import DRAFT
@@ -111,22 +111,6 @@ class CandidateSets:
         """Give each arm's program its candidates, its own topics left out."""
         for arm in arms:
             self.equip_program(arm.replay.program, frozenset(question.cluster for question in arm.questions))
-
-    def describe_choice(self, base: dspy.Module, setting: Setting) -> dict[str, dict[str, str]]:
-        """Return the kind of candidate that a setting chooses, by the choice's name."""
-        found, predictors = {}, dict(base.named_predictors())
-        for name, place in sorted((name, int(at)) for name, at in setting.items() if is_candidate(name)):
-            predictor = name.partition("#")[0]
-            if name.endswith(DEMONSTRATIONS):
-                kinds = list(self.offers[predictor].demonstrations)
-                found[name] = {"kind": kinds[place], "text": f"of {len(kinds)}"}
-                continue
-            if name.endswith(LAYOUTS):
-                texts = [*map(str, (base.layout_of(predictor), *self.layouts[predictor]))]
-            else:
-                texts = [predictors[predictor].signature.instructions, *self.offers[predictor].instructions]
-            found[name] = {"kind": "another" if place else AS_IT_IS, "text": texts[place]}
-        return found
 
 
 def find_candidates(
