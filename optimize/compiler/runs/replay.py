@@ -114,7 +114,7 @@ class Replay:
         return [known.answer for known in self._by_readers(Replay._recall, questions)]
 
     def decide_all(self, questions: Sequence[Asked]) -> list[list[Decided]]:
-        """Return the decisions on the way to each answer, those on single pieces left out."""
+        """Return the decisions on the way to each answer, but those on single pieces."""
         return [[at for at, _ in known.decided] for known in self._by_readers(Replay._recall, questions)]
 
     def trace_all(self, questions: Sequence[Asked]) -> list[tuple[Answer, Sequence[tuple[Ask, Reply]]]]:

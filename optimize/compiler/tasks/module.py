@@ -95,7 +95,6 @@ class ModuleTask(Task):
         return [self.control]
 
     def put_beside(self, ref: str) -> ModuleTask:
-        """Return the task compared with a version, or with the program as it is where none is named."""
         made = load(ref, self.make, artifacts=self.project.artifacts) if ref else self.base
         return replace(self, against=ref, control=_without_decider(made))
 

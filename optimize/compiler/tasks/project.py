@@ -227,7 +227,6 @@ class ProjectTask(Task):
         session.end_processes()
 
     def put_beside(self, ref: str) -> ProjectTask:
-        """Return the task compared with a version, or with the program as it is where none is named."""
         return replace(self, against=ref, parent=_open_parent(self.project, self.first, ref) if ref else self.first)
 
     def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:

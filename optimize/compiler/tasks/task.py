@@ -130,7 +130,7 @@ class Task(ABC):
 
     @abstractmethod
     def put_beside(self, ref: str) -> Self:
-        """Return the task compared with a version, or with the program as it is where none is named."""
+        """Return the task beside a version, or beside the program as it is for none."""
 
     def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
         """Return by name how each whole way differs from what the labels teach."""
