@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -109,7 +110,8 @@ def load(
         _log.warning(changed, manifest.label)
     with refuse_unreadable(manifest.path):
         artifact.restore_program(program, manifest, models.embedded, models.weights, point)
-        program.runtime = artifact.restore_reviewed(program.runtime, manifest)
+        reopen = partial(load, manifest.path, point=point, project=opened.folder)
+        program.runtime = replace(artifact.restore_reviewed(program.runtime, manifest), reopen=reopen)
     return program
 
 
@@ -174,7 +176,7 @@ def open_program(project: Project | str | Path, *, progress: Advance | None = No
     if settings.trace.enabled:
         observers.append(TraceLog(opened.private).write_answer)
     links = tuple(host.lower() for host in settings.answer.links)
-    preset, reopen = "" if version else settings.loop.preset, partial(open_program, opened.folder, version=version)
+    preset, reopen = "" if version else settings.loop.preset, partial(open_program, opened.folder)
     reviewed = ReviewedAnswers(opened.reviewed, models.embedded)
     noted = tuple(observers)
     runtime = Runtime(library, models, settings.budget, noted, version, preset, links, reopen=reopen, reviewed=reviewed)

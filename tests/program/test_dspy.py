@@ -1,19 +1,21 @@
 """ragc's program among DSPy's own functions: whatever takes a module takes it."""
 
 import asyncio
+import copy
 import csv
 import itertools
 import json
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import dspy
 import pytest
 from dspy.evaluate import answer_exact_match
 from dspy.utils.callback import BaseCallback
 
-from ragc import Answer, Outcome, open_program
+from ragc import Answer, Outcome, load, open_program
 from tests.conftest import add_toml
 from tests.program.loop.scripted import Scripted, ScriptedModels
 from tests.support.goods import ask_about, program_at
@@ -22,6 +24,10 @@ from tests.support.replies import obliging
 
 QUESTION = "How much water does the Merle hold?"
 REFUND = "How many days do I have to get my money back?"
+LABELLED = [
+    json.loads(line)["question"]
+    for line in Path(__file__).parents[1].joinpath("support/shop/labelled.jsonl").read_text().splitlines()
+]
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +230,25 @@ def test_a_whole_program_is_saved_and_loaded_and_its_state_alone_too(own_shop, t
     other = open_program(own_shop)
     other.load(tmp_path / "state.json")
     assert other.dump_state() == rag.dump_state() and other.view().tuning.k == 3
+
+
+def save_whole(program, folder):
+    program.save(folder / "whole", save_program=True)
+    return dspy.load(str(folder / "whole"), allow_pickle=True)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [lambda rag, _: copy.copy(rag), lambda rag, _: rag.deepcopy(), lambda rag, _: rag.readable_by("board"), save_whole,
+     lambda rag, folder: save_whole(rag.readable_by("board"), folder)],
+)  # fmt: skip
+def test_a_copy_of_a_version_however_it_is_made_answers_as_the_version_does(compiled, tmp_path, copied):
+    rag = load("shop@v2", artifacts=compiled / "artifacts", point="quality")
+    rag.policy.turn(k=3)
+    twin = copied(rag, tmp_path)
+    shown = [[(one.text, one.confidence, one.reviewed, one.version) for one in map(of, LABELLED)] for of in (rag, twin)]
+    assert shown[0] == shown[1] and any(reviewed for _, _, reviewed, _ in shown[0])
+    assert twin.dump_state() == rag.dump_state() and twin.risk == rag.risk
 
 
 def test_reanchor_fits_thresholds_as_its_documentation_says(own_shop, examples):
