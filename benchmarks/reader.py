@@ -26,7 +26,7 @@ from ragc.knowledge.project import Project
 from ragc.models.embedded.encoder import THREADS
 from ragc.models.embedded.reader import Reader, Reading
 from ragc.optimize.cli.project import TOML
-from ragc.optimize.evaluation.retrieval import BASE, open_beir, rank_questions, read_judged
+from ragc.optimize.evaluation.retrieval import open_beir, rank_questions, read_judged
 from ragc.optimize.reader.examples import ReadingExample, measure_reader, read_examples
 from ragc.text.pieces import split_pieces
 
@@ -78,7 +78,7 @@ def measure_search(folder: Path, quick: bool, reader: Reader) -> Iterator[Figure
     for question, one in list(zip(labelled.questions.values(), ranked, strict=True))[: QUICK if quick else None]:
         right = np.array([id_ in one.judged for id_ in one.ids])
         if right.any() and not right.all():
-            read = reader.read(question, [passages[f"{BASE}/corpus.jsonl#{id_}"] for id_ in one.ids])
+            read = reader.read(question, [passages[id_] for id_ in one.ids])
             shares.append([compare(scores[right], scores[~right]) for scores in list_scores(read)])
     for score, share in zip(SCORES, np.mean(shares, axis=0), strict=True):
         name = f"{folder.name} a passage that answers above others of {DEPTH}, by {score}"

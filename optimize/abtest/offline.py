@@ -113,9 +113,8 @@ def compare_offline(
         looks = note(texts)
     corrected = correct_holm({one.b: one.p for one in others})
     arms = tuple(one.correct(corrected[one.b]) for one in others)
-    warnings = [warning for one in sealed if (warning := warn_of_overlap(one, texts))]
-    warnings += _warn_of_arms(arms)
-    return OfflineTest(names[0], metric, arms, tuple(dict.fromkeys(warnings)), looks, bool(margins))
+    warnings = dict.fromkeys(warning for one in sealed if (warning := warn_of_overlap(one, texts)))
+    return OfflineTest(names[0], metric, arms, tuple(warnings), looks, bool(margins))
 
 
 def _open_versions(
@@ -196,11 +195,3 @@ def _require_measured(comparisons: Iterable[Comparison]) -> None:
         if lost := [guard.metric for guard in one.guardrails if guard.state == "not_measured"]:
             mend = f"Measured: {', '.join([one.metric, *one.others])}. Versions are asked anew with --data FILE."
             raise DataError(f"The guardrail {lost[0]!r} was not measured for both versions.", mend)
-
-
-def _warn_of_arms(arms: Sequence[Comparison]) -> Iterator[str]:
-    for arm in arms:
-        if not arm.enough_topics:
-            yield f"{arm.b}: too few topics for any verdict; label questions of more topics."
-        if arm.breached:
-            yield f"{arm.b} breaches a guardrail: {', '.join(arm.breached)}."

@@ -31,7 +31,7 @@ from ragc.optimize.evaluation.evaluate import Evaluation
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.outcome import BALANCED, Compiled
 from ragc.optimize.evaluation.stats import PairedResult, paired_test
-from ragc.optimize.labelled.dataset import Question, digest_questions
+from ragc.optimize.labelled.dataset import digest_questions
 from ragc.optimize.labelled.split import question_digest
 from ragc.optimize.registry.versions import hold_lock, note_test_use, publish_version, read_manifests
 from ragc.optimize.report.estimate import SEALING
@@ -172,6 +172,8 @@ def seal(
     session.begin_stage(SEALING)
     task, spending, points, (*plain, before, after) = found.task, session.spending, found.points, tested
     program = task.complete(session, found.final, points, found.learned)
+    splits = ", ".join(f"{len(part)} of {name}" for name, part in task.parts.items())
+    topics = {question.cluster for part in task.parts.values() for question in part}
     parent = task.origin or task.against or publish_uncompiled(task, before, plain[0] if plain else None)
     done = Compiled(
         name=task.project.name,
@@ -189,7 +191,7 @@ def seal(
         usd=spending.usd,
         seconds=spending.seconds,
         looks=looks,
-        labelled=_describe_labels(task.parts),
+        labelled=f"{sum(map(len, task.parts.values()))} questions of {len(topics)} topics ({splits})",
         doubts=task.doubts,
         stopped_by=spending.tripped,
         stood_in=session.record.stand_ins,
@@ -209,13 +211,6 @@ def seal(
         task, contents, after, points, origin, done.plain, render_compile_page(done) if found.candidates else b""
     )
     return replace(done, reference=reference)
-
-
-def _describe_labels(parts: Mapping[str, Sequence[Question]]) -> str:
-    """Return in words how many questions there are, in all and by split."""
-    questions = [question for part in parts.values() for question in part]
-    splits = ", ".join(f"{len(part)} of {name}" for name, part in parts.items())
-    return f"{len(questions)} questions of {len({q.cluster for q in questions})} topics ({splits})"
 
 
 def _list_utilities(before: Evaluation, after: Evaluation) -> list[tuple[float, float, str]]:

@@ -146,10 +146,6 @@ class StoredAccount(Account):
         row = db.execute("SELECT calls, usd, seconds FROM spending WHERE compile = ?", (self._key,)).fetchone()
         return Spent(*row) if row else Spent()
 
-    def end(self) -> None:
-        delete = "DELETE FROM spending WHERE compile = ?"
-        self._record.use(lambda db: db.execute(delete, (self._key,)), write=True)
-
 
 def open_record(project: Project) -> Record:
     """Return the record that the compiles of a project share."""

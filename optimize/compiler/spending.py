@@ -67,7 +67,7 @@ class Account:
 
     def end(self) -> None:
         """Forget what was spent: what was compiled is sealed."""
-        self._spent = Spent()
+        self.change(lambda spent: Spent())
 
 
 class Spending:

@@ -26,11 +26,10 @@ DEPTHS = (2, 5, 8, 10)  # ranks of the stable figures: R@2, R@5, all@8 and nDCG@
 
 @dataclass(frozen=True, slots=True)
 class SearchSet:
-    """Questions by id, and by question the grade, above 0, of each passage that answers it."""
+    """Questions by id, and by question the grade, above 0, of each passage that answers it, by its whole id."""
 
     questions: Mapping[str, str]
     judged: Mapping[str, Mapping[str, float]]
-    corpus: Path | None = None  # the file that the passages come from; None for the project's own, whose ids are whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,8 @@ def read_judged(folder: Path) -> SearchSet:
     questions = {id_: row["text"] for id_, row in beir.queries.items() if id_ in beir.judged}
     if not questions:
         raise DataError(f"No question of {folder} is judged in qrels.", "Give each a line: question, passage, 1.")
-    return SearchSet(questions, beir.judged, beir.corpus)
+    place = f"{BASE}/{beir.corpus.name}#"
+    return SearchSet(questions, {id_: {place + key: n for key, n in own.items()} for id_, own in beir.judged.items()})
 
 
 def build_search_set(questions: Sequence[LabelledQuestion], passages: Iterable[str]) -> SearchSet:
@@ -84,17 +84,16 @@ def rank_questions(
 ) -> list[Ranked]:
     """Return the best `k` passages of every question in the document bases."""
     weight, graph = STRATEGIES[strategy]
-    prefix = f"{BASE}/{labelled.corpus.name}#" if labelled.corpus else ""
     sources = list(dict.fromkeys(passage.source for passage in library.passages()))
     library.embedder.encode([BASE])  # loads the model, which is no question's cost
-    first = {id_.removeprefix(prefix): one.removeprefix(prefix) for id_, one in name_copies(library.passages()).items()}
+    first = name_copies(library.passages())
     ranked = []
     for n, (id_, question) in enumerate(labelled.questions.items(), 1):
         began = time.perf_counter()
         found = library.search(question, sources, k=k, weight=weight, graph=graph)
         elapsed = 1000 * (time.perf_counter() - began)
         judged = {first.get(key, key): gain for key, gain in labelled.judged[id_].items()}
-        ranked.append(Ranked([first[p.id.removeprefix(prefix)] for p in found], judged, elapsed))
+        ranked.append(Ranked([first[p.id] for p in found], judged, elapsed))
         if progress:
             progress(n, len(labelled.questions))
     return ranked

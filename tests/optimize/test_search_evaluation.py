@@ -64,7 +64,7 @@ def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_
 
 def test_only_judged_questions_are_read_and_what_is_no_set_is_an_error(beir):
     read = read_judged(beir)
-    assert dict(read.judged) == {"q1": {"a": 1.0}} and list(read.questions) == ["q1"]
+    assert read.judged == {"q1": {"corpus/corpus.jsonl#a": 1.0}} and list(read.questions) == ["q1"]
     (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1 a 1\n", encoding="utf-8")
     with pytest.raises(DataError, match="BEIR"):
         read_judged(beir)
