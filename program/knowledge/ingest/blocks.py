@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import dropwhile, pairwise, takewhile
 
 from bs4.element import NavigableString, Tag
 
@@ -48,6 +48,7 @@ _INLINE = frozenset("a abbr sup sub del s strike rt q".split())  # written with 
 _FORMULAS = {"msup": "sup", "msub": "sub", "mfrac": "over"}  # whose last part is written so
 _ORDINALS = ("st", "nd", "rd", "th")  # written on the line as well as above it
 _ADDRESS = re.compile(r"\s*(?:(?:https?|ftp)://|//|mailto:|tel:)\S", re.IGNORECASE)
+_PLACE = re.compile("#")  # in an address, a place in a page
 _FOOTNOTE = re.compile(r"\[?(?:\w{1,3}|[*†‡§¶]+)\]?")
 _NONE_SHOWN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
@@ -131,8 +132,8 @@ def fence_code(code: str, language: str = "") -> str:
 
 
 def is_hidden(tag: Tag) -> bool:
-    """Tell whether a browser shows nothing of an element."""
-    return tag.name in _HIDDEN or is_put_away(tag)
+    """Tell whether a browser shows nothing of an element; it shows a box to tick."""
+    return (tag.name in _HIDDEN and tag.get("type") != "checkbox") or is_put_away(tag)
 
 
 def is_put_away(tag: Tag) -> bool:
@@ -208,8 +209,6 @@ class _Walk:
             self.lists.append(_List(number if tag.name == "ol" else None))
         elif tag.name in ("li", "dd"):
             self._begin_item()
-        elif tag.name == "dt":
-            self._add_term()
         return len(self.blocks), len(self.gathered)
 
     def _end(self, tag: Tag, mark: tuple[int, int]) -> None:
@@ -225,7 +224,8 @@ class _Walk:
         elif tag.name == "dt":
             term, inner = self._take_text(), self.lists[-1] if self.lists else None
             if inner is not None:
-                inner.term, inner.defined = term, False
+                shared = not inner.defined and inner.term  # two terms of one definition
+                inner.term, inner.defined = f"{inner.term}, {term}" if shared else term, False
             else:
                 self._add("paragraph", term)
         elif _is_block(tag):
@@ -327,7 +327,7 @@ def _write_inline(kind: str, tag: Tag, text: str, before: str) -> str:
             long = " ".join(str(tag.get("title") or "").split())
             return text if long in ("", bare) else f"{text} ({long})"
         case "sup":
-            if _FOOTNOTE.fullmatch(bare) and tag.find("a", href=re.compile("#")):
+            if _FOOTNOTE.fullmatch(bare) and (tag.find("a", href=_PLACE) or tag.find_parent("a", href=_PLACE)):
                 return ""
             raised = f"^{bare}" if " " not in bare else f"^({bare})"
             return text if before.isdigit() and bare.lower() in _ORDINALS else raised
@@ -362,7 +362,8 @@ def _read_table(table: Tag) -> Iterator[tuple[str, tuple[int, int] | None]]:
     rows = table.find_all("tr")
     grid = _lay_out(rows)
     texts = [[cell.text for cell in row[: 1 if all(one is row[0] for one in row) else None]] for row in grid]
-    heads = len(list(takewhile(lambda row: row and all(cell.heads for cell in row), grid)))
+    named = [list(dropwhile(lambda cell: not cell.text, row)) for row in grid]  # a corner may be empty
+    heads = len(list(takewhile(lambda row: row and all(cell.heads for cell in row), named)))
     first_row = table.get(FIRST_ROW)
     if not heads and first_row != "plain" and not any(row[0].heads for row in grid if row):
         heads = int(has_header(texts, {"header": True, "maybe": None}.get(str(first_row), False)))

@@ -22,6 +22,7 @@ LOOK = 0.2  # seconds between two looks at the clock
 ASKS = 10  # times that a thread is asked to end
 DEEPEST = 512  # elements that lie in each other, as in a browser
 MOST_COPIES = 10  # formatting elements that a browser opens anew for each tag, where they were not closed
+HEAD = 2000  # characters in which a page says that it is XHTML
 _TAG = re.compile(r"<(/?)([a-zA-Z][\w-]*)")
 _FORMATTING = frozenset("a b big code em font i nobr s small strike strong tt u".split())
 _ENDED = frozenset(
@@ -29,6 +30,10 @@ _ENDED = frozenset(
     tbody td tfoot th thead tr track wbr""".split()
 )
 """Elements that the next of their kind ends, or that hold nothing."""
+_CLOSED = re.compile(
+    r"<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b)([a-zA-Z][\w:-]*)(\s[^<>]*)?/>"
+)
+"""An element of XHTML that is closed where it begins, which HTML takes for open."""
 _LATIN = ("iso-8859-1", "latin-1", "us-ascii", "ascii")  # which a browser takes for Windows-1252
 
 
@@ -38,6 +43,8 @@ def close_tags(content: bytes | str) -> tuple[str, list[Flaw]]:
     It is left as it is, with a flaw, where that would take any time and memory.
     """
     text = content if isinstance(content, str) else _decode_page(content)
+    if text.lstrip().startswith("<?xml") or "http://www.w3.org/1999/xhtml" in text[:HEAD]:
+        text = _CLOSED.sub(r"<\1\2></\1>", text)
     depth = deepest = styled = copies = 0
     tags = _TAG.findall(text)
     for end, tag in tags:

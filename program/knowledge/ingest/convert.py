@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.admon import admon_plugin
 from mdit_py_plugins.container import container_plugin
+from mdit_py_plugins.deflist import deflist_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from mdit_py_plugins.footnote import footnote_plugin
 
@@ -73,7 +74,7 @@ def _write_container(_: object, tokens: Sequence[Token], at: int, *__: object) -
 
 _MARKDOWN = MarkdownIt("commonmark", {"tasklists": True, "alerts": True}).enable(["table", "strikethrough"])
 _MARKDOWN.use(dollarmath_plugin, allow_space=False, allow_digits=False, allow_blank_lines=False, double_inline=True)
-_MARKDOWN.use(footnote_plugin).use(admon_plugin)
+_MARKDOWN.use(footnote_plugin).use(admon_plugin).use(deflist_plugin)
 _MARKDOWN.use(container_plugin, "note", validate=lambda kind, _: bool(kind.strip()), render=_write_container)
 for _kind in ("math_inline", "math_inline_double", "math_block"):
     _MARKDOWN.add_render_rule(_kind, _write_math)
@@ -118,7 +119,7 @@ def lead_notes(tree: BeautifulSoup) -> None:
             title.string = lead
 
 
-def parse_page(markup: str) -> BeautifulSoup:
+def parse_page(markup: bytes | str) -> BeautifulSoup:
     """Return the tree that a browser makes."""
     return BeautifulSoup(close_tags(markup)[0], PARSER)
 

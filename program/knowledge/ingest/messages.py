@@ -19,8 +19,10 @@ HEAD = 3  # lines `Name: value` from which on they are the head of another messa
 _QUOTED = "blockquote[type=cite], .gmail_quote, .moz-cite-prefix, #divRplyFwdMsg, #divRplyFwdMsg ~ *, #appendonsend ~ *"
 _FIELD = re.compile(r"\W*[^\W\d_][\w -]{0,20}:\s+\S")
 _DATED = re.compile(r"@|\d\d:\d\d|(?:19|20)\d\d")  # stands in what leads to a quotation
+_ADDRESSED = re.compile(r"<\S+@\S+>")
 _RULE = re.compile(r"\s*[-_]{3,}.*")
 _TIMES = re.compile(r"(?:\d+:)?\d\d:\d\d[.,]\d{3}\s+-->\s.*")
+_TURN = re.compile(r"[-–—]\s*(?=\S)")
 _SPEAKER, _TAG = re.compile(r"<v(?:\.[^ >]*)?\s+([^>]+)>"), re.compile(r"</?[a-z0-9][^>]*>|\{\\an?\d\}", re.IGNORECASE)
 
 
@@ -42,7 +44,10 @@ def convert_mail(content: bytes) -> Page:
         own = len(soup.get_text(" ").split())
         words, blocks = (whole - own) * bool(own), convert_html(str(soup) if own else text).blocks
     else:
-        kept = _drop_quoted(text.split("\n"), bool(message["in-reply-to"] or message["references"]))
+        reply = message["in-reply-to"] or message["references"]
+        kept = _drop_quoted(
+            text.split("\n"), (str(message["subject"] or "").rpartition(": ")[2] or "-") if reply else ""
+        )
         words, blocks = len(text.split()) - len(kept.split()), read_plain_text(kept)
     names = [one.get_filename() or one.get_content_type() for one in message.iter_attachments()]
     flaws = [Flaw(f"the attachment {name} was not read", "Save it into the folder.") for name in names]
@@ -55,15 +60,18 @@ def convert_mail(content: bytes) -> Page:
     return Page(blocks, replace(about, attributes={"from": sender} if sender else {}))
 
 
-def _drop_quoted(lines: list[str], reply: bool) -> str:
+def _drop_quoted(lines: list[str], subject: str) -> str:
     """Return the lines of a message without those of another, unless it only hands that on.
 
-    In a reply the other may stand unmarked, behind a paragraph of one line with a colon and a time: `On ... wrote:`.
+    In a reply, which has a `subject`, the other may stand unmarked: below a head with that or a time, a line of its own
+    with a time and a colon, or one with an address and a colon, `On ... wrote:`.
     """
     heads = (n for n in range(len(lines)) if all(map(_FIELD.match, (lines[n : n + HEAD] + [""] * HEAD)[:HEAD])))
-    end = next((n for n in heads if _DATED.search(" ".join(lines[n : n + HEAD]))), len(lines))
-    leads = (n for n in range(1, end) if lines[n].rstrip().endswith(":") and _DATED.search(lines[n]))
-    end = next((n for n in leads if reply and not "".join(lines[n - 1 : n + 2 : 2]).strip()), end)
+    texts = ((n, " ".join(lines[n : n + HEAD])) for n in heads)
+    end = next((n for n, text in texts if _DATED.search(text) or (subject and subject in text)), len(lines))
+    leads = [n for n in range(1, end if subject else 0) if lines[n].rstrip().endswith(":") and not lines[n - 1].strip()]
+    alone = (n for n in leads if _DATED.search(lines[n]) and not "".join(lines[n + 1 : n + 2]).strip())
+    end = min([*alone, *(n for n in leads if _ADDRESSED.search(lines[n]))], default=end)
     own: list[str] = []
     for line in lines[:end]:
         if not line.startswith(">"):
@@ -89,10 +97,13 @@ def read_captions(text: str) -> list[Block]:
         at = next((n for n in places if _TIMES.fullmatch(lines[n].strip())), None) if written else None
         if at is None:
             continue
-        said = " ".join(lines[n].strip() for n in places if n > at)
-        said = " ".join(_TAG.sub("", _SPEAKER.sub(r"\1: ", said)).split())
+        cue = [" ".join(_TAG.sub("", _SPEAKER.sub(r"\1: ", lines[n])).split()) for n in places if n > at]
+        if len(cue) > 1 and all(map(_TURN.match, cue)):  # of two who speak
+            blocks += (Block("paragraph", _TURN.sub("", one), places[0], places[-1] + 1) for one in cue)
+            continue
+        said = " ".join(filter(None, cue))
         last = blocks[-1] if blocks else None
-        if last and last.text[-1] not in SENTENCE_ENDS and not _SPEAKER.match(lines[at + 1 : at + 2][0]):
+        if last and said and last.text[-1] not in SENTENCE_ENDS and not _SPEAKER.match(lines[at + 1 : at + 2][0]):
             blocks[-1] = replace(last, text=f"{last.text} {said}", last=places[-1] + 1)
         elif said:
             blocks.append(Block("paragraph", said, places[0], places[-1] + 1))

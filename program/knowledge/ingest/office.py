@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, time
 from html import escape
 from typing import Any
@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from ragc.knowledge.ingest.blocks import END_OF_SECTION, FIRST_ROW, Block
-from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_html, read_fragment, unpack_parts
+from ragc.knowledge.ingest.blocks import END_OF_SECTION, FIRST_ROW, Block, read_blocks
+from ragc.knowledge.ingest.convert import Page, UnreadableFile, parse_page, read_fragment, unpack_parts
 from ragc.knowledge.ingest.metadata import Metadata, drop_generated_title
 from ragc.passage import Flaw
 from ragc.text.days import parse_day
@@ -23,6 +23,7 @@ EXCEL = "it is an Excel file", "Install the extra `excel` (openpyxl), or save ea
 MOST_REPEATED = 100  # times that one cell of OpenDocument stands for as many
 _TAGS = {  # of OpenDocument and of DrawingML
     **{"p": "p", "list": "ul", "list-item": "li", "table": "table", "table-row": "tr", "table-cell": "td"},
+    "table-header-rows": "thead",
     **{"tbl": "table", "tr": "tr", "tc": "td", "line-break": "br", "br": "br"},
 }
 _LEFT_OUT = frozenset("covered-table-cell tracked-changes annotation note-citation forms desc title".split())
@@ -71,7 +72,7 @@ def convert_epub(content: bytes, max_bytes: int) -> Page:
     files = {_value(one, "id"): unquote(_value(one, "href")) for one in items}
     spine = [files.get(_value(one, "idref"), "") for one in package.iter() if _name(one) == "itemref"]
     chapters = [posixpath.normpath(posixpath.join(posixpath.dirname(place), name)) for name in spine]
-    blocks = [block for name in chapters if name in parts for block in convert_html(parts[name]).blocks]
+    blocks = [block for name in chapters if name in parts for block in read_blocks(parse_page(parts[name]))]
     about = {_name(one): " ".join((one.text or "").split()) for one in package.iter() if "/dc/" in str(one.tag)}
     title = [Block("heading", about["title"])] if about.get("title") else []
     return Page([*title, *blocks], Metadata(as_of=parse_day(about.get("date", ""))))
@@ -213,6 +214,8 @@ def _write(element: Element, styles: Mapping[str, str] = {}) -> str:
         parts += [_write(child, styles) * min(int(copies), MOST_REPEATED), escape(child.tail or "")]
     while name == "table-row" and parts and not re.sub("<[^>]*>", "", parts[-1]).strip():
         parts.pop()  # the rest of the sheet
+    if name == "txBody" and any(map(_tell_level, element)):
+        return _write_levels(one for one in element if _name(one) == "p")
     inner = "".join(parts)
     if name in ("s", "tab"):
         return " " * int(_value(element, "c") or 1)
@@ -235,6 +238,21 @@ def _write(element: Element, styles: Mapping[str, str] = {}) -> str:
     if name == "tbl":
         marks += f" {FIRST_ROW}='{'header' if any(_value(one, 'firstRow') == '1' for one in element) else 'plain'}'"
     return f"<{_TAGS[name]}{marks}>{inner}</{_TAGS[name]}>"
+
+
+def _tell_level(paragraph: Element) -> int:
+    """Return how deep in a list a paragraph of DrawingML is, 0 at its top."""
+    return next((int(_value(one, "lvl") or 0) for one in paragraph if _name(one) == "pPr"), 0)
+
+
+def _write_levels(paragraphs: Iterable[Element]) -> str:
+    """Return paragraphs as a list with inner ones."""
+    written, depth = "", 0
+    for one in paragraphs:
+        level = _tell_level(one) + 1
+        written += "</li></ul>" * (depth - level) + "</li><li>" * (level <= depth) + "<ul><li>" * (level - depth)
+        written, depth = written + _write(one), level
+    return written + "</li></ul>" * depth
 
 
 def _read_marks(run: Element) -> str:

@@ -362,6 +362,20 @@ def test_only_a_reply_has_the_one_before_unmarked_behind_a_line_with_its_time(he
     assert all(one in passages[0][1] for one in ("a saw", "No dogs", "Of 2026")) and not flaws
 
 
+UNMARKED = {
+    "--- Bob <bob@example.org> schrieb:\nThe milk comes on Tuesday.\n": False,
+    "Von: Bob\nAn: Ann\nBetreff: Milk\n\nThe milk comes on Tuesday.\n": False,
+    "Bring for Tuesday:\na saw\n": True,
+    "Room: Elm\nDay: Tuesday\nSeats: 20\n": True,
+}
+
+
+@pytest.mark.parametrize("below", UNMARKED)
+def test_a_reply_has_the_one_before_behind_its_address_or_below_its_subject(below):
+    passages, _ = read("a.eml", HEADERS[0][0] + write_mail(f"It moves to Monday.\n\n{below}"))
+    assert "Monday" in passages[0][1] and ("Tuesday" in passages[0][1]) == UNMARKED[below]
+
+
 def test_a_mail_that_only_hands_another_on_is_read_whole_and_its_attachments_are_told():
     passages, flaws = read("a.eml", write_mail("> The milk comes on Tuesday.\n", attach=True))
     assert "Tuesday" in passages[0][1] and [flaw.what for flaw in flaws] == ["the attachment list.pdf was not read"]
@@ -375,6 +389,58 @@ def test_slides_follow_the_order_of_the_presentation_and_hidden_ones_are_counted
     assert [title for title, _ in passages] == ["a > Two", "a > One"]
     passages, (flaw,) = read("a.pptx", write_slides(shapes[0], None))
     assert passages == [("a > One", "Text of One.")] and flaw.what == "1 hidden slides were left out"
+
+
+BOOK = """<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title/></head><body><a id="p1"/><h1>Spring</h1>
+<p>Feed them<a href="#n"><sup>1</sup></a> in March.</p><table><tr><th/><th>Sugar</th></tr><tr><td>March</td><td>2 kg</td></tr></table>
+<aside id="n"><p>Not below 5 degrees.</p></aside></body></html>"""
+
+
+def test_a_chapter_is_read_whole_though_its_elements_are_closed_as_xml_closes_them():
+    text = "Feed them in March.\n\nMarch; Sugar: 2 kg\n\nNot below 5 degrees."
+    book = pack({
+        "META-INF/container.xml": '<c><rootfile full-path="b.opf"/></c>',
+        "b.opf": '<p><item id="a" href="a.xhtml"/><itemref idref="a"/></p>', "a.xhtml": BOOK,
+    })  # fmt: skip
+    assert read("a.epub", book) == ([("Spring", text)], [])
+    passages, (flaw,) = read("a.xhtml", BOOK)
+    assert passages == [("Spring", text.rpartition("\n\n")[0])] and "<aside>" in flaw.what
+
+
+def test_paragraphs_of_a_slide_stand_behind_those_that_they_are_under():
+    levels = zip((0, 1, 2, 1, 0), ("Call us", "on weekdays", "before noon", "at weekends", "Write"), strict=True)
+    body = "".join(f'<a:p><a:pPr lvl="{n}"/><a:r><a:t>{text}</a:t></a:r></a:p>' for n, text in levels)
+    (passage,), _ = read(
+        "a.pptx", write_slides(write_shape("title", "Book") + f"<p:sp><p:txBody>{body}</p:txBody></p:sp>")
+    )
+    assert passage[1].split("\n") == [
+        "- Call us", "- Call us: on weekdays", "- Call us: on weekdays: before noon", "- Call us: at weekends", "- Write",
+    ]  # fmt: skip
+
+
+def test_a_table_of_opendocument_may_have_a_header_of_two_rows():
+    def row(*cells):
+        return f"<b:table-row>{''.join(f'<b:table-cell{mark}><t:p>{text}</t:p></b:table-cell>' for mark, text in cells)}</b:table-row>"
+
+    down, across = ' b:number-rows-spanned="2"', ' b:number-columns-spanned="2"'
+    head = row((down, "Room"), (across, "Summer")) + row(("", "Day"), ("", "Week"))
+    table = f"<b:table><b:table-header-rows>{head}</b:table-header-rows>{row(('', 'Elm'), ('', '10'), ('', '60'))}</b:table>"
+    passages, _ = read("a.odt", write_odf(f"<o:text>{table}</o:text>"))
+    assert passages == [("a", "Room: Elm; Summer Day: 10; Summer Week: 60")]
+
+
+CUES = {
+    "<v Ann>Is it open?\n\n00:02.000 --> 00:03.000\n<v Bob>At ten.": "Ann: Is it open?\n\nBob: At ten.",
+    "- Is it free?\n- No, 3 euros.": "Is it free?\n\nNo, 3 euros.",
+    "BOB: It is\n\n00:02.000 --> 00:03.000\nbroken.": "BOB: It is broken.",
+    "- one line\nthat goes on.": "- one line that goes on.",
+}
+
+
+@pytest.mark.parametrize("cues", CUES)
+def test_who_speaks_in_captions_is_told_apart(cues):
+    passages, _ = read("a.vtt", f"WEBVTT\n\n00:01.000 --> 00:02.000\n{cues}\n")
+    assert passages == [("a", CUES[cues])]
 
 
 DAMAGED = [name for name in ("a.odt", "a.ods", "a.odp", "a.pptx", "a.epub", "a.xlsx") if name[1:] in READ]
