@@ -25,8 +25,9 @@ class RagcError(Exception):
         cls.code = cls.__name__.removesuffix("Error").lower()
 
     def __init__(self, what: str, mend: str = "", **data: Any) -> None:
-        self.what, self.mend, self.data = what, mend, data
-        super().__init__(f"{what} {mend}".strip())
+        self.what = re.sub(r"\s*\n\s*(\.$|)", lambda end: end[1] or " ", what)  # a library's error may have many lines
+        self.mend, self.data = mend, data
+        super().__init__(f"{self.what} {mend}".strip())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the error as `--json` shows it."""

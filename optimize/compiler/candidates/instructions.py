@@ -26,7 +26,7 @@ def propose_instructions(lm: dspy.BaseLM, program: dspy.Module, name: str, failu
         with dspy.context(lm=lm):
             written = InstructionProposer()({name: now}, {name: shown}, [name]) if shown else {}
     except Exception as error:  # DSPy and GEPA raise what they like
-        _log.warning("no instruction for %s: %s", name, str(error)[:200])
+        _log.warning("no instruction for %s: %s", name, " ".join(str(error).split())[:200])
         return []
     texts = (text.strip() for text in written.values())
     return [text for text in texts if text and text != now and len(text) <= LONGEST]
