@@ -14,7 +14,7 @@ from dspy.lm15 import TextPart
 
 from ragc.errors import BudgetError
 from ragc.loop.policy import read_setting
-from ragc.optimize import compile_program
+from ragc.optimize import compile_program, seal
 from ragc.optimize.cli.main import main
 from ragc.optimize.compiler.runs.runner import Arm
 from ragc.optimize.compiler.scoring import Scoring
@@ -301,9 +301,11 @@ def test_a_program_of_ones_own_is_compared_with_the_version_in_use_and_its_uncom
         assert (again.reference, again.parent, again.gain) == (done.reference, done.parent, done.gain)
         promote_version("written@v1", "production", root=kept)
     promote_version("written@v2", "production", root=kept)
+    wanted = {"data": "rows.jsonl", "metric": lambda example, told, _: told.team == example.team, "artifacts": kept}
+    assert resolve(seal(make_written(), name="written", **wanted), kept).parent.startswith("written@v2-")
     state = resolve("written@v2", kept).path / "program.json"
     state.write_bytes(state.read_bytes() + b" ")
     assert compile_written(tmp_path, optimizer, seed=3).parent == "written@v1"
     assert "is in use and cannot be opened" in caplog.text
     made = [resolve(f"written@{one}", kept).section("optimizer")["name"] for one in find_versions(kept, "written")]
-    assert made == ["none", "gepa", *[optimizer] * 3]
+    assert made == ["none", "gepa", optimizer, optimizer, "sealed", optimizer]

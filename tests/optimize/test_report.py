@@ -26,7 +26,7 @@ def test_the_page_tells_what_each_stage_came_to_and_which_was_sealed(page):
 
 
 def test_the_page_needs_nothing_but_itself_and_what_a_name_says_is_text_not_markup(page):
-    assert not re.search(r"<(?:script|link|img|iframe)\b|<[^>]*\b(?:src|href|data|action)=", page)
+    assert not re.search(r"<(?:script|link|img|iframe|svg|canvas)\b|<[^>]*\b(?:src|href|data|action)=", page)
     assert "url(" not in page and "@import" not in page
     assert 'name="viewport"' in page and len(page) < 500_000
 
