@@ -143,7 +143,7 @@ class AgenticRAG(dspy.Module):
 
     def get_lm(self, role: Role = "write") -> Any:
         """Return the model of a role; the writer may be the one DSPy is configured with."""
-        models = self._with_configured_writer().runtime.models
+        models = self._take_configured_writer().models
         return models.judge or models.decide if role == "judge" else getattr(models, role)
 
     def set_lm(self, lm: Any, role: Role = "write") -> None:
@@ -189,18 +189,16 @@ class AgenticRAG(dspy.Module):
     ) -> tuple[Asked, View]:
         """Return what is asked, and what the loop reads for it, with the reviewed answer if there is one."""
         asked, program = read_asked(question, history, today), self.readable_by(readers)
-        view, reviewed = program._with_configured_writer().view(), program.runtime.reviewed
+        view, reviewed = program.view(runtime=program._take_configured_writer()), program.runtime.reviewed
         known = reviewed.find(asked._replace(readers=view.readers), program.runtime.library) if reviewed else None
         return asked, view if known is None else replace(view, known=known)
 
-    def _with_configured_writer(self) -> AgenticRAG:
-        """Return the program with DSPy's language model as writer, where neither project nor caller names one."""
+    def _take_configured_writer(self) -> Runtime:
+        """Return what it runs on, DSPy's language model as writer where neither project nor caller names one."""
         lm, models = dspy.settings.lm, self.runtime.models
         if not isinstance(lm, dspy.BaseLM) or "write" in models.names.model_fields_set:
-            return self
-        twin = copy.copy(self)  # which shares the predictors
-        twin.runtime = replace(self.runtime, models=models.with_client("write", lm), configured=str(lm.model))
-        return twin
+            return self.runtime
+        return replace(self.runtime, models=models.with_client("write", lm), configured=str(lm.model))
 
     def _bind_deciders(self) -> None:
         """Bind predictors of decisions to a client that repeats an answer without a request: `ReAnchor` wants one."""
@@ -212,19 +210,19 @@ class AgenticRAG(dspy.Module):
     def _is_bound(self, predictor: dspy.Predict) -> bool:
         return is_decision(predictor) and predictor.lm is self.runtime.models.decider(predictor.signature)
 
-    def view(self, vouches: bool = True) -> View:
-        """Return what the loop reads of the program as it is now.
+    def view(self, vouches: bool = True, runtime: Runtime | None = None) -> View:
+        """Return what the loop reads of the program as it is now, on another `runtime` if one is given.
 
         Without `vouches` the confidence of unchecked drafts is not asked for.
         """
+        runtime = runtime or self.runtime
         stages = {name: vars(stage) for name, stage in vars(self).items() if isinstance(stage, Predictors)}
         parts = {f"{name}.{part}": value for name, stage in stages.items() for part, value in stage.items()}
         predictors = {name: part for name, part in parts.items() if isinstance(part, dspy.Predict)}
         fields = ((name, field, found) for name, one in predictors.items() for field, found in one.fields.items())
-        models = self.runtime.models
-        decider = traits_of(client_of(models, predictors["grounder.responsive"]))
+        decider = traits_of(client_of(runtime.models, predictors["grounder.responsive"]))
         return View(
-            self.runtime,
+            runtime,
             self.requests,
             predictors,
             self.sources,
