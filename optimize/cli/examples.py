@@ -7,7 +7,7 @@ from collections.abc import Mapping
 EXAMPLES: Mapping[str, tuple[str, str]] = {
     "init": ("ragc init helpdesk", "ragc init ~/documents"),
     "doctor": ("ragc doctor", "ragc doctor helpdesk --json"),
-    "index": ("ragc index helpdesk", "ragc index helpdesk --list-flaws"),
+    "index": ("ragc index helpdesk", "ragc index helpdesk --list"),
     "ask": (
         'ragc ask helpdesk "How long does a refund take?"',
         'ragc ask helpdesk@production "How long does a refund take?" --trace --readers staff',

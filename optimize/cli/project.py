@@ -87,7 +87,6 @@ def run_index(
     engine: Annotated[str, Option(help="Where texts are embedded: local, or ray (the extra `ray`).")] = "local",
     workers: Annotated[int, Option(min=0, help="Ray workers; 0: one a processor.")] = 0,
     list_: Annotated[bool, Option("--list", help="Only print the ids that `evidence` may name.")] = False,
-    flaws: Annotated[bool, Option("--list-flaws", help="Only print what of the files was not read.")] = False,
 ) -> None:
     """Index what changed; safe to interrupt."""
     from ragc.knowledge.index.build import index_project
@@ -102,10 +101,6 @@ def run_index(
         lines = "\n".join(f"{id_}\t{title}" for id_, title in titles.items())
         print_result([{"id": id_, "title": title} for id_, title in titles.items()], lambda: typer.echo(lines))
         return
-    if flaws:
-        read = read_corpus(project).read
-        print_result(list(read.flaws), lambda: _print_flaws(read, None))
-        return
     with show_progress("indexing") as advance:
         report = index_project(project, advance, engine=engine, workers=workers)
     read = read_corpus(project).read
@@ -117,27 +112,14 @@ def _print_indexed(report: IndexReport, read: ReadReport) -> None:
     state = f"{count_noun(report.parsed, 'file')} read, {state}" if report.parsed else state
     passages, documents = count_noun(report.passages, "passage"), count_noun(report.documents, "document")
     typer.echo(f"{passages} of {documents} in {report.seconds:.1f} s: {state}")
-    _print_flaws(read, PRINTED)
-
-
-def _print_flaws(read: ReadReport, most: int | None) -> None:
-    """Print the files that were not read, then the flaws of others.
-
-    They go to stdout where all of them were asked for, else at most so many to stderr.
-    """
     unread = [flaw for flaw in read.flaws if flaw.unread]
     others = [flaw for flaw in read.flaws if not flaw.unread]
-    lists = (
-        (read.tell_unread(), unread[:most]),
-        ("In files that were read", others[: most and most - len(unread[:most])]),
-    )
-    for head, flaws in lists:
+    room = PRINTED - len(unread[:PRINTED])
+    for head, flaws in ((read.tell_unread(), unread[:PRINTED]), ("In files that were read", others[:room])):
         for line in (f"{head}:", *(f"  {flaw}" for flaw in flaws)) if flaws else ():
-            typer.echo(line, err=most is not None)
-    if most is None and not read.flaws:
-        typer.echo(f"{count_noun(read.files, 'file')} read whole")
-    elif most is not None and len(read.flaws) > most:
-        typer.echo(f"  {len(read.flaws) - most} more: ragc index --list-flaws PROJECT", err=True)
+            typer.echo(line, err=True)
+    if len(read.flaws) > PRINTED:
+        typer.echo(f"  {len(read.flaws) - PRINTED} more: ragc doctor PROJECT", err=True)
 
 
 def run_doctor(
