@@ -126,7 +126,7 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     lacking: list[Claim] = []
     threshold = state.program.threshold(STATES, "states")
     for look_up, query in enumerate(_list_queries(state)):
-        of_this = [quote for quote in found if quote.look_up == look_up]
+        of_this = _keep_rows([quote for quote in found if quote.look_up == look_up], query)
         best.append(_find_best(of_this))
         allowed = [quote for quote in of_this if not checked or (quote.near and best[-1] >= threshold)]
         taken += _choose_quotes(state, allowed, taken, query)

@@ -168,7 +168,7 @@ def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
         firsts = [row[0] for row in rows]
         held, outside = dict(zip(rows, _list_held(question, firsts), strict=True)), _lies_outside(question, firsts)
         days = {row: _list_named_days(row, asked) for row in rows}
-        every = {row: _list_said(row, asked) | held[row] | days[row] for row in rows}
+        every = {row: _list_said(row, asked) | find_stems("\n".join(held[row])) | days[row] for row in rows}
         for row, said in every.items():
             words = asked & _find_values(row)
             beside = outside or any(

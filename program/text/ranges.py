@@ -11,7 +11,12 @@ from typing import NamedTuple
 from ragc.text.words import fold_text, split_words
 
 _NUMBER = re.compile(r"(?a)\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?")
-_NO_RANGE = re.compile(r"(?a)\d[:/]\d|\d[.-]\d+[.-]\d")  # times and days
+_TIME = re.compile(  # 13:00, 1.30 pm, and the 6 of `6 to 8 pm`
+    r"(?a)(?<![\d.:])(\d{1,2})(?:[:.](\d\d))?(?:\s*([ap])\.?m\b|(?=\s*(?:-|[a-z]+)\s*\d{1,2}(?:[:.]\d\d)?\s*[ap]\.?m\b))"
+    r"|(?<![\d.:])(\d{1,2}):(\d\d)(?![\d:])"
+)
+_NO_RANGE = re.compile(r"(?a)\d[:/]\d|\d[.-]\d+[.-]\d")  # days, and times with seconds
+_HOURS, _MINUTE = frozenset({":"}), 1 / 60
 _MEASURE = re.compile(r"[^\W\d_]+|[%€£$]")
 
 
@@ -35,7 +40,7 @@ def find_ranges(cells: tuple[str, ...]) -> tuple[Range | None, ...]:
     range ends the numbers below it, and one that is not under the last range begins those above it: `up to 8 m`,
     `9 to 12 m`, `over 12 m`.
     """
-    numbers = [[] if _NO_RANGE.search(cell) else _read_numbers(cell) for cell in cells]
+    numbers = [_read_numbers(cell) for cell in cells]
     pairs = [Range(found[0], found[1]) for found in numbers if len(found) == 2 and found[0] < found[1]]
     if not pairs:
         return (None,) * len(cells)
@@ -58,7 +63,8 @@ def _read_range(numbers: Sequence[float], first: float, last: float) -> Range | 
 def list_measured(text: str) -> tuple[tuple[str, float, frozenset[str]], ...]:
     """Return each number of a text, and what it may be measured in."""
     folded = fold_text(text)
-    found = []
+    found = [(word, hour, _HOURS) for word, hour in _list_times(folded)]
+    folded = _TIME.sub(" ", folded)
     for match in () if _NO_RANGE.search(folded) else _NUMBER.finditer(folded):
         before, after = _MEASURE.findall(folded[: match.start()])[-1:], _MEASURE.match(folded[match.end() :].lstrip())
         words = find_measures(" ".join([*before, *([after[0]] if after else [])]))
@@ -69,7 +75,9 @@ def list_measured(text: str) -> tuple[tuple[str, float, frozenset[str]], ...]:
 @lru_cache(maxsize=4096)
 def find_measures(text: str) -> frozenset[str]:
     """Return the stems and the signs in which a number may be measured."""
-    return frozenset(split_words(text)) | frozenset(one for one in fold_text(text) if one in "%€£$")
+    folded = fold_text(text)
+    signs = frozenset(one for one in folded if one in "%€£$")
+    return frozenset(split_words(text)) | signs | (_HOURS if _TIME.search(folded) else frozenset())
 
 
 def spell_range(text: str, number: str, cell: str) -> str:
@@ -82,4 +90,21 @@ def spell_range(text: str, number: str, cell: str) -> str:
 
 
 def _read_numbers(cell: str) -> list[float]:
-    return [float(found.replace(",", "")) for found in _NUMBER.findall(fold_text(cell))]
+    """Return the times of a cell, else its numbers; of days none."""
+    folded = fold_text(cell)
+    if times := _list_times(folded):
+        return [hour for _, hour in times]
+    return [] if _NO_RANGE.search(folded) else [float(found.replace(",", "")) for found in _NUMBER.findall(folded)]
+
+
+def _list_times(folded: str) -> list[tuple[str, float]]:
+    """Return each time of day of a text, and its hour: 13.5 of `1.30 pm`; of a second one that of a minute before."""
+    found: list[tuple[str, float]] = []
+    for time in reversed([*_TIME.finditer(folded)]):
+        hour = int(time[1] or time[4]) + int(time[2] or time[5] or 0) / 60
+        if time[3]:
+            hour = hour % 12 + 12 * (time[3] == "p")
+        elif time[1] and found and hour + 12 < found[-1][1]:  # of the half of the day that is named behind it
+            hour += 12
+        found.append((time[0], hour))
+    return [(word, hour - _MINUTE * (at > 0)) for at, (word, hour) in enumerate(reversed(found))]

@@ -22,6 +22,10 @@ PITCHES = {
     "pitches.csv": "Pitch,Size m2,Guests,Warden,Nights\n"
     + "".join(f"K{n},{40 + n},{n % 4 + 2},{name},{n + 3}\n" for n, name in enumerate(["Ada Lind", "Bo Kerr"] * 6, 1))
 }
+LANES = {
+    "lanes.txt": "LANES\n\nTime             Lanes    In the water\n06:30 - 12:00    6        schools\n12:00 - 15:00    5        none\n"
+    "15:00 - 18:00    2        Otter club\n18:00 - 20:00    3        canoes\n"
+}
 TICKETS = {
     "fares.html": "<h1>Fares</h1><table><tr><th>Passenger<th>Day<th>Night<tr><td>Adult<td>6.40<td>7.10<tr>"
     "<td>Child (4 to 15 years)<td>3.50<td>4.20<tr><td>Family (2 adults, up to 3 children)<td>16.50<td>19</table>"
@@ -31,6 +35,8 @@ ASKED = [
     (PITCHES, "How many nights can I have K4 and how big is it?", "K4, Size m2: 44", ("43", "45", "48")),
     (TICKETS, "What is the night fare of a child?", "4.20", ("7.10", "19", "3.50")),
     (TICKETS, "What is the fare of an adult by day?", "6.40", ("16.50", "3.50")),
+    (LANES, "How many lanes are free at 1 pm?", "Lanes: 5", ("6", "3", "2")),
+    (LANES, "Which club is in the water at 4 pm?", "Otter club", ("canoes", "schools", "none")),
     (PARCELS, "What does a parcel of 8 kg cost abroad?", "GBP 19", ("GBP 11", "GBP 38", "GBP 90")),
     (PARCELS, "What does a parcel of 1.5 kg cost abroad?", "GBP 11", ("GBP 19", "GBP 38", "GBP 90")),
     (PARCELS, "What does a parcel of 40 kg cost abroad?", "GBP 90", ("GBP 11", "GBP 19", "GBP 38")),
@@ -66,12 +72,33 @@ def test_a_number_is_held_by_the_cell_in_whose_range_it_lies(ends, form, low, hi
     assert last and [one is not None and one.holds(number) for one in ranges] == wanted
 
 
-NO_RANGES = [("Hall 2", "Hall 14"), ("9:00 to 12:00", "13:00 to 18:00"), ("2026-11-30", "2026-12-01"), ("8 m", "12 m")]
+NO_RANGES = [("Hall 2", "Hall 14"), ("9:00", "13:00"), ("1/2 to 3/4",), ("2026-11-30", "2026-12-01"), ("8 m", "12 m")]
 
 
 @pytest.mark.parametrize("cells", NO_RANGES)
-def test_names_days_times_and_single_numbers_are_no_ranges(cells):
+def test_names_days_and_single_numbers_and_times_are_no_ranges(cells):
     assert find_ranges(cells) == (None,) * len(cells)
+
+
+SHIFTS = ["06:30 - 9:00", "9:00 – 12:30", "12.30 pm to 6 pm", "6 to 11 pm"]
+CLOCK = [
+    ("9:00", 1),
+    ("8.59 am", 0),
+    ("08:15", 0),
+    ("12:29", 1),
+    ("12:30", 2),
+    ("5 PM", 2),
+    ("6 p.m.", 3),
+    ("18:00", 3),
+]
+
+
+@pytest.mark.parametrize(("time", "at"), [*CLOCK, ("between 1 and 3 pm", 2), ("7 to 9 pm", 3), ("11.30 pm", None)])
+def test_a_time_of_day_is_held_by_the_cell_that_it_lies_in_up_to_its_end(time, at):
+    text = "\n".join(f"Time: {shift}; On duty: {name}; Beds: 4" for shift, name in zip(SHIFTS, "ABCD", strict=True))
+    subjects = [find_subject("Ward", piece) for piece in split_pieces(text)]
+    rows = name_rows(f"Who is on duty {time}?", subjects)
+    assert [rows[row].named for row in dict.fromkeys(one.row for one in subjects)] == [n == at for n in range(4)]
 
 
 ROWS = "Size: 5 to 9 m; Place: north; Price: 4\nSize: 10 to 14 m; Place: south; Price: 7\nSize: 15 to 20 m; Place: south; Price: 9"
