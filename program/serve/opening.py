@@ -106,7 +106,7 @@ def load(
     program = open_program(opened, progress=progress, version=manifest.label)
     library, models = program.runtime.library, program.runtime.models
     if manifest.section("knowledge").get("corpus_digest") not in (None, library.corpus_digest):
-        changed = "%s was compiled over other documents than there are now: measure it again with `ragc eval`."
+        changed = "%s was compiled over other documents, or another reading of them: measure it again with `ragc eval`."
         _log.warning(changed, manifest.label)
     with refuse_unreadable(manifest.path):
         artifact.restore_program(program, manifest, models.embedded, models.weights, point)

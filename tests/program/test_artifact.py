@@ -139,7 +139,7 @@ def test_knowledge_that_changed_since_is_answered_from_with_a_warning(own_shop, 
     page.write_text(page.read_text().replace("1000 watts", "1234 watts"))
     with caplog.at_level(logging.WARNING, logger="ragc"):
         rag = load("shop@v2", artifacts=compiled / "artifacts", project=own_shop)
-    assert "shop@v2 was compiled over other documents than there are now" in caplog.text
+    assert "shop@v2 was compiled over other documents, or another reading of them" in caplog.text
     assert any("1234" in passage.text for passage in rag.runtime.library.passages())
 
 

@@ -111,10 +111,11 @@ def _lay_out_sheet(sheet: Any, rows: list[list[str]]) -> int:
         left, top, right, bottom = area.bounds
         for row in rows[top - 1 : bottom] if right - left + 1 < width else ():  # else it is a title
             row[left - 1 : right] = [rows[top - 1][left - 1]] * (right - left + 1)
-    unseen = {n for one in sheet.column_dimensions.values() if one.hidden for n in range(one.min, one.max + 1)}
+    columns = {n for one in sheet.column_dimensions.values() if one.hidden for n in range(one.min, one.max + 1)}
+    lines = {n for n, one in sheet.row_dimensions.items() if one.hidden}
     for y, row in enumerate(rows, 1):
-        for x, cell in enumerate(row, 1):
-            if cell and (x in unseen or sheet.row_dimensions[y].hidden):
+        for x in range(1, width + 1) if y in lines else columns:
+            if "".join(row[x - 1 : x]):
                 hidden, row[x - 1] = hidden + 1, ""
     return hidden
 
