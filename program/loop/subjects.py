@@ -5,11 +5,13 @@
    so does a code (X300) that no piece has; a word that a rival has in its text alone speaks half as much, and one of
    the header of another cell of the row once and a half as much more. How much is a knob: what a logistic regression,
    and one in which the pieces of a question compete, gave on four held-out files of questions (.55). Where a piece has
-   another word in the place of one that a rival has, `the Oslo office` for `the Bergen office`, it is of another thing;
-   so is a cell beside a row that is named in full (of 2,315 such cells none was right). A cell whose row and column are
-   named is what was asked for, and so is what stands under the very question.
-3. A question names a row by the words of its cells, and by a number in the range of its first; a row is beside those
-   that it names by more. Where it asks for the name of rows and nothing else, the cell that it names tells it.
+   another word in the place of one that a rival has, `the Oslo office` for `the Bergen office`, or other weekdays than
+   one that a rival has, it is of another thing; so is a cell beside a row that is named in full (of 2,315 such cells
+   none was right). A cell whose row and column are named is what was asked for, and so is what stands under the very
+   question.
+3. A question names a row by the words of its cells, by a number in the range of its first, and by a day of them; a row
+   is beside those that it names by more. Where it asks for the name of rows and nothing else, the cell that it names
+   tells it.
 4. Two pieces are of one subject unless the question names that of one with a word which the other has nowhere.
 """
 
@@ -24,7 +26,7 @@ from typing import NamedTuple
 
 from ragc.loop.decide import shift_odds
 from ragc.passage import TITLE_STEP, Passage
-from ragc.text.days import list_days, misses_weekday, name_day, parse_day, spell_dates
+from ragc.text.days import list_days, list_weekdays, misses_weekday, name_day, parse_day, spell_dates
 from ragc.text.pieces import Piece, split_cells
 from ragc.text.ranges import find_measures, find_ranges, list_measured, spell_range
 from ragc.text.words import WORD, find_stems, split_words
@@ -115,16 +117,20 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
         headers[one.name] |= find_stems(one.header) & asked
     keys = {key for one in subjects if (key := _find_name(one.key)) and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
+    week = list_weekdays(question)
+    said = [list_weekdays(f"{one.name}\n{one.text}") if week else week for one in subjects]
+    week &= frozenset[str]().union(*said)
     rows = name_rows(question, subjects)
     if whole and not any(match.named for match in rows.values()):
         rows = name_rows(whole, subjects)
     return tuple(
         len(named - one.words - held)
         + IN_TEXT * len(written - one.words - held)
-        + REPLACED * any(_replaces(one, place, asked) for place in places)
+        + REPLACED
+        * (any(_replaces(one, place, asked) for place in places) or (bool(week and days) and not week & days))
         + (_weigh_cell(one, asked, headers[one.name], keys, match.named) if one.key or one.header else 0.0)
         + ANSWERS * are_alike(question, one.question)
-        for one in subjects
+        for one, days in zip(subjects, said, strict=True)
         for match in [rows.get(one.row, NO_MATCH)]
         for held in [match.numbers | match.days]
     )

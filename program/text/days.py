@@ -84,10 +84,20 @@ def list_days(cell: str) -> frozenset[str]:
     names, gaps = parts[::2], parts[1::2]
     if not names or WORD.search(before) or WORD.search(gaps[-1]) or any(len(WORD.findall(gap)) > 1 for gap in gaps):
         return frozenset()
-    days = [_weekdays()[names[0]]]
-    for gap, name in zip(gaps, names[1:], strict=False):
-        number, last = _weekdays()[name], days[-1]
-        days += [number] if _LISTED.search(gap) else [last + n for n in range(1, (number - last) % 7 + 1)]
+    return list_weekdays(cell)
+
+
+@lru_cache(maxsize=4096)
+def list_weekdays(text: str) -> frozenset[str]:
+    """Return the stems of the weekdays that a text names, and of those between: `Tuesday to Friday`."""
+    days, gap = list[int](), ""
+    for n, part in enumerate(_weekday_words().split(fold_text(text))):
+        if n % 2 == 0:
+            gap = part
+            continue
+        number, last = _weekdays()[part], days[-1] if days else 0
+        ranges = days and len(WORD.findall(gap)) < 2 and not _LISTED.search(gap)
+        days += [last + n for n in range(1, (number - last) % 7 + 1)] if ranges else [number]
     return find_stems(" ".join(day_name[n % 7] for n in days))
 
 

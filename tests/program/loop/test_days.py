@@ -118,6 +118,22 @@ def test_a_question_names_the_row_of_a_day_by_the_day_of_asking(tmp_path, questi
     assert answer in told.text and not any(other in told.text for other in others), told.text
 
 
+BREAD = {
+    "bread.md": "# Bread of the day\n\nOn Tuesdays there is seeded rye, on Wednesdays olive bread. From Thursday to Saturday you can buy"
+    " brioche until it is sold out.\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("day", "bread", "other"),
+    [("Wednesday", "olive", "brioche"), ("Friday", "brioche", "olive"), ("Monday", "", "olive")],
+)
+def test_a_sentence_of_other_weekdays_is_not_told_of_the_one_that_is_asked_for(tmp_path, day, bread, other):
+    told = open_documents(tmp_path, BREAD | SHOP, ABOUT)(f"Which bread is there on {day}?")
+    answer = told.text if told.outcome == "answered" else ""
+    assert other not in answer and (not answer or bread in answer), told.text
+
+
 def test_what_was_in_force_last_year_is_told_of_last_year(tmp_path):
     asked = "What did a single ticket of the ferry cost last year?"
     assert "3.20" in open_documents(tmp_path, REPLACED, ABOUT)(asked, today=date(2026, 11, 28)).text
