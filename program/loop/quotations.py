@@ -126,7 +126,7 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     lacking: list[Claim] = []
     threshold = state.program.threshold(STATES, "states")
     for look_up, query in enumerate(_list_queries(state)):
-        of_this = _keep_rows([quote for quote in found if quote.look_up == look_up], query)
+        of_this = _keep_rows(state, [quote for quote in found if quote.look_up == look_up], query)
         best.append(_find_best(of_this))
         allowed = [quote for quote in of_this if not checked or (quote.near and best[-1] >= threshold)]
         taken += _choose_quotes(state, allowed, taken, query)
@@ -149,7 +149,7 @@ def list_choices(state: State) -> Flow[Draft | None]:
     found, unknown = yield from _weigh_pieces(state)
     if unknown:
         return None
-    found = _keep_rows(found, state.date_query(state.question))
+    found = _keep_rows(state, found, state.question)
     for at in range(len(found[0].coordinates) if found else 0):
         choices = _keep_named(_list_beside(found, at), at, state.question)
         chance = 1 - math.prod(1 - one.probability for one in choices.values())
@@ -169,9 +169,9 @@ def list_choices(state: State) -> Flow[Draft | None]:
     return _list_apart(state, found)
 
 
-def _keep_rows(found: Sequence[_Quote], question: str) -> list[_Quote]:
+def _keep_rows(state: State, found: Sequence[_Quote], question: str) -> list[_Quote]:
     """Return the pieces without those of other rows than the question names."""
-    rows = name_rows(question, (quote.subject for quote in found))
+    rows = name_rows(state.date_query(question), (quote.subject for quote in found))
     return [quote for quote in found if rows.get(quote.subject.row, NO_MATCH).named is not False]
 
 
@@ -323,7 +323,7 @@ def quote_nearest(state: State) -> Flow[tuple[Claim, ...]]:
     of another row than those that are asked for.
     """
     found, _ = yield from _weigh_pieces(state)
-    found, asked = _keep_rows(found, state.date_query(state.question)), find_stems(state.question)
+    found, asked = _keep_rows(state, found, state.question), find_stems(state.question)
     held = [len(asked & quote.subject.words) for quote in found]
     least = max(max(held, default=0) / 2, 1)
     found = [quote for quote, words in zip(found, held, strict=True) if quote.near or words >= least]
