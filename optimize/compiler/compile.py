@@ -113,8 +113,8 @@ def compile_program(
     command = command or f"ragc compile MODULE:FUNCTION --data {shlex.quote(str(data))} --metric ... --name {name}"
     search = search_task if optimizer == RAGC else partial(learn, optimizer, command)
 
-    def maker(session: Session, seed: int, origin: str) -> ModuleTask:
-        return open_module_task(project, make, data, metric, seed, origin, find_in_use(project))
+    def maker(session: Session, seed: int, origin: str, used: str) -> ModuleTask:
+        return open_module_task(project, make, data, metric, seed, origin, used)
 
     terms["jobs"] = 1  # another's code may hold what does not survive a fork
     return compile_task(project, maker, search, command, optimizer, **terms)
@@ -122,7 +122,7 @@ def compile_program(
 
 def compile_task(
     project: Project,
-    maker: Callable[[Session, int, str], T],
+    maker: Callable[[Session, int, str, str], T],
     search: Callable[[Session, T, int], Found],
     command: str,
     optimizer: str = RAGC,
@@ -130,7 +130,7 @@ def compile_task(
 ) -> Compiled:
     """Compile the task that a maker opens.
 
-    It is given a session, a seed and the version to compile from; `command` is what begins such a compile.
+    It is given a session, a seed, the version to compile from and the one in use; `command` begins such a compile.
     """
     caps = Caps(terms.get("max_calls"), terms.get("max_usd"), terms.get("max_seconds"))
     trials, seed, origin = terms.get("trials"), terms.get("seed") or 0, terms.get("origin", "")
@@ -141,10 +141,13 @@ def compile_task(
     session.limit("choose")
     with closing(session), ExitStack() as held:
         try:
-            task = maker(session, seed, origin)
+            used = origin or find_in_use(project)
+            task = maker(session, seed, origin, used)
             digest = digest_json([task.describe_conditions(), optimizer, trials or 0]).hex()
-            if again := find_sealed(project, digest):
-                task = task.compared_with(resolve(again, project.artifacts).parent or "")  # as it was then
+            again = find_sealed(project, digest)
+            if again and (then := resolve(again, project.artifacts).parent or "") != used:  # compared as it was then
+                used = then if resolve(then, project.artifacts).section("optimizer").get("name") != "none" else ""
+            task = task.compared_with(used)
             account = session.record.open_account(digest)
             session.spending.use_account(account)
             with hold_lock(project.artifacts, project.name):

@@ -20,7 +20,7 @@ import dspy
 import orjson
 from dspy.adapters.types.decision import Choice, Noul, Score
 
-from ragc.errors import BudgetError, BudgetStop, DataError, RagcError, SettingsError
+from ragc.errors import BudgetError, BudgetStop, DataError, SettingsError
 from ragc.knowledge.index.build import Advance
 from ragc.knowledge.project import Project
 from ragc.loop.policy import Dimension, find_dimensions, read_setting
@@ -51,7 +51,7 @@ from ragc.optimize.compiler.tasks.examples import (
     score_prediction,
     split_examples,
 )
-from ragc.optimize.compiler.tasks.task import LOG, UNOPENED, Contents, Task
+from ragc.optimize.compiler.tasks.task import Contents, Task
 from ragc.optimize.evaluation.comparison import Row
 from ragc.optimize.evaluation.evaluate import Evaluation, Grading, evaluate_side_by_side
 from ragc.optimize.evaluation.grades import Grade
@@ -95,8 +95,8 @@ class ModuleTask(Task):
         return [self.control]
 
     def put_beside(self, ref: str) -> ModuleTask:
-        made = load(ref, self.make, artifacts=self.project.artifacts) if ref else self.base
-        return replace(self, against=ref, control=_without_decider(made))
+        control = _without_decider(load(ref, self.make, artifacts=self.project.artifacts))
+        return replace(self, against=ref, control=control)
 
     def describe_program(self) -> dict[str, Any]:
         """Return the program as it begins, and the name of the metric."""
@@ -297,20 +297,18 @@ def open_module_task(
     metric: Metric,
     seed: int = 0,
     origin: str = "",
-    against: str = "",
+    used: str = "",
 ) -> ModuleTask:
-    """Return the program made, with an origin's state, and its examples divided.
-
-    It is compared with what it begins as, or with the version `against`, where the program made fits that.
-    """
+    """Return the program made, with an origin's state, and its examples divided as those of the version `used` were."""
     made = load(origin, make, artifacts=project.artifacts) if origin else factory.make_program(make)
     base = _without_decider(made)
     undecided = factory.find_undecided(base)
     factory.adopt_predictors(base, undecided)
     examples = read_examples(Path(data), base)
-    task = ModuleTask(
+    before = find_previous_splits(read_ancestors(used, project.artifacts) if used else [])
+    return ModuleTask(
         project=project,
-        parts={},
+        parts=split_examples(examples, before),
         base=base,
         seed=seed,
         origin=origin,
@@ -320,13 +318,6 @@ def open_module_task(
         make=make,
         control=base,
     )
-    try:
-        task = task.put_beside(against) if against and not origin else task
-    except RagcError as error:  # it may be of the program as it was before its code changed
-        LOG.warning(UNOPENED, against, error)
-    ref = task.origin or task.against
-    before = find_previous_splits(read_ancestors(ref, project.artifacts) if ref else [])
-    return replace(task, parts=split_examples(examples, before))
 
 
 def _without_decider(program: dspy.Module) -> dspy.Module:

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragc.errors import BudgetStop, DataError, RagcError
+from ragc.errors import BudgetStop, DataError
 from ragc.knowledge.index.build import index_project
 from ragc.knowledge.project import Project
 from ragc.loop import reviewed
@@ -42,7 +42,7 @@ from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
 from ragc.optimize.compiler.scoring import Scoring
 from ragc.optimize.compiler.session import Session
-from ragc.optimize.compiler.tasks.task import LOG, UNOPENED, Contents, Task, find_in_use
+from ragc.optimize.compiler.tasks.task import Contents, Task
 from ragc.optimize.evaluation.evaluate import Grader
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
@@ -227,7 +227,7 @@ class ProjectTask(Task):
         session.end_processes()
 
     def put_beside(self, ref: str) -> ProjectTask:
-        return replace(self, against=ref, parent=_open_parent(self.project, self.first, ref) if ref else self.first)
+        return replace(self, against=ref, parent=_open_parent(self.project, self.first, ref))
 
     def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
         """Return the best search, the published designs, and the ways to use a model."""
@@ -307,11 +307,10 @@ class ProjectTask(Task):
         return [question for part in self.parts.values() for question in part]
 
 
-def open_project_task(project: Project, session: Session, seed: int, origin: str) -> ProjectTask:
+def open_project_task(project: Project, session: Session, seed: int, origin: str, used: str) -> ProjectTask:
     """Return the project, indexed, its labels checked and divided.
 
-    It is compared with the version `origin`, else with the one in use. No question that this one or its ancestors
-    learnt from comes into the test. Raises `ModelError` when a
+    No question that the version `used` or its ancestors learnt from comes into the test. Raises `ModelError` when a
     key is missing for a model that the project names, `DataError` for labels that contradict the knowledge or leave
     nothing to learn from.
     """
@@ -322,15 +321,8 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
     session.begin_stage("checking the labels")
     questions = read_labelled(project.labelled, project.folder)
     first = open_program(project)
-    parent, ref = first, origin or find_in_use(project)
-    try:
-        parent = _open_parent(project, first, ref) if ref else first
-    except RagcError as error:
-        if origin:
-            raise
-        LOG.warning(UNOPENED, ref, error)
-        ref = ""
-    before = find_previous_splits(read_ancestors(ref, project.artifacts)) if ref else None
+    parent = _open_parent(project, first, origin) if origin else first
+    before = find_previous_splits(read_ancestors(used, project.artifacts)) if used else None
     joined = join_reviewed(project, split_questions(questions, before=before))
     if joined.unread:
         raise DataError(joined.unread[0].what, "Mend that line, or take it out of the reviewed questions.")
@@ -345,7 +337,6 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
         base=inherit_learned(first, parent if origin else first),
         seed=seed,
         origin=origin,
-        against="" if origin else ref,
         doubts=[f"{found.what} {found.mend}" for found in report.shortcut_warnings],
         price=project.settings.utility.call,
         risk=project.settings.utility.risk,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 import dspy
 
-from ragc.errors import IntegrityError, VersionError
+from ragc.errors import IntegrityError, RagcError, VersionError
 from ragc.knowledge.project import Project
 from ragc.loop.policy import Dimension, Risk, Setting, find_dimensions
 from ragc.optimize.compiler.candidates.offers import CandidateSets
@@ -28,10 +28,9 @@ from ragc.optimize.evaluation.evaluate import Grading
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.labelled.dataset import digest_questions
 from ragc.optimize.labelled.split import sample_stratified
-from ragc.serve.reference import find_current, resolve
+from ragc.serve.reference import find_current
 
 LOG = logging.getLogger(__name__)
-UNOPENED = "%s is in use and cannot be opened, so that nothing is compared with it: %s"
 SEARCHED = 240  # questions of train on which settings are tried at most; a compile's time grows with them
 
 
@@ -122,15 +121,16 @@ class Task(ABC):
         """Return the task ready to be searched by so many trials, measured once."""
 
     def compared_with(self, ref: str) -> Self:
-        """Return the task compared with another version, unless compiled from one."""
-        if self.origin or ref == self.against:
+        """Return the task compared with a version, if any can be opened, unless compiled from one."""
+        try:
+            return self.put_beside(ref) if ref and not self.origin else self
+        except RagcError as error:  # of the program as it was before its code changed, for one
+            LOG.warning("%s is in use and cannot be opened, so that nothing is compared with it: %s", ref, error)
             return self
-        compiled = resolve(ref, self.project.artifacts).section("optimizer").get("name") != "none"
-        return self.put_beside(ref if compiled else "")
 
     @abstractmethod
     def put_beside(self, ref: str) -> Self:
-        """Return the task beside a version, or beside the program as it is for none."""
+        """Return the task beside a version."""
 
     def list_ways(self, session: Session, candidates: CandidateSets) -> dict[str, Setting]:
         """Return by name how each whole way differs from what the labels teach."""
