@@ -25,7 +25,7 @@ def checked(folder):
     """The questions of a project by their ids, once the check has let them pass."""
     project = Project.open(folder)
     questions, corpus = read_labelled(project.labelled), read_corpus(project)
-    report = check_questions(questions, corpus.passages, corpus.tables)
+    report = check_questions(questions, corpus)
     assert report.passed, report.errors
     return {q.id: q for q in questions}
 

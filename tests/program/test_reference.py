@@ -108,7 +108,7 @@ def test_a_project_is_opened_by_its_newest_whole_version(root):
 def test_an_unknown_reference_names_the_nearest(root, known, text, nearest):
     with pytest.raises(VersionError, match=nearest):
         resolve(text, root)
-    with pytest.raises(VersionError, match=r"elsewhere.*Name another folder, or make one with: ragc compile"):
+    with pytest.raises(VersionError, match=r"elsewhere.*Name another folder, or make one by `ragc compile`"):
         resolve("helpdesk", root.parent / "elsewhere")
 
 
