@@ -44,6 +44,10 @@ def time_answers(questions: Sequence[str], cwd: Path) -> list[float]:
     return [orjson.loads(line)["usage"]["seconds"] for line in printed.splitlines()]
 
 
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in file.read_bytes().splitlines()]
+
+
 def time_best(run: Callable[[], Any], times: int) -> float:
     """Return the milliseconds of the quickest run."""
     found = []
@@ -55,9 +59,12 @@ def time_best(run: Callable[[], Any], times: int) -> float:
 
 
 def measure_verbs(folder: Path, quick: bool) -> Iterator[Figure]:
-    times, n = (2, 8) if quick else (7, 40)
-    lines = (folder / "data" / EXAMPLE / "labelled.jsonl").read_text().splitlines()
-    questions = [one["question"] for one in map(orjson.loads, lines) if one["split"] == "train"][:n]
+    times, n = (2, 8) if quick else (7, 32)
+    labelled = read_rows(folder / "data" / EXAMPLE / "labelled.jsonl")
+    answers = max((folder / "artifacts" / EXAMPLE / "versions").glob("v*/reviewed.jsonl"))
+    reviewed = {one["question"] for one in read_rows(answers)}  # their answers are given again, and nothing is searched
+    asked = [one["question"] for one in labelled if one["split"] == "train"]
+    questions = [question for question in asked if question not in reviewed][:n]
     ask = ["ask", VERSION, questions[0]]
     yield figure("ragc --help, seconds", time_median(["--help"], folder, times), "<= 0.4", times)
     first, _ = run_ragc(ask, folder)
@@ -66,8 +73,8 @@ def measure_verbs(folder: Path, quick: bool) -> Iterator[Figure]:
     index = time_median(["index", f"data/{EXAMPLE}"], folder, times)
     yield figure("ragc index, nothing changed, seconds", index, "reported", times)
     fresh, known = (statistics.median(time_answers(questions, folder)[1:]) for _ in range(2))
-    yield figure("next answer, its passages never read before, seconds, median", fresh, "reported", n - 1)
-    yield figure("next answer, seconds, median", known, "<= 0.15", n - 1)
+    yield figure("next answer, its passages never read before, seconds, median", fresh, "reported", len(questions) - 1)
+    yield figure("next answer, seconds, median", known, "<= 0.15", len(questions) - 1)
 
 
 def measure_registry(folder: Path, quick: bool) -> Iterator[Figure]:
