@@ -14,6 +14,7 @@ from ragc.models.language.fence import find_addresses, list_hosts, remove_links
 from ragc.notes import NoteKind
 from ragc.passage import TITLE_STEP, Passage, document_of
 from ragc.signatures import Statement
+from ragc.text.days import spell_day
 from ragc.text.facts import holds, is_echo
 from ragc.text.history import FOUND_NOTHING
 from ragc.text.pieces import Claim, MarkNumbering, quote_shortly
@@ -131,7 +132,7 @@ def _note_source(state: State, claim: Claim, passages: list[Passage]) -> str:
     spoke = [one.followed for one in conflicts] or [
         one for one in sources if begins_after(one, state.day) or _replaces_fact(state, claim, one)
     ]
-    notes = [f"from {day.day} {day:%B %Y}" for source in spoke if (day := source.as_of)][:1]
+    notes = [f"from {spell_day(day)}" for source in spoke if (day := source.as_of)][:1]
     marks = [f"[{passages.index(one.overruled) + 1}]" for one in conflicts]
     notes += [f"{OTHERWISE} {' '.join(marks)}"] if marks else []
     return f" ({'; '.join(notes)})" if notes else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import runpy
 from calendar import day_name, month_name
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time
 from functools import lru_cache
@@ -47,18 +47,25 @@ def date_question(question: str, today: date) -> DatedQuestion:
     found = {match[0]: _parse(match[0], today) for match in _phrases().finditer(question)}
     days = {words: day for words, (day, period) in found.items() if day and period == _DAY}
 
-    def spell(form: str) -> str:
-        return _phrases().sub(lambda m: form.format(m[0], days[m[0]]) if m[0] in days else m[0], question)
+    def spell(write: Callable[[str, date], str]) -> str:
+        return _phrases().sub(lambda m: write(m[0], days[m[0]]) if m[0] in days else m[0], question)
 
     dates = " ".join(f"{day.day} {day:%B}" for day in days.values())
     years = tuple(day.year for day, period in found.values() if day and period == _YEAR)
-    return DatedQuestion(spell("on {1:%A}"), spell("{0} ({1:%A} {1.day} {1:%B %Y})"), dates, years)
+    text = spell(lambda words, day: f"on {day:%A}")
+    explained = spell(lambda words, day: f"{words} ({day:%A} {spell_day(day)})")
+    return DatedQuestion(text, explained, dates, years)
+
+
+def spell_day(day: date) -> str:
+    """Return a day as it is written in a sentence: 1 December 2026."""
+    return f"{day.day} {day:%B %Y}"
 
 
 def spell_dates(text: str) -> str:
     """Return a text with its dates behind it as they are asked for: 1 December 2026."""
     days = map(parse_day, _ISO_DAY.findall(text))
-    return "\n".join([text, *(_spell_day(day) for day in days if day)])
+    return "\n".join([text, *(spell_day(day) for day in days if day)])
 
 
 def parse_day(text: str) -> date | None:
@@ -139,10 +146,6 @@ def _read_date(cell: str) -> tuple[int, int, int] | None:
         date(year or 2000, months[0], int(numbers[0]))  # a leap year
         return int(numbers[0]), months[0], year
     return None
-
-
-def _spell_day(day: date) -> str:
-    return f"{day.day} {day:%B %Y}"
 
 
 def _parse(words: str, today: date) -> tuple[date | None, str]:
