@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import multiprocessing
 import shutil
 import statistics
 import subprocess
@@ -27,7 +28,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 from figures import ROOT, Figure, figure, run_benchmark, show
@@ -115,20 +115,26 @@ def measure_moves(questions: Sequence[str], asked: int) -> Iterator[Figure]:
     yield figure("memory at the end over that after two moves", sizes[-1] / sizes[1], "<= 1.10", MOVES)
 
 
+def look(pids: Sequence[int], over: Any, seen: Any) -> None:
+    """Note how long the first server takes to say that it is well, and the bytes of each, until it is over.
+
+    It has a process of its own: among the clients it would wait for them, too.
+    """
+    healths: list[float] = []
+    sizes: list[list[int]] = []
+    while not over.wait(0.25):
+        sizes.append([Process(pid).memory_info().rss for pid in pids])
+        connection, began = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60), time.perf_counter()
+        connection.request("GET", "/healthz")
+        connection.getresponse().read()
+        healths.append(time.perf_counter() - began)
+    seen.put((healths, sizes))
+
+
 def measure_crowd(workers: int, each: int) -> Iterator[Figure]:
     """Ask by a crowd, and look at memory and at how long the server takes to say that it is well."""
     questions = [one.question for one in read_labelled(EXAMPLE / "labelled.jsonl") if one.split != "test"]
-    ports, over = [PORT + n for n in range(workers)], Event()
-    healths: list[float] = []
-    sizes: list[list[int]] = []
-
-    def look(pids: Sequence[int]) -> None:
-        while not over.wait(0.5):
-            sizes.append([Process(pid).memory_info().rss for pid in pids])
-            connection, began = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60), time.perf_counter()
-            connection.request("GET", "/healthz")
-            connection.getresponse().read()
-            healths.append(time.perf_counter() - began)
+    ports, apart = [PORT + n for n in range(workers)], multiprocessing.get_context("spawn")
 
     def ask_patiently(n: int) -> int:
         while (reply := ask_over_http(questions[n % len(questions)], port=ports[n % workers]))["status"] == 429:
@@ -139,12 +145,14 @@ def measure_crowd(workers: int, each: int) -> Iterator[Figure]:
         pids = [servers.enter_context(serve_apart(str(EXAMPLE), port=port)) for port in ports]
         list(pool.map(ask_patiently, range(8 * workers)))
         idle = sum(Process(pid).memory_info().rss for pid in pids) / workers
-        looking = Thread(target=look, args=[pids])
+        over, seen = apart.Event(), apart.SimpleQueue()
+        looking = apart.Process(target=look, args=[pids, over, seen])
         looking.start()
         began = time.perf_counter()
         amiss = sum(status != 200 for status in pool.map(ask_patiently, range(CROWD * each)))
         seconds = time.perf_counter() - began
         over.set()
+        healths, sizes = seen.get()
         looking.join()
     asked, of = CROWD * each, f"{workers} server{'s'[: workers > 1]}, {CROWD} clients"
     yield figure(f"{of}: questions that failed", amiss, "<= 0", asked)

@@ -102,7 +102,7 @@ class Reopened(Proxy):
         try:
             self._current = self._load_program()
             index, self._retry_at = _fingerprint_index(self._current, opened=True), math.inf
-            _free_memory()
+            free_memory()
         except Exception as error:  # whatever is wrong with the new one, the old one can answer
             self._retry_at = time.monotonic() + RETRY_SECONDS
             if (named, index) != (self._seen, self._seen_index):
@@ -143,9 +143,16 @@ def _fingerprint_index(program: Any, opened: bool = False) -> object:
     return None
 
 
-def _free_memory() -> None:
-    """Free what the old version held: it lies in cycles with its own caches, and glibc keeps what is freed."""
+def free_memory() -> None:
+    """Free what is used no more: an old version lies in cycles with its own caches, and glibc keeps what is freed.
+
+    What a server has frozen is thawed for it, and frozen again.
+    """
+    was_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
     gc.collect()
+    if was_frozen:
+        gc.freeze()
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import socket
@@ -27,6 +28,7 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ragc.errors import RagcError, SettingsError
+from ragc.serve.follow import free_memory
 from ragc.server import chat, page
 from ragc.server.access import KEYS, OPEN, Access
 from ragc.server.feedback import FeedbackLog
@@ -245,7 +247,10 @@ def open_app(
 
 
 class Server(uvicorn.Server):
-    """A server that tells its address once it listens there."""
+    """A server that tells its address once it listens there.
+
+    While it runs, what was open before is not searched for garbage: a search of it stops all threads for .4 s.
+    """
 
     def __init__(self, config: uvicorn.Config, tell: Callable[[str], object]) -> None:
         super().__init__(config)
@@ -254,8 +259,15 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, or raise `SettingsError`: uvicorn would end the process."""
         host, sockets = self.config.host, sockets or open_sockets(self.config.host, self.config.port)
+        free_memory()
+        gc.freeze()
         await super().startup(sockets)
         self._tell(f"http://{f'[{host}]' if ':' in host else host}:{sockets[0].getsockname()[1]}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what was asked, and close."""
+        await super().shutdown(sockets)
+        gc.unfreeze()
 
 
 def open_sockets(host: str, port: int) -> list[socket.socket]:

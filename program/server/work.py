@@ -37,7 +37,7 @@ AT_WORK = 32  # questions answered at once, where language models or live source
 AT_ONCE = os.cpu_count() or 1
 """Questions at once where the embedded models do all: more would only take processor time from each other."""
 NICENESS = 5  # of their threads, behind the event loop: it tells that the server is well, and takes what is asked
-WAITING = 128  # questions that wait for that, at most
+WAITING = 256  # questions that wait for that, at most
 RETRY_AFTER = 5  # seconds after which a client that was turned away may try again
 _LOG = logging.getLogger("ragc.server")
 Result = TypeVar("Result")

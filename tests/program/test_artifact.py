@@ -7,6 +7,7 @@ import logging
 import shutil
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -225,6 +226,17 @@ def test_a_version_that_was_replaced_leaves_its_library_and_its_features_to_be_f
         return count_kept()
 
     assert ask_and_replace(4) == ask_and_replace(4) == count_kept()
+
+
+def test_a_version_that_is_followed_no_more_is_freed_though_a_server_froze_it(rag, root):
+    before = weakref.ref(rag.current)
+    gc.freeze()
+    try:
+        promote_version("shop@v2", "production", root=root)
+        assert rag(QUESTION).version == "shop@v2" and before() is None
+        assert gc.get_freeze_count(), "what is open is frozen again"
+    finally:
+        gc.unfreeze()
 
 
 def test_a_version_that_does_not_load_is_told_once_and_taken_up_when_it_is_mended(rag, root, caplog, monkeypatch):

@@ -1,5 +1,6 @@
 """What a server outlasts: clients that say too much, too little or nothing, and its own end."""
 
+import gc
 import json
 import signal
 import socket
@@ -161,6 +162,12 @@ def test_a_head_or_body_that_does_not_come_is_not_waited_for(shop_folder, monkey
             with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
                 slow.sendall(sent)
                 assert status in read_reply(slow).partition(b"\r\n")[0]
+
+
+def test_what_was_open_before_a_server_began_is_searched_for_garbage_only_when_it_has_ended(shop_folder):
+    with serving(shop_folder) as address:
+        assert httpx.get(f"{address}/healthz").status_code == 200 and gc.get_freeze_count()
+    assert not gc.get_freeze_count()
 
 
 def test_a_key_that_posts_too_often_is_told_when_to_come_again(shop_folder, monkeypatch):
