@@ -11,8 +11,7 @@ topics, tried on questions of the others.
 1. Each question of a held-out file searches the file's passages by the cosine of sentence vectors.
 2. Every piece of the FOUND best is a case; it is right where it holds one of the question's answers.
 3. The pieces of a question compete in one softmax with "none of them", over what the reader made of their passages.
-4. The logits, of questions left out, are calibrated, and moved from the files' share of answered questions to ANSWERED
-   (Saerens et al. 2002, "Adjusting the outputs of a classifier to new a priori probabilities").
+4. The logits are calibrated in that softmax as the loop weighs them: less what the subjects of rivals take from each.
 """
 
 from __future__ import annotations
@@ -30,10 +29,12 @@ from figures import ROOT, Figure, figure, find_datasets, run_benchmark
 from ragc import open_program
 from ragc.knowledge.project import Project
 from ragc.loop.evidence import rank_pool
+from ragc.loop.policy import Policy
 from ragc.loop.state import Find
+from ragc.loop.subjects import count_strange, find_subject
 from ragc.models.embedded.encoder import Embedder
 from ragc.models.embedded.features import BLOCKS, Case, EvidenceText, FeatureSpace, Vector
-from ragc.models.embedded.heads import FAR, Head, fit_statement
+from ragc.models.embedded.heads import FAR, Head, calibrate_competing, fit_statement
 from ragc.models.embedded.reader import Reader
 from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.replay import Replay
@@ -48,7 +49,6 @@ FOUND = 8  # passages of a question
 SIZES, DRAWS = (60, 120, 200), 4  # labelled questions that weights are fitted on, and how often they are drawn
 QUICK, FEW = 60, 30  # questions of a set, and of them to fit weights on
 MOST = 300  # questions of a file that the prior is fitted on
-ANSWERED = 0.75  # share of a user's questions that the knowledge is taken to answer, before any label
 
 Score = Callable[[Vector], float]
 
@@ -145,26 +145,29 @@ def fit_prior(reader: Reader, files: Sequence[Sequence[ReadingExample]], embedde
     rows: list[dict[str, Any]] = []
     labels: list[int] = []
     groups: list[str] = []
+    lost: list[float] = []
+    weight = Policy().tuning().subject
     for n, examples in enumerate(files):
         passages = [EvidenceText(*one) for one in dict.fromkeys((one.title, one.text) for one in examples)]
         vectors = embedder.encode([one.embedded for one in passages])
         for one in examples[:: max(1, len(examples) // MOST)]:
             near = np.argsort(-(vectors @ embedder.encode([one.question])[0]), kind="stable")[:FOUND]
-            cases = [
-                Case(one.question, (passages[i],), (one.question, piece.text))
-                for i in near
-                for piece in split_pieces(passages[i].text)
-            ]
+            of = [(passages[i], piece) for i in near for piece in split_pieces(passages[i].text)]
+            cases = [Case(one.question, (passage,), (one.question, piece.text)) for passage, piece in of]
             rows += [
                 {"statement": blocks["statement"]}
                 for blocks in FeatureSpace.from_cases([]).compute_blocks(cases, embedder, reader)
             ]
             labels += [int(any(answer in case.texts[1] for answer in one.answers)) for case in cases]
             groups += [f"{n} {one.question}"] * len(cases)
+            subjects = tuple(find_subject(passage.title, piece) for passage, piece in of)
+            lost += [weight * count for count in count_strange(one.question, subjects)]
     found = fit_statement(rows, labels, groups, make_flat_head(rows, "statement"))
-    share = len({group for group, label in zip(groups, labels, strict=True) if label}) / len(set(groups))
-    found.calibration[1] += np.log(ANSWERED / (1 - ANSWERED)) - np.log(share / (1 - share))
-    return dump_head(found)
+    logits = np.array([found.calibrated_logits(row)[0] for row in rows])
+    _, asked = np.unique(groups, return_inverse=True)
+    slope, shift = calibrate_competing(logits, np.array(labels, bool), asked, np.array(lost))
+    calibration = np.array([slope * found.calibration[0], slope * found.calibration[1] + shift], np.float32)
+    return dump_head(replace(found, calibration=calibration))
 
 
 def make_flat_head(rows: Sequence[Mapping[str, Any]], block: str) -> Head:

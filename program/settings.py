@@ -307,6 +307,9 @@ class ProviderSettings(CallSettings):
     """Settings of single models by name."""
 
 
+UNANSWERED = 0.25  # share of questions that the knowledge does not answer, as it is taken before any label
+
+
 class UtilitySettings(TomlTable):
     """The worth of an answer; a partly correct one earns its share of facts."""
 
@@ -330,8 +333,14 @@ class UtilitySettings(TomlTable):
 
     @property
     def least_chance(self) -> float:
-        """The chance of being right from which an answer is worth more than none."""
-        return min(max((self.missed - self.wrong) / (self.correct - self.wrong), 0.02), 0.98)
+        """The chance of being right from which an answer is worth more than none.
+
+        Of the questions that an answer would be wrong for, UNANSWERED have none in the knowledge: to refuse these is
+        right.
+        """
+        spared = UNANSWERED * (self.correct - self.missed)
+        least = (self.missed - self.wrong + spared) / (self.correct - self.wrong + spared)
+        return min(max(least, 0.02), 0.98)
 
     @model_validator(mode="after")
     def _check_order(self) -> UtilitySettings:

@@ -93,18 +93,17 @@ def decide(
     return Action(Move.WRITE, stopped_by=stopped_by)
 
 
-def weigh_rivals(chances: Sequence[float], look_ups: Sequence[int], rivalry: float) -> list[float]:
-    """Return how probably each piece is right, of its look-up's pieces.
+def weigh_rivals(chances: Sequence[float], look_ups: Sequence[int]) -> list[float]:
+    """Return how probably each piece is right, where at most one of a look-up is.
 
-    With p its probability alone and o = p / (1 - p) its odds, it is o / (1 + the sum of all odds) where at most one
-    piece of a look-up can be right. `rivalry`, from 0 to 1, weighs that against p on the scale of logarithms.
+    With o = p / (1 - p) the odds of its probability alone, it is o / (1 + the sum of all odds): a softmax in which
+    "none of them" competes, as `fit_statement` fits it.
     """
     odds = [chance / max(1 - chance, LEAST_DOUBT) for chance in chances]
     total: defaultdict[int, float] = defaultdict(float)
     for look_up, own in zip(look_ups, odds, strict=True):
         total[look_up] += own
-    pairs = zip(look_ups, odds, strict=True)
-    return [own / (1 + own) ** (1 - rivalry) / (1 + total[look_up]) ** rivalry for look_up, own in pairs]
+    return [own / (1 + total[look_up]) for look_up, own in zip(look_ups, odds, strict=True)]
 
 
 def shift_odds(chance: float, by: float) -> float:

@@ -100,7 +100,6 @@ class Tuning:
     subject: float = _knob(
         0.55, 0.0, 3.0, meaning="log-odds lost for a word of the question that a rival's subject has"
     )
-    rivalry: float = _knob(0.25, 0.0, 1.0, step=0.25, meaning="how far the pieces of a look-up rule each other out")
     quote_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a quotation past which no language model writes")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
     answer_above: float = _knob(0.0, 0.0, 1.0, meaning="probability of answering under which a draft is withheld")
@@ -111,7 +110,7 @@ class Tuning:
     sql: int = _switch(1, "query tables by SQL that a language model writes")
     one_strategy: int = _switch(0, "search by one strategy at a time, by the next when the evidence is poor")
     fast_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a simple question past which nothing is judged")
-    open_above: float = _knob(0.4, 0.0, 1.0, meaning="odds of a second choice to the best's, past which it asks back")
+    open_above: float = _knob(0.5, 0.0, 1.0, meaning="chance of a second choice to the best's, past which it asks back")
     stated_above: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="share of a claim's words that a passage must hold")
     unsure_below: float = _knob(
         0.0, 0.0, 1.0, searched=False, meaning="confidence under which an answer says that it is not certain"

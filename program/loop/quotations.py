@@ -2,7 +2,7 @@
 
 1. Each piece of each passage is weighed: how probably does it state what a look-up asks?
 2. What the question names and a piece lacks, while a rival has it, counts against it. Pieces of one look-up rule each
-   other out, as far as `rivalry` says.
+   other out: at most one is right.
 3. The most probable are quoted, each thing once, the higher source first.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
 
-from ragc.loop.decide import LEAST_DOUBT, shift_odds, weigh_rivals
+from ragc.loop.decide import weigh_rivals
 from ragc.loop.evidence import (
     ALIKE,
     ask_pieces,
@@ -93,14 +93,18 @@ class _Quote:
         """Tell whether a piece of another passage says the like in other numbers."""
         return self.n != other.n and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
 
+    def varies(self, other: _Quote, question: str) -> bool:
+        """Tell whether both say the like in other numbers, and may be meant."""
+        alike = self.near and other.near and self.says_alike(other)
+        pairs = ((self.subject, other.subject), (other.subject, self.subject))
+        return alike and not any(names_other(question, *pair) for pair in pairs)
+
     def disputes(self, other: _Quote, question: str, day: date) -> bool:
         """Tell whether a source of another rank says the like in other numbers."""
         a, b = self.passage, other.passage
-        both = self.near and other.near and rank_source(a) != rank_source(b)
-        both = both and not any(one.superseded_by or begins_after(one, day) for one in (a, b))
-        alike = both and self.says_alike(other)
-        pairs = ((self.subject, other.subject), (other.subject, self.subject))
-        return alike and not any(names_other(question, *pair) for pair in pairs)
+        ranked = rank_source(a) != rank_source(b)
+        ranked = ranked and not any(one.superseded_by or begins_after(one, day) for one in (a, b))
+        return ranked and self.varies(other, question)
 
 
 def show_piece(passage: Passage, piece: Piece) -> str:
@@ -114,8 +118,9 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
 
     The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
     said yet, `checked` only those that are about as probable, of look-ups whose best is past the threshold of `states`.
-    The draft is as probable as a look-up's best piece on average, and `stated` if any is past the threshold. Nothing is
-    quoted for a code that stands nowhere, and a look-up without a piece is named behind the others.
+    The draft is as probable as that a piece quoted of a look-up states it, on average, and `stated` if the best of any
+    is past the threshold. Nothing is quoted for a code that stands nowhere, and a look-up without a piece is named
+    behind the others.
     """
     found, unknown = yield from _weigh_pieces(state)
     if unknown:
@@ -123,16 +128,19 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         return Draft((), False, 0.0)
     taken: list[_Quote] = []
     best: list[float] = []
+    chances: list[float] = []
     lacking: list[Claim] = []
     threshold = state.program.threshold(STATES, "states")
     for look_up, query in enumerate(_list_queries(state)):
         of_this = _keep_rows(state, [quote for quote in found if quote.look_up == look_up], query)
-        best.append(_find_best(of_this))
+        best.append(_find_best(of_this, query))
         allowed = [quote for quote in of_this if not checked or (quote.near and best[-1] >= threshold)]
-        taken += _choose_quotes(state, allowed, taken, query)
+        chosen = _choose_quotes(state, allowed, taken, query)
+        chances.append(max(best[-1], sum(quote.probability for quote in chosen)))
+        taken += chosen
         lacking += [] if allowed else [Claim(FOUND_NOTHING.format(quote_shortly(query)), ())]
     claims = tuple(dict.fromkeys([*_quote_all(taken, state.question), *(lacking if taken else ())]))
-    probability = sum(best) / len(best)
+    probability = sum(chances) / len(chances)
     state.path.append(NoteKind.QUOTED(share=probability))
     return Draft(claims, any(one >= threshold for one in best), probability)
 
@@ -152,7 +160,7 @@ def list_choices(state: State) -> Flow[Draft | None]:
     found = _keep_rows(state, found, state.question)
     for at in range(len(found[0].coordinates) if found else 0):
         choices = _keep_named(_list_beside(found, at), at, state.question)
-        chance = 1 - math.prod(1 - one.probability for one in choices.values())
+        chance = sum(one.probability for one in choices.values())
         if chance < state.program.threshold(STATES, "states"):
             continue
         ordered = sorted(choices.items(), key=lambda pair: (pair[1].n, pair[1].piece.start))
@@ -181,7 +189,7 @@ def _list_apart(state: State, found: Sequence[_Quote]) -> Draft | None:
     for quote in found if not split_words(state.question) else ():
         if quote.near and len(choices) < MOST_CHOICES:
             choices.setdefault(quote.coordinates[-2] or quote.coordinates[-3], quote)
-    chance = 1 - math.prod(1 - quote.probability for quote in choices.values())
+    chance = sum(quote.probability for quote in choices.values())
     if len(choices) < 2 or chance < state.program.threshold(STATES, "states"):
         return None
     state.path.append(NoteKind.WHICH(n=len(choices)))
@@ -245,8 +253,8 @@ def _are_even(choices: Mapping[str, _Quote], least: float) -> bool:
     """Tell whether there are several choices, and the second is likely enough beside the best."""
     if len(choices) < 2:
         return False
-    first, second = (one.probability / (1 - one.probability + LEAST_DOUBT) for one in [*choices.values()][:2])
-    return second > least * first
+    first, second = [*choices.values()][:2]
+    return second.probability > least * first.probability
 
 
 def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quote], query: str) -> list[_Quote]:
@@ -368,10 +376,11 @@ def _weigh_anew(state: State) -> Flow[list[_Quote]]:
     subjects = [find_subject(passage.subject, piece) for _, passage, piece in of]
     look_ups = [(look_up, state.date_query(query)) for (look_up, query), *_ in of]
     alone = discount_strange(alone, look_ups, subjects, state.tuning.subject, state.date_query(state.question))
-    chances = weigh_rivals(alone, [look_up for look_up, _ in look_ups], state.tuning.rivalry)
+    chances = weigh_rivals(alone, [look_up for look_up, _ in look_ups])
+    least = math.exp(-state.tuning.near)
     best = defaultdict[int, float](float)
     for ((look_up, _), *_), chance in zip(of, chances, strict=True):
-        best[look_up] = max(best[look_up], min(chance, shift_odds(chance, -state.tuning.near)))
+        best[look_up] = max(best[look_up], chance)
     found = [
         _Quote(
             look_up,
@@ -380,7 +389,7 @@ def _weigh_anew(state: State) -> Flow[list[_Quote]]:
             piece,
             subject,
             chance,
-            chance >= best[look_up] or are_alike(query, subject.question),
+            chance >= least * best[look_up] or are_alike(query, subject.question),
         )
         for ((look_up, query), p, piece), subject, chance in zip(of, subjects, chances, strict=True)
     ]
@@ -396,17 +405,23 @@ def _has_row(passage: Passage, rows: RowMatches) -> bool:
     return any(rows.get(subject.row, NO_MATCH).named for subject in _list_subjects([passage]))
 
 
-def _find_best(found: Sequence[_Quote]) -> float:
-    """Return how probable the best piece is, or that any of a list is right which is told whole."""
+def _find_best(found: Sequence[_Quote], query: str) -> float:
+    """Return how probable the best piece is, or that any of a list is right which is told whole.
+
+    The chance of what says the same counts for the best, and of what says the like in other numbers: it is told with
+    it, or one of them overrules the other.
+    """
     lists = defaultdict[tuple[int, tuple[str, ...]], list[_Quote]](list)
     for quote in found:
         lists[quote.n, quote.piece.items].append(quote)
-    chances = [quote.probability for quote in found]
+    first = found[:1]
+    of_one = (q for q in found for one in first if q.piece.text == one.piece.text or q.varies(one, query))
+    chances = [sum(quote.probability for quote in of_one)]
     for (_, items), of_list in lists.items():
         near = sum(quote.near for quote in of_list)
         if items and near and (near > 1 or _tells_whole(items, near)):
-            chances.append(1 - math.prod(1 - quote.probability for quote in of_list))
-    return max(chances, default=0.0)
+            chances.append(sum(quote.probability for quote in of_list))
+    return max(chances)
 
 
 def _tells_whole(items: Sequence[str], quoted: int) -> bool:

@@ -1,11 +1,13 @@
 """ragc.toml: every mistake is one sentence with its line and the mend."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ragc import errors
 from ragc.errors import IntegrityError, RagcError, SettingsError, VersionError
 from ragc.knowledge.project import Project
-from ragc.settings import artifacts_root
+from ragc.settings import UNANSWERED, UtilitySettings, artifacts_root
 from tests.conftest import add_toml
 
 
@@ -87,3 +89,13 @@ def test_every_error_has_a_code_of_its_own_and_the_two_sentences(tmp_path):
     assert VersionError("There is no shpo.", "Nearest: shop.", nearest=["shop"]).as_dict() == told
     assert str(IntegrityError.unreadable(tmp_path)) == f"{tmp_path} is unreadable. Restore it from a copy."
     assert IntegrityError.exit_code == 4
+
+
+@given(st.floats(-5, -0.1), st.floats(-1, 0.3))
+def test_an_answer_and_a_refusal_are_worth_the_same_at_the_least_chance(wrong, missed):
+    worth = UtilitySettings(wrong=wrong, missed=missed)
+    chance = worth.least_chance
+    unanswered = (1 - chance) * UNANSWERED  # to refuse these is right
+    refused = unanswered * worth.correct + (1 - unanswered) * missed
+    answered = chance * worth.correct + (1 - chance) * wrong
+    assert refused == pytest.approx(answered) or chance == 0.02

@@ -145,9 +145,27 @@ def fit_statement(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequen
         prior,
         weights=weights[:-1, None].astype(np.float32),
         bias=weights[-1:].astype(np.float32),
-        calibration=calibrate_logits(found[:, None], y.astype(int)).astype(np.float32),
+        calibration=calibrate_competing(found, y, asked).astype(np.float32),
         n=np.array([len(y)], np.int32),
     )
+
+
+def calibrate_competing(logits: Array, y: Array, asked: Array, lost: Array | float = 0.0) -> Array:
+    """Return the slope and the shift that calibrate logits in the softmax of their question.
+
+    What the pieces have `lost` is taken off behind them. They are drawn towards leaving the logits alone, as strongly
+    as one or two questions would.
+    """
+    from scipy.optimize import minimize
+
+    count = len(np.unique(asked))
+
+    def loss_at(given: Array) -> float:
+        pull = (2 * given[0] ** 2 + given[1] ** 2) / count
+        return _compete(np.exp(given[0]) * logits + given[1] - lost, y, asked)[0] + float(pull)
+
+    found = minimize(loss_at, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-7}).x
+    return np.array([np.exp(found[0]), found[1]])
 
 
 def _fit_competing(x: Array, y: Array, asked: Array, start: Array) -> Array:

@@ -10,7 +10,7 @@ from dspy.lm15 import response_to_events
 
 from ragc.answer import Token, Withdrawn
 from ragc.loop.rag import AgenticRAG
-from ragc.loop.state import Find, Runtime
+from ragc.loop.state import STATES, Find, Runtime
 from ragc.models.catalog import Models
 from ragc.models.embedded.reader import READER
 from ragc.passage import NO_FILTERS, Passage, SourceCard
@@ -34,6 +34,7 @@ def passage(id, text="", dense=0.8, **fields):
     return Passage(id, id.split("/", maxsplit=1)[0], fields.pop("title", id), text, scores=scores, **fields)
 
 
+LIKELY = 0.12  # the threshold of a quotation: several pieces that are said to be sure have this chance each
 STATED = "Text 0, text 1, "  # what the scripted answer says
 POOL = [
     passage(f"{base}/a.md#{n}", f"{STATED}text {n}{dot}", 0.9 - n / 10)
@@ -214,7 +215,8 @@ class Scripted:
             links,
         )
         self.rag = AgenticRAG(cards, runtime)
-        self.rag.policy.turn(**{"rivalry": 0, **knobs})
+        self.rag.policy.turn(**knobs)
+        self.rag.predictor(STATES).fields["states"] = {"threshold": LIKELY}
 
     def __call__(self, question="How big is it?"):
         return self.rag(question)

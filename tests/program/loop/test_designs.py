@@ -67,7 +67,7 @@ def test_a_surely_simple_question_is_quoted_at_once_and_an_unsure_one_has_its_ev
 
 
 def test_a_fast_quotation_that_states_nothing_is_judged():
-    program = design("judge-and-ground", sure=0.9, states=0.1)
+    program = design("judge-and-ground", sure=0.9, states=0.01)
     answer = program("What does it cost?")
     assert "unsure" in answer.trace.path and "sufficient" in program.asked and answer.outcome is Outcome.ABSTAIN
 
@@ -266,7 +266,7 @@ FEES = [
 )  # fmt: skip
 def test_of_two_passages_that_answer_alike_in_other_numbers_the_more_official_or_newer_speaks(changed, newest, text):
     pool = [replace(FEES[0], **changed), FEES[1] if newest else replace(FEES[1], as_of=None)]
-    made = quoting({one.text: 0.9 - n / 10 for n, one in enumerate(pool)}, ground=1)
+    made = quoting({one.text: 0.9 - n / 20 for n, one in enumerate(pool)}, ground=1)
     made.shelf.pool = pool
     answer = made(f"What is the fee for a key{' in 2025' * (pool[0].as_of == date(2025, 1, 1))}?")
     assert answer.text == text
@@ -287,11 +287,12 @@ def test_each_look_up_is_quoted_from_what_it_found_one_after_another():
 def test_a_quotation_is_checked_by_its_chance_alone_and_an_answer_is_as_sure_as_its_best():
     made = quoting(ground=1, judge=1)
     answer = made()
-    assert (answer.confidence, answer.supported) == (0.9, 1.0) and "supported" not in made.asked
-    assert "sufficient" in made.asked
-    assert quoting({"It holds two litres.": 0.45}, ground=1)().outcome is Outcome.ABSTAIN
+    twice, others = 2 * 9, 7 / 3 + 6 / 4 + 2 / 9  # the odds of what two passages say, and of the other pieces
+    assert answer.confidence == pytest.approx(twice / (1 + twice + others))
+    assert answer.supported == 1.0 and "supported" not in made.asked and "sufficient" in made.asked
+    assert quoting({"It holds two litres.": 0.1}, ground=1)().outcome is Outcome.ABSTAIN
     assert quoting(ground=1, answer_above=0.95)().outcome is Outcome.ABSTAIN
-    made.rag.generator.states.fields.setdefault("states", {})["threshold"] = 0.8
+    made.rag.generator.states.fields.setdefault("states", {})["threshold"] = 0.75
     assert made().text == "It holds two litres [1]. The lid is red [2].", "the threshold is of the best piece"
     made.rag.policy.turn(near=0.0)
     assert made().text == "It holds two litres [1]."

@@ -26,8 +26,8 @@ def scripted(knobs=None, *, pool=POOL, budget=None, models=None, **replies):
     return Scripted(pool=pool, budget=budget, models=models, replies=replies, **(knobs or {}))
 
 
-def quoted(knobs=None, *, budget=None, **replies):
-    return scripted({"quotes": True, **(knobs or {})}, budget=budget, **{"states": 0.9, **replies})
+def quoted(knobs=None, **replies):
+    return scripted({"quotes": True, **(knobs or {})}, **{"states": 0.9, **replies})
 
 
 def test_a_simple_question_is_classified_searched_and_written_once_or_judged_and_quoted():
@@ -36,7 +36,7 @@ def test_a_simple_question_is_classified_searched_and_written_once_or_judged_and
     assert answer.text == "Text 0. [1] Text 1. [2]" and [c.n for c in answer.citations] == [1, 2]
     assert list(answer.trace.path) == ["classify->simple[product]", "search(1)", "ask: answered"]
     assert [step.name for step in answer.trace.steps] == ["search", "classifier.route", "generator.answer"]
-    answer = quoted({"sentences": 1})()
+    answer = quoted({"sentences": 1}, pool=POOL[:1])()
     assert answer.text == "Text 0, text 1, text 0 [1]." and answer.confidence == pytest.approx(0.9)
     assert list(answer.trace.path) == ["classify->simple[product]", "search(1)", "judge .90", "quote .90"]
 
@@ -91,7 +91,8 @@ def test_plain_rag_is_one_search_and_one_text_and_withholds_nothing():
 
 @pytest.mark.parametrize("knobs", [{}, {"judge": 0}, {"fast_above": 0.5}, {"check": 2}])
 def test_an_answer_is_as_sure_as_its_best_quotation_or_as_the_embedded_decider_is_that_it_answers(knobs):
-    assert quoted({"ground": 0, **knobs}, sure=0.99, states=0.23)().confidence == pytest.approx(0.23)
+    alone = quoted({"ground": 0, **knobs}, pool=POOL[:1], sure=0.99, states=0.23)
+    assert alone().confidence == pytest.approx(0.23)
     for model, confidence in (("scripted/model", 0.5), ("local/scripted", 0.23)):
         models = ScriptedModels(model, responsive=0.23)
         for above, outcome in ((confidence + 0.01, Outcome.ABSTAIN), (confidence, Outcome.ANSWERED)):
@@ -289,10 +290,10 @@ def test_every_mark_left_in_an_answer_has_its_citation_and_no_text_is_lost_in_sp
     assert "".join(joined.split()) == "".join(answer.split())
 
 
-@pytest.mark.parametrize("rivalry", [0, 0.5, 1])
-def test_pieces_rule_each_other_out_as_far_as_rivalry_says(rivalry):
-    """With two pieces of odds 4 each, one is right with 4 / 9 where at most one can be."""
-    answer = quoted({"ground": 0, "judge": 0, "rivalry": rivalry, "sentences": 6}, sure=0.99, states=0.8)()
-    count = sum(len(split_pieces(one.text)) for one in POOL if one.id in answer.retrieved)
-    alone, among = 0.8, 4 / (1 + 4 * count)
-    assert answer.confidence == pytest.approx(alone ** (1 - rivalry) * among**rivalry, abs=1e-4)
+def test_of_the_pieces_of_a_look_up_at_most_one_is_right_and_an_answer_is_as_sure_as_all_that_it_quotes():
+    """With n pieces of odds 4 each, one is right with 4 / (1 + 4 n)."""
+    one, several = (quoted({"ground": 0, "judge": 0, "sentences": most}, sure=0.99, states=0.8)() for most in (1, 6))
+    count = sum(len(split_pieces(one.text)) for one in POOL if one.id in several.retrieved)
+    said = len({*several.text.split(" [")}) - 1
+    assert one.confidence == pytest.approx(4 / (1 + 4 * count), abs=1e-4)
+    assert several.confidence == pytest.approx(said * one.confidence, abs=1e-3)

@@ -146,7 +146,7 @@ def test_an_empty_reply_takes_one_call_and_abstains(text):
         assert answer.text == REFUSED.format("this")
 
 
-@pytest.mark.parametrize(("above", "text"), [(0.9, QUOTED), (0.95, GOOD), (1.0, GOOD)])
+@pytest.mark.parametrize(("above", "text"), [(0.4, QUOTED), (0.95, GOOD), (1.0, GOOD)])
 def test_a_quotation_that_is_sure_enough_spares_the_call_to_the_language_model(above, text):
     program = writing(GOOD, quote_above=above, sentences=1)
     answer, calls = asked(program)

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from ragc.loop.decide import weigh_rivals
 from ragc.models.embedded.decider import LocalDecider
 from ragc.models.embedded.encoder import shared_embedder
 from ragc.models.embedded.features import STATEMENT
-from ragc.models.embedded.heads import Head, fit_statement
+from ragc.models.embedded.heads import Head, calibrate_competing, fit_statement
 from ragc.models.embedded.reader import shared_reader
 from ragc.text.facts import normalise_text
 from ragc.text.pieces import split_pieces
@@ -93,3 +94,26 @@ def test_labels_of_few_questions_and_labels_by_chance_leave_the_prior(decider):
 def test_a_text_of_one_part_a_hundred_thousand_times_is_read(part):
     text = part * 100_000  # what takes quadratic time does not end
     assert isinstance(normalise_text(text), str) and isinstance(split_pieces(text), list | tuple)
+
+
+@pytest.mark.parametrize(("slope", "shift", "lose"), [(0.5, -2.0, 0.0), (2.0, 1.0, 0.0), (1.0, 1.5, 0.55)])
+def test_of_simulated_questions_the_chance_of_a_piece_among_its_rivals_is_how_often_it_is_right(slope, shift, lose):
+    """At most one of a question's pieces is right, with its share of the softmax; the logits are off by a line."""
+    rng = np.random.default_rng(7)
+    count, pieces = 2_000, 12
+    true = rng.normal(-2.5, 1.5, (count, pieces))
+    lost = lose * rng.integers(0, 4, (count, pieces))
+    powers = np.exp(np.hstack([true - lost, np.zeros((count, 1))]))
+    drawn = (rng.random((count, 1)) > (powers / powers.sum(1, keepdims=True)).cumsum(1)).sum(1)
+    y = np.arange(pieces) == drawn[:, None]
+    asked = np.repeat(np.arange(count), pieces)
+    logits = (true - shift) / slope
+    found = calibrate_competing(logits.ravel(), y.ravel(), asked, lost.ravel())
+    assert found == pytest.approx([slope, shift], rel=0.1, abs=0.1)
+    odds = np.exp(found[0] * logits + found[1] - lost)
+    said = [weigh_rivals(row / (1 + row), [0] * pieces) for row in odds]
+    best = np.argmax(said, 1)
+    sure = np.max(said, 1)
+    for low, high in ((0.0, 0.35), (0.35, 0.6), (0.6, 1.0)):
+        of = (sure >= low) & (sure < high)
+        assert y[np.arange(count), best][of].mean() == pytest.approx(sure[of].mean(), abs=0.05)
