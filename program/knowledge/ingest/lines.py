@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
 
 from ragc.knowledge.ingest.blocks import Block, join_blocks
@@ -18,8 +19,28 @@ _NAME = re.compile(r"\s*(?:\S+ ){0,3}[^\s:]+:(?:\s|$)")
 
 
 def read_plain_text(text: str) -> list[Block]:
-    """Return the paragraphs and the rows of a text, in order."""
-    lines, rows = text.split("\n"), dict[int, Block | None]()  # by line: that of a row, of a header none
+    """Return the underlined headings, the paragraphs and the rows of a text."""
+    lines, blocks, start = text.split("\n"), list[Block](), 0
+    for at in [*filter(lambda at: _is_heading(lines, at), range(len(lines))), len(lines)]:
+        of_section = _read_section(lines[start:at])
+        blocks += (replace(block, first=block.first + start, last=block.last + start) for block in of_section)
+        if at < len(lines):
+            level = 2 if lines[at + 1].strip()[0] == "=" else 3
+            blocks.append(Block("heading", lines[at].strip(), at, at + 2, level))
+        start = at + 2
+    return blocks
+
+
+def _is_heading(lines: Sequence[str], at: int) -> bool:
+    """Tell whether a line begins a paragraph, is one cell, and is underlined in its length."""
+    line, under = lines[at].strip(), "".join(lines[at + 1 : at + 2]).strip()
+    begins = bool(line) and not (at and lines[at - 1].strip())
+    alone = begins and not _GAP.search(lines[at]) and not _RULE.fullmatch(line)
+    return alone and len({*under}) == 1 and under[0] in "=-~_" and len(under) > 2 and abs(len(under) - len(line)) <= 2
+
+
+def _read_section(lines: Sequence[str]) -> list[Block]:
+    rows = dict[int, Block | None]()  # by line: that of a row, of a header none
     full = [bool(line.strip()) for line in lines]
     parted = [bool(_GAP.search(line) or _RULE.fullmatch(line)) for line in lines]
     # An empty line may part a header from its rows.

@@ -41,8 +41,8 @@ def format_table(rows: Sequence[Sequence[str]], heads: int | None = None) -> lis
         ]
         if len(row) == 1 < width:
             pairs = [("", row[0])]
-        elif len(row) == 2 and all(row) and not any(headers) and is_label(row[0]):
-            pairs = [(row[0], row[1])]
+        elif len(row) == 2 and all(row) and not any(headers) and is_label(label := row[0].removesuffix(":") or ":"):
+            pairs = [(label, row[1])]
         lines.append(format_row(pairs))
     return lines
 

@@ -151,10 +151,10 @@ def fit_statement(cases: Sequence[Blocks], labels: Sequence[int], groups: Sequen
 
 
 def calibrate_competing(logits: Array, y: Array, asked: Array, lost: Array | float = 0.0) -> Array:
-    """Return the slope and the shift that calibrate logits in the softmax of their question.
+    """Return the slope and the shift that calibrate logits in a softmax.
 
-    What the pieces have `lost` is taken off behind them. They are drawn towards leaving the logits alone, as strongly
-    as one or two questions would.
+    It is that of the pieces of each question, of which one is right or none. What the pieces have `lost` is taken off
+    behind slope and shift, which are drawn towards leaving the logits alone, as strongly as one or two questions would.
     """
     from scipy.optimize import minimize
 

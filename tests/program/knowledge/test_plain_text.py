@@ -407,6 +407,7 @@ SHOWN = [
      "RATES\n\nSite: Meadow pitch; Low: 14.00; High: 19.50\nSite: Lake pitch; Low: 18.00\n\nAsk us."),
     ("a.txt", "Name   |  Room\n-------+-------\nAnn    |  12\nBob    |  14", "Name: Ann; Room: 12\nName: Bob; Room: 14"),
     ("a.txt", "host  =  a.example\nport  =  80", "host: a.example\nport: 80"),
+    ("a.txt", "Telephone:   01632 960114\nManager:     Denise Okafor", "Telephone: 01632 960114\nManager: Denise Okafor"),
     ("a.txt", "He typed two spaces.  Then he went on until the line\nwas full.  And then he stopped.",
      "He typed two spaces.  Then he went on until the line was full.  And then he stopped."),
     ("a.txt", "It is set  with more blanks than it  needs so\nthat each line is  full, which is  no table  at\nall.",
@@ -423,6 +424,24 @@ SHOWN = [
 @pytest.mark.parametrize(("name", "content", "text"), SHOWN, ids=range(len(SHOWN)))
 def test_a_passage_is_what_a_browser_shows(name, content, text):
     assert "\n\n".join(passage.text for passage in passages_of(name, content)) == text
+
+
+SECTIONS = [
+    ("NORTH\n-----\nManager:  Ann\nRing:     12\n\nSOUTH\n-----\nManager:  Bo\nRing:     14", ["NORTH", "SOUTH"]),
+    (
+        "A list.\n\nPrices\n======\nAll in euros.\n\nSee below.\n\nHours\n-----\nNine to five.",
+        ["", "Prices", "Prices > Hours"],
+    ),
+    ("Name   Room\n----   ----\nAnn    12\nBob    14", [""]),  # the header of a table
+    ("It went on\nwithout end\n-----------\nand on.", [""]),  # within a paragraph
+    ("Yours\n--\nAnn", [""]),  # of a letter
+    ("=====\nShut.\n=====", [""]),
+]
+
+
+@pytest.mark.parametrize(("text", "titles"), SECTIONS, ids=range(len(SECTIONS)))
+def test_a_line_of_plain_text_that_is_underlined_is_the_heading_of_what_follows(text, titles):
+    assert [p.title.partition("a")[2].removeprefix(" > ") for p in passages_of("a.txt", text)] == titles
 
 
 ROW = "Plan: Home Plus; Monthly: GBP 4.50; Yearly: GBP 45"
