@@ -118,9 +118,8 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
 
     The most probable piece of each look-up comes first. Up to `sentences` in all, others follow that say what is not
     said yet, `checked` only those that are about as probable, of look-ups whose best is past the threshold of `states`.
-    The draft is as probable as that a piece quoted of a look-up states it, on average, and `stated` if the best of any
-    is past the threshold. Nothing is quoted for a code that stands nowhere, and a look-up without a piece is named
-    behind the others.
+    The draft is as probable as a look-up's best piece on average, and `stated` if any is past the threshold. Nothing is
+    quoted for a code that stands nowhere, and a look-up without a piece is named behind the others.
     """
     found, unknown = yield from _weigh_pieces(state)
     if unknown:
@@ -128,19 +127,16 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         return Draft((), False, 0.0)
     taken: list[_Quote] = []
     best: list[float] = []
-    chances: list[float] = []
     lacking: list[Claim] = []
     threshold = state.program.threshold(STATES, "states")
     for look_up, query in enumerate(_list_queries(state)):
         of_this = _keep_rows(state, [quote for quote in found if quote.look_up == look_up], query)
         best.append(_find_best(of_this, query))
         allowed = [quote for quote in of_this if not checked or (quote.near and best[-1] >= threshold)]
-        chosen = _choose_quotes(state, allowed, taken, query)
-        chances.append(max(best[-1], sum(quote.probability for quote in chosen)))
-        taken += chosen
+        taken += _choose_quotes(state, allowed, taken, query)
         lacking += [] if allowed else [Claim(FOUND_NOTHING.format(quote_shortly(query)), ())]
     claims = tuple(dict.fromkeys([*_quote_all(taken, state.question), *(lacking if taken else ())]))
-    probability = sum(chances) / len(chances)
+    probability = sum(best) / len(best)
     state.path.append(NoteKind.QUOTED(share=probability))
     return Draft(claims, any(one >= threshold for one in best), probability)
 
