@@ -410,9 +410,8 @@ def _find_best(found: Sequence[_Quote], query: str) -> float:
     lists = defaultdict[tuple[int, tuple[str, ...]], list[_Quote]](list)
     for quote in found:
         lists[quote.n, quote.piece.items].append(quote)
-    first = found[:1]
-    of_one = (q for q in found for one in first if q.piece.text == one.piece.text or q.varies(one, query))
-    chances = [sum(quote.probability for quote in of_one)]
+    of_best = (quote for quote in found if quote.piece.text == found[0].piece.text or quote.varies(found[0], query))
+    chances = [sum(quote.probability for quote in of_best)]
     for (_, items), of_list in lists.items():
         near = sum(quote.near for quote in of_list)
         if items and near and (near > 1 or _tells_whole(items, near)):

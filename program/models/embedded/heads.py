@@ -5,7 +5,7 @@ The blocks and the strength of a regression are those of least log loss out of f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -156,16 +156,8 @@ def calibrate_competing(logits: Array, y: Array, asked: Array, lost: Array | flo
     It is that of the pieces of each question, of which one is right or none. What the pieces have `lost` is taken off
     behind slope and shift, which are drawn towards leaving the logits alone, as strongly as one or two questions would.
     """
-    from scipy.optimize import minimize
-
     count = len(np.unique(asked))
-
-    def loss_at(given: Array) -> float:
-        pull = (2 * given[0] ** 2 + given[1] ** 2) / count
-        return _compete(np.exp(given[0]) * logits + given[1] - lost, y, asked)[0] + float(pull)
-
-    found = minimize(loss_at, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-7}).x
-    return np.array([np.exp(found[0]), found[1]])
+    return np.array(_fit_line(lambda slope, shift: _compete(slope * logits + shift - lost, y, asked)[0], count))
 
 
 def _fit_competing(x: Array, y: Array, asked: Array, start: Array) -> Array:
@@ -291,14 +283,19 @@ def calibrate_logits(logits: Logits, y: Array) -> Array:
     They are Platt's numbers for two classes, a temperature and a share of the log prior for more. Each is drawn towards
     leaving the logits alone, as strongly as one or two cases would.
     """
-    from scipy.optimize import minimize
-
     k = logits.shape[1]
     direction = np.ones(1) if k == 1 else np.log(np.bincount(y, minlength=k) / len(y))
+    slope, shift = _fit_line(lambda slope, shift: log_loss(slope * logits + shift * direction, y), len(y))
+    return np.append(slope, shift * direction)
+
+
+def _fit_line(loss_of: Callable[[float, float], float], count: int) -> tuple[float, float]:
+    """Return the slope and the shift of least loss, drawn to 1 and 0 as strongly as one or two of `count` cases do."""
+    from scipy.optimize import minimize
 
     def loss_at(given: Array) -> float:
-        pull = (2 * given[0] ** 2 + given[1] ** 2) / len(y)
-        return log_loss(np.exp(given[0]) * logits + given[1] * direction, y) + float(pull)
+        pull = (2 * given[0] ** 2 + given[1] ** 2) / count
+        return loss_of(np.exp(given[0]), given[1]) + float(pull)
 
     found = minimize(loss_at, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-7}).x
-    return np.append(np.exp(found[0]), found[1] * direction)
+    return np.exp(found[0]), found[1]
