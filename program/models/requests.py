@@ -56,6 +56,10 @@ class DecisionClient:
     def __deepcopy__(self, memo: dict[int, Any]) -> DecisionClient:
         return self
 
+    def copy(self, **settings: Any) -> DecisionClient:
+        """Return itself: a rollout or a temperature, which BestOfN asks for, changes no decision."""
+        return self
+
     def __call__(self, state: State, questions: Questions) -> Answers:
         """Return for each field `{"noul": p}`, or `{"probabilities": {option: p}, "confidence": p}`."""
         raise NotImplementedError

@@ -166,3 +166,11 @@ def test_the_name_of_an_output_changes_no_decision(decider, names, question, put
         return [found[name] for name, _ in zip(names, put, strict=False)]
 
     assert decide(*names[:2]) == decide("one", "two")
+
+
+def test_best_of_n_of_a_decision_returns_what_it_decides_once(decider):
+    program = dspy.Predict(Shelf)
+    program.set_lm(decider)
+    once = program(question="Where are the pears?")
+    best = dspy.BestOfN(program, N=3, reward_fn=lambda inputs, found: found.zebra.probability, threshold=2.0)
+    assert best(question="Where are the pears?").zebra.probability == once.zebra.probability
