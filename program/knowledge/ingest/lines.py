@@ -12,6 +12,7 @@ from ragc.knowledge.ingest.table_rows import format_table, has_header
 from ragc.text.pieces import BULLET, NUMBER, SENTENCE_ENDS
 
 NARROW = 40  # characters of a line that no column was too narrow for
+LETTERS, SHORT_LINE = 3, 60  # of a heading in capitals: letters at least, characters at most
 _GAP = re.compile(r"(?<![.!?:\s])\s{2,}(?=\S)|(?<=[.!?:])\s{3,}(?=\S)|\S\s*\t\s*(?=\S)|\|.+\|")
 _RULE = re.compile(r"[\s|+=_-]*[=_-]{3}[\s|+=_-]*")  # a line that is drawn under a header
 _STAMP = re.compile(r"\s*(?P<open>[\[(<]?)\d{1,4}(?::\d\d|[./-]\d{1,2}[./-](?:\d{1,4})?)\S*\s*")
@@ -19,24 +20,39 @@ _NAME = re.compile(r"\s*(?:\S+ ){0,3}[^\s:]+:(?:\s|$)")
 
 
 def read_plain_text(text: str) -> list[Block]:
-    """Return the underlined headings, the paragraphs and the rows of a text."""
+    """Return the headings, the paragraphs and the rows of a text."""
     lines, blocks, start = text.split("\n"), list[Block](), 0
-    for at in [*filter(lambda at: _is_heading(lines, at), range(len(lines))), len(lines)]:
+    for at, (last, level) in [*_find_headings(lines).items(), (len(lines), (0, 0))]:
         of_section = _read_section(lines[start:at])
         blocks += (replace(block, first=block.first + start, last=block.last + start) for block in of_section)
-        if at < len(lines):
-            level = 2 if lines[at + 1].strip()[0] == "=" else 3
-            blocks.append(Block("heading", lines[at].strip(), at, at + 2, level))
-        start = at + 2
+        if level:
+            blocks.append(Block("heading", lines[at].strip(), at, last, level))
+        start = last
     return blocks
 
 
-def _is_heading(lines: Sequence[str], at: int) -> bool:
-    """Tell whether a line begins a paragraph, is one cell, and is underlined in its length."""
-    line, under = lines[at].strip(), "".join(lines[at + 1 : at + 2]).strip()
-    begins = bool(line) and not (at and lines[at - 1].strip())
-    alone = begins and not _GAP.search(lines[at]) and not _RULE.fullmatch(line)
-    return alone and len({*under}) == 1 and under[0] in "=-~_" and len(under) > 2 and abs(len(under) - len(line)) <= 2
+def _find_headings(lines: Sequence[str]) -> dict[int, tuple[int, int]]:
+    """Return by line where each heading ends, and its level: those underlined, and those in capitals where several are.
+
+    Each begins a paragraph, and is one cell. One in capitals has a line that is not behind it.
+    """
+    alone = [at for at, line in enumerate(lines) if line.strip() and not (at and lines[at - 1].strip())]
+    alone = [at for at in alone if not _GAP.search(lines[at]) and not _RULE.fullmatch(lines[at])]
+    found, capitals = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()
+    for at in alone:
+        line, under = lines[at].strip(), "".join(lines[at + 1 : at + 2]).strip()
+        if len({*under}) == 1 and under[0] in "=-~_" and len(under) > 2 and abs(len(under) - len(line)) <= 2:
+            found[at] = at + 2, 2 if under[0] == "=" else 3
+        elif _is_capital(line) and not _is_capital(next(filter(str.strip, lines[at + 1 :]), line)):
+            capitals[at] = at + 1, 3
+    return dict(sorted({**found, **(capitals if len(capitals) > 1 else {})}.items()))
+
+
+def _is_capital(line: str) -> bool:
+    """Tell whether a line is a few words in capitals, and no sentence."""
+    letters = [letter for letter in line if letter.isalpha()]
+    short = len(letters) >= LETTERS and len(line) <= SHORT_LINE and line.rstrip()[-1] not in ".,;!"
+    return short and all(map(str.isupper, letters)) and 2 * len(letters) > len(line)
 
 
 def _read_section(lines: Sequence[str]) -> list[Block]:

@@ -436,11 +436,19 @@ SECTIONS = [
     ("It went on\nwithout end\n-----------\nand on.", [""]),  # within a paragraph
     ("Yours\n--\nAnn", [""]),  # of a letter
     ("=====\nShut.\n=====", [""]),
+    ("RULES\n\nNONE TODAY\nNo ball games.\n\nHOURS\nNine to five.", ["", "NONE TODAY", "HOURS"]),
+    (
+        "A note.\n\nLOCKED OUT?\nRing 12.\n\n2. OPENING HOURS:\n\nMonday   9\nFriday   8",
+        ["", "LOCKED OUT?", "2. OPENING HOURS:"],
+    ),
+    ("ONLY ONE\nNo ball games.", [""]),  # may be a cry
+    ("NO DOGS!\nNone.\n\nNO CATS!\nNone.", [""]),
+    ("NAME   ROOM\nAnn    12\nBo     14\n\nNAME   DESK\nCy     3\nDi     4", [""]),
 ]
 
 
 @pytest.mark.parametrize(("text", "titles"), SECTIONS, ids=range(len(SECTIONS)))
-def test_a_line_of_plain_text_that_is_underlined_is_the_heading_of_what_follows(text, titles):
+def test_a_line_of_plain_text_underlined_or_in_capitals_is_the_heading_of_what_follows(text, titles):
     assert [p.title.partition("a")[2].removeprefix(" > ") for p in passages_of("a.txt", text)] == titles
 
 
