@@ -49,6 +49,7 @@ from ragc.text.words import find_stems, split_words
 MOST_NEAREST = 4  # pieces under a refusal
 MOST_CHOICES = 6  # that a question back lists
 MOST_ROWS = 12  # of a column that is told whole
+_DIGITS = re.compile(r"[\d\s.,:–-]+")
 _NUMBERED = re.compile(r"\d{1,3}[.)] ")
 
 
@@ -92,6 +93,12 @@ class _Quote:
     def says_alike(self, other: _Quote) -> bool:
         """Tell whether a piece of another passage says the like in other numbers."""
         return self.n != other.n and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
+
+    def is_measured_as(self, other: _Quote) -> bool:
+        """Tell whether its value and another are numbers beside the same words and signs, or one has no number."""
+        values = [value.casefold() for value in (self.value, other.value)]
+        numbers = all(any(map(str.isdigit, value)) for value in values)
+        return not numbers or len({_DIGITS.sub("", value) for value in values}) == 1
 
     def varies(self, other: _Quote, question: str) -> bool:
         """Tell whether both say the like in other numbers, and may be meant."""
@@ -222,7 +229,8 @@ def _list_beside(found: Sequence[_Quote], at: int) -> dict[str, _Quote]:
         own = quote.coordinates
         beside = len(own) == len(best) and (*own[:at], *own[at + 1 :]) == (*best[:at], *best[at + 1 :])
         alike = beside and quote.passage.as_of == first.passage.as_of and (quote.piece.row or quote.says_alike(first))
-        if alike and own[at] and (quote.near or at < len(own) - 1):  # other cells of a row say other things
+        # Other cells of a row say other things.
+        if alike and own[at] and (at < len(own) - 1 or (quote.near and quote.is_measured_as(first))):
             choices.setdefault(own[at], quote)
     return choices if best[at] else {}
 

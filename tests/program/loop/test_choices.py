@@ -35,6 +35,11 @@ DEVICES = {
     "a.md": "# Porter and Porter Duo\n\n| Value | Porter | Porter Duo |\n|---|---|---|\n| Power draw | 6 W | 9 W |\n"
     "| Weight | 410 g | 520 g |\n"
 }
+SHOP = {
+    "shop.md": "# Shop and show\n\n## The shop\n\n| Article | Pack | Price | Limit |\n|---|---|---|---|\n"
+    "| Chicken manure pellets | 20 kg | £9.40 | none |\n| Multi-purpose compost | 50 litres | £5.80 | 6 |\n"
+    "| Seed potatoes | 2.5 kg | £4.25 | none |\n"
+}
 CLOSED = [
     (DEVICES, "What is the power draw of the Porter Duo?", "9 W"),
     (PERMITS, "How much is the yearly permit?", "GBP 45"),
@@ -43,6 +48,11 @@ CLOSED = [
     (PUMPS, "How much is the late fee?", "5 euros"),  # of two days the newer speaks
     (PERIODS, "What is the price of the plan Home?", "GBP 4.50"),  # a value names no choice ...
     (SCALES, "What does the plan Pro cost a year?", "190"),  # ... nor does a bare number
+    (
+        SHOP,
+        "how much are the chicken pellets in the shop",
+        "£9.40",
+    ),  # what is measured otherwise is no choice beside it
 ]
 
 
