@@ -112,10 +112,10 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     asked = find_stems(question)
     named = asked & frozenset(_list_codes(question)).union(*(find_stems(one.name) for one in subjects))
     written = (asked & frozenset[str]().union(*(find_stems(one.text) for one in subjects))) - named
-    headers = defaultdict[str, set[str]](set)
+    headers, keys = defaultdict[str, set[str]](set), defaultdict[tuple[str, ...], set[frozenset[str]]](set)
     for one in subjects:
         headers[one.name] |= find_stems(one.header) & asked
-    keys = {key for one in subjects if (key := _find_name(one.key)) and key <= asked}
+        keys[_list_headers(one.row)] |= {key for key in [_find_name(one.key)] if key and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
     week = list_weekdays(question)
     said = [list_weekdays(f"{one.name}\n{one.text}") if week else week for one in subjects]
@@ -128,7 +128,11 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
         + IN_TEXT * len(written - one.words - held)
         + REPLACED
         * (any(_replaces(one, place, asked) for place in places) or (bool(week and days) and not week & days))
-        + (_weigh_cell(one, asked, headers[one.name], keys, match.named) if one.key or one.header else 0.0)
+        + (
+            _weigh_cell(one, asked, headers[one.name], keys[_list_headers(one.row)], match.named)
+            if one.key or one.header
+            else 0.0
+        )
         + ANSWERS * are_alike(question, one.question)
         for one, days in zip(subjects, said, strict=True)
         for match in [rows.get(one.row, NO_MATCH)]
@@ -139,7 +143,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
 def _weigh_cell(
     one: Subject, asked: frozenset[str], headers: Set[str], keys: Set[frozenset[str]], row: bool | None
 ) -> float:
-    """Return what speaks against a cell, given the asked words of its row's headers, and the keys asked for."""
+    """Return what speaks against a cell, given the asked words of its row's headers, and its table's keys asked for."""
     key, header = _find_name(one.key), find_stems(one.header) & asked
     if row and _names_row(one, asked):
         return NAMED

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragc.loop.subjects import REPLACED, Subject, count_strange, names_other
+from ragc.loop.subjects import REPLACED, Subject, count_strange, find_subject, names_other
+from ragc.text.pieces import split_pieces
 from tests.support.documents import open_documents
 
 ABOUT = "what we offer and how things are done"
@@ -164,3 +165,12 @@ def test_a_cell_beside_the_row_that_is_asked_for_has_more_against_it_than_any_ce
     ]
     counts = count_strange(f"What is the {header.lower()} of {rows[0]}?", tuple(cells))
     assert counts[0] == min(counts) and max(counts[:2]) < min(counts[2:])
+
+
+@given(st.lists(st.sampled_from(["molar", "front tooth", "wisdom tooth"]), min_size=1, unique=True))
+def test_the_key_of_another_table_that_is_asked_for_speaks_against_no_cell_of_this_one(kinds):
+    texts = [f"Treatment: Root canal, {kind}; Fee: £{640 + n}" for n, kind in enumerate(kinds)]
+    cells = [find_subject("Fees", piece) for text in texts for piece in split_pieces(text)]
+    (other,) = (find_subject("Care", piece) for piece in split_pieces("After: Root canal; Relief: ibuprofen"))
+    question = "How much is a root canal?"
+    assert count_strange(question, (*cells, other))[:-1] == count_strange(question, tuple(cells))
