@@ -73,8 +73,7 @@ def run_init(folder: ProjectFolder) -> None:
             write_whole(folder / name, text.encode())
     after = f"Put documents into {folder / place}"
     if documents:
-        is_read = "document is" if len(documents) == 1 else "documents are"
-        after = f'{len(documents)} {is_read} read where they lie (path = "." in ragc.toml)'
+        after = 'Documents are read where they lie (path = "." in ragc.toml)'
     elif list_documents(above):
         after += f". Those in {above} are read where they lie by: ragc init {shlex.quote(str(above))}"
     made = f"Made {folder}: {', '.join(files)}\n{after}"

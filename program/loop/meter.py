@@ -158,12 +158,14 @@ class Meter:
         return PreparedRequest(request, traits.embedded, predictor, inputs, client, traits, direct)
 
     @contextmanager
-    def spending(self, call: PreparedRequest) -> Iterator[ModelSpending]:
-        """Meter what language models cost, also on failure.
+    def spending(self, calls: Sequence[PreparedRequest]) -> Iterator[ModelSpending]:
+        """Meter what language models cost for calls that are made at once, also on failure.
 
         The deadline leaves an embedded model time to step in.
         """
-        call.began = time.perf_counter()
+        call, began = calls[0], time.perf_counter()
+        for one in calls:
+            one.began = began
         with track_spending(deadline_after(self.seconds_for([call]))) as spent, call.asking(self.view):
             try:
                 yield spent

@@ -176,7 +176,7 @@ async def _perform(meter: Meter, calls: Sequence[PreparedRequest]) -> list[Reply
 async def _perform_group(meter: Meter, calls: Sequence[PreparedRequest]) -> list[Reply]:
     """Return the replies to one request, or to decisions taken in one batch."""
     call = calls[0]
-    with meter.spending(call) as spent:
+    with meter.spending(calls) as spent:
         try:
             if call.traits.awaits:
                 return [meter.note_reply(call, await _ask(meter, call), spent)]
@@ -188,7 +188,7 @@ async def _perform_group(meter: Meter, calls: Sequence[PreparedRequest]) -> list
 
 def _perform_here(meter: Meter, calls: Sequence[PreparedRequest]) -> list[Reply]:
     """Return the same replies, of what this process does by itself."""
-    with meter.spending(calls[0]) as spent:
+    with meter.spending(calls) as spent:
         return [meter.note_reply(*pair, spent) for pair in zip(calls, _work(meter, calls), strict=True)]
 
 

@@ -54,7 +54,7 @@ _REMEDIES = {
     for ending in endings.split()
 }
 _OF_PROGRAMS = (".json", ".jsonl", ".yaml", ".yml", ".log")  # of which many lie about that nobody wrote
-_NO_KNOWLEDGE = ("readme", "license", "changelog", "contributing", "notice")  # of a project, not of what it knows
+_NO_KNOWLEDGE = {"readme", "license", "changelog", "contributing", "notice"}  # of a project, not of what it knows
 
 
 @dataclass(slots=True)
@@ -295,7 +295,7 @@ def list_documents(folder: Path, deep: bool = False) -> list[Path]:
     own, found = _list_own(folder), list[Path]()
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(one for one in folders if deep and not one.startswith(".") and Path(place, one) not in own)
-        found += (Path(place, name) for name in sorted(files) if not name.lower().startswith(_NO_KNOWLEDGE))
+        found += (Path(place, name) for name in sorted(files) if Path(name).stem.lower() not in _NO_KNOWLEDGE)
     return [one for one in found if one.suffix.lower() in READ and one.suffix.lower() not in _OF_PROGRAMS]
 
 

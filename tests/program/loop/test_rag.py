@@ -35,6 +35,13 @@ def test_a_question_is_answered_from_the_documents_with_a_citation_and_plain_rag
     assert {step.name for step in plain.trace.steps} == {"search", "generator.states"} and plain.usage.searches == 1
 
 
+def test_no_step_took_longer_than_its_answer(rag):
+    for ask in ask_each_way(rag, QUESTION):
+        answer = ask()
+        answer = answer if hasattr(answer, "trace") else answer.answer  # of a stream the last event
+        assert max(step.milliseconds for step in answer.trace.steps) <= 1000 * answer.usage.seconds
+
+
 def ask_each_way(rag, question):
     """Yield what asks a question: at once, awaited and streamed."""
 
