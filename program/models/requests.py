@@ -14,6 +14,7 @@ from inspect import unwrap
 from typing import Any
 
 import dspy
+from dspy.adapters.decision import record_evidence
 from pydantic import BaseModel
 
 DECIDED_KEPT = 65_536  # yes-or-no decisions of which the last are kept
@@ -188,7 +189,7 @@ class _Request:
         self._demos = predictor.demos
         self._made_of = _parts_of(predictor)
         listener = _Listener(client.model)
-        with dspy.context(trace=None):  # past whoever watches: nobody made this decision
+        with dspy.context(trace=None), record_evidence():  # past whoever watches: nobody made this decision
             unwrap(dspy.Predict.forward)(predictor, lm=listener, **inputs)
         self.state = listener.state
         self.questions = listener.questions

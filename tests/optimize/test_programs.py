@@ -13,9 +13,11 @@ import time
 from pathlib import Path
 
 import dspy
+import hypothesis
 import pytest
 from dspy.experimental import Choice
 from dspy.lm15 import Request, Response, TextPart
+from hypothesis import strategies as st
 
 from ragc import Experiment, load
 from ragc.errors import BudgetError, DataError, ExperimentError, IntegrityError, ModelError, SettingsError
@@ -462,8 +464,8 @@ class AtOnce(dspy.Module):
         return Said((one, other, self.third(text=text).sure if one == other else None))
 
 
-def make_doubting():
-    decide = dspy.Predict("text -> sure: bool")
+def make_doubting(given="text"):
+    decide = dspy.Predict(f"{given} -> sure: bool")
     decide.signature = decide.signature.with_updated_fields("sure", desc="whether it is sure")
     decide.lm = TextDecider(lambda text: {"noul": len(text) / 10})
     return decide
@@ -480,6 +482,40 @@ def test_a_program_that_asks_at_once_and_says_an_object_does_the_same_twice():
             assert answer.prediction.said == (one, other, last if one == other else None)
     assert replay.replays
     assert len(program.runs) == 3 + 3 + 3, "three are checked twice, and of one the decisions fall otherwise thrice"
+
+
+class Chain(dspy.Module):
+    """Decides step after step, each of what the steps before it came to."""
+
+    def __init__(self, steps):
+        super().__init__()
+        self.steps, self.runs = [make_doubting("text" if n == 0 else "said") for n in range(steps)], 0
+
+    def forward(self, text):
+        self.runs += 1
+        said = [self.steps[0](text=text).sure]
+        for step in self.steps[1:]:
+            said.append(step(said=text + "x" * sum(said)).sure)
+        return dspy.Prediction(said=said)
+
+
+@hypothesis.given(
+    thresholds=st.integers(2, 4).flatmap(
+        lambda n: st.lists(st.tuples(*[st.sampled_from((0.2, 0.3, 0.6))] * n), min_size=4)
+    )
+)
+@hypothesis.settings(max_examples=20, deadline=None)
+def test_a_program_whose_steps_are_given_what_earlier_ones_decided_is_replayed_as_it_runs_anew(thresholds):
+    examples = {text: dspy.Example(text=text).with_inputs("text") for text in ("a", "aa", "aaaaa")}
+    chain = Chain(len(thresholds[0]))
+    anew, replay = chain.deepcopy(), ModuleRuns(chain, examples)
+    for tried in thresholds:
+        for program in (anew, chain):
+            apply_setting(program, {f"steps[{n}]:sure": at for n, at in enumerate(tried)})
+        said = [answer.prediction.said for answer in replay.answer_all(list(examples))]
+        assert said == [anew(**one.inputs()).said for one in examples.values()]
+    assert replay.replays
+    assert chain.runs - 3 <= 3 * len(set(thresholds)), "three are checked twice"
 
 
 def test_what_is_declared_as_a_choice_says_how_sure_the_embedded_decider_is(desk):

@@ -93,7 +93,7 @@ def reply_with(request: Request, text: str) -> Response:
 
 
 class TextDecider:
-    """A decision client that decides each question by the input `text`, as `read` says."""
+    """A decision client that decides each question by its first input, as `read` says."""
 
     supports_decision_requests = True
 
@@ -104,4 +104,4 @@ class TextDecider:
         return self
 
     def __call__(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: self.read(state["inputs"]["text"]) for name in questions}
+        return {name: self.read(next(iter(state["inputs"].values()))) for name in questions}
