@@ -148,8 +148,15 @@ def _weigh_cell(
     if row and _names_row(one, asked):
         return NAMED
     named = (key in keys or bool(row)) and header >= headers and (bool(header) or len(one.row) == 2)
-    beside = row is False or (row is None and bool(keys and key and key not in keys))
+    beside = row is False or (row is None and bool(keys and key and key not in keys)) or _is_narrower(one, asked)
     return IN_HEADER * bool(one.header) * len(headers - one.words) + NAMED * named + BESIDE * beside
+
+
+def _is_narrower(one: Subject, asked: frozenset[str]) -> bool:
+    """Tell whether its header says more than another of the row does, and nothing more that is asked for."""
+    header = find_stems(one.header)
+    others = (find_stems(other) for other, _ in one.row)
+    return any(other and other < header and asked.isdisjoint(header - other) for other in others)
 
 
 def _names_row(one: Subject, asked: frozenset[str]) -> bool:

@@ -40,7 +40,12 @@ SHOP = {
     "| Chicken manure pellets | 20 kg | £9.40 | none |\n| Multi-purpose compost | 50 litres | £5.80 | 6 |\n"
     "| Seed potatoes | 2.5 kg | £4.25 | none |\n"
 }
+CLEANING = {
+    "p.csv": "item,price,express price\nSuit three-piece,£19.00,£25.50\nCoat long,£18.50,£24.50\nTie,£4.00,£6.00\n"
+}
 CLOSED = [
+    (CLEANING, "What does a three-piece suit cost?", "£19.00"),  # the plain column, unless another is named
+    (CLEANING, "What does a three-piece suit cost express?", "£25.50"),
     (DEVICES, "What is the power draw of the Porter Duo?", "9 W"),
     (PERMITS, "How much is the yearly permit?", "GBP 45"),
     (BIKES, "What does it cost to hire a cargo bike?", "30 euros"),
