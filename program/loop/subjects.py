@@ -27,6 +27,7 @@ from typing import NamedTuple
 from ragc.loop.decide import shift_odds
 from ragc.passage import TITLE_STEP, Passage
 from ragc.text.days import list_days, list_weekdays, misses_weekday, name_day, parse_day, spell_dates
+from ragc.text.facts import list_worded_numbers
 from ragc.text.pieces import Piece, split_cells
 from ragc.text.ranges import find_measures, find_ranges, list_measured, spell_range
 from ragc.text.words import WORD, find_stems, split_words
@@ -100,6 +101,9 @@ def find_subject(of: str, piece: Piece) -> Subject:
     name, text = map(spell_dates, (f"{of}\n{key}", f"{piece.lead or ''}\n{piece.text}"))
     question = piece.question or of.rpartition(TITLE_STEP)[2]
     row = tuple((a, c) if b else ("", a) for a, b, c in (cell.partition(": ") for cell in piece.cells))
+    if not row and piece.items and all(": " in item for item in piece.items):  # each item is a row of label and text
+        label, _, said = piece.text.partition(": ")
+        key, row = label, ((piece.lead or question, label), ("", said))
     return Subject(name, text, header[0] if header[1] else "", key.partition(": ")[2] or key, question, row)
 
 
@@ -188,9 +192,8 @@ def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
         every = {row: _list_said(row, asked) | find_stems("\n".join(held[row])) | days[row] for row in rows}
         for row, said in every.items():
             words = asked & _find_values(row)
-            beside = outside or any(
-                said < more and words <= _find_values(other) | more for other, more in every.items()
-            )
+            beside = outside or (any(held.values()) and not said)
+            beside |= any(said < more and words <= _find_values(other) | more for other, more in every.items())
             found[row] = RowMatch(False if beside else bool(said) or None, held[row], days[row])
     return found
 
@@ -250,13 +253,19 @@ def _find_values(row: Row) -> frozenset[str]:
     return find_stems("\n".join(value for _, value in row)).union(*(list_days(value) for _, value in row))
 
 
+def _list_numbers(question: str) -> list[tuple[str, float, frozenset[str]]]:
+    """Return each number of a question, in digits or in words, and what it may be measured in."""
+    worded = list_worded_numbers(question)
+    return [*list_measured(question), *((f"{number:g}", number, find_measures(f"{a} {b}")) for number, a, b in worded)]
+
+
 def _lies_outside(question: str, cells: Sequence[tuple[str, str]]) -> bool:
     """Tell whether a question names a day of the week, or a number measured as a column of ranges, that no cell has."""
     if misses_weekday(question, [value for _, value in cells]):
         return True
     ranges = [one for one in find_ranges(tuple(value for _, value in cells)) if one]
     measures = find_measures("\n".join(map(" ".join, cells)))
-    measured = [number for _, number, beside in list_measured(question) if beside & measures]
+    measured = [number for _, number, beside in _list_numbers(question) if beside & measures]
     return bool(ranges and measured) and not any(one.holds(number) for one in ranges for number in measured)
 
 
@@ -264,7 +273,7 @@ def _list_held(question: str, cells: Sequence[tuple[str, str]]) -> Iterator[froz
     """Yield for each cell of a column, of its header and value, the question's numbers in the range that it names."""
     for (header, value), of_cell in zip(cells, find_ranges(tuple(value for _, value in cells)), strict=True):
         measures = find_measures(f"{header} {value}") if of_cell else frozenset()
-        numbers = list_measured(question) if of_cell else ()
+        numbers = _list_numbers(question) if of_cell else ()
         yield frozenset(
             word for word, number, beside in numbers if of_cell and of_cell.holds(number) and beside & measures
         )

@@ -120,6 +120,14 @@ def in_digits(text: str) -> set[str]:
     return {one.lstrip("-") for one in tokens if any(map(str.isdigit, one)) and not one.startswith(_IN_WORDS)}
 
 
+def list_worded_numbers(text: str) -> list[tuple[float, str, str]]:
+    """Return each number in words of a text, and the words before and behind it."""
+    tokens = ["", *_normalise_worded(text).split(), ""]
+    beside = zip(tokens[1:-1], tokens, tokens[2:], strict=False)
+    worded = ((token.removeprefix(_IN_WORDS), a, b) for token, a, b in beside if token.startswith(_IN_WORDS))
+    return [(float(number), a, b) for number, a, b in worded if number.isdigit()]
+
+
 def _scan_tokens(text: str) -> Iterator[tuple[str, str]]:
     """Yield kind and token: number, word, joins (a close word), sign, stop, whole."""
     text, end = fold_text(text), 0

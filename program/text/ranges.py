@@ -90,11 +90,12 @@ def spell_range(text: str, number: str, cell: str) -> str:
 
 
 def _read_numbers(cell: str) -> list[float]:
-    """Return the times of a cell, else its numbers; of days none."""
+    """Return the times of a cell, else its numbers, the least first; of days none."""
     folded = fold_text(cell)
     if times := _list_times(folded):
         return [hour for _, hour in times]
-    return [] if _NO_RANGE.search(folded) else [float(found.replace(",", "")) for found in _NUMBER.findall(folded)]
+    numbers = [] if _NO_RANGE.search(folded) else _NUMBER.findall(folded)
+    return sorted(float(number.replace(",", "")) for number in numbers)
 
 
 def _list_times(folded: str) -> list[tuple[str, float]]:

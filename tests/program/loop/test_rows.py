@@ -30,7 +30,15 @@ TICKETS = {
     "fares.html": "<h1>Fares</h1><table><tr><th>Passenger<th>Day<th>Night<tr><td>Adult<td>6.40<td>7.10<tr>"
     "<td>Child (4 to 15 years)<td>3.50<td>4.20<tr><td>Family (2 adults, up to 3 children)<td>16.50<td>19</table>"
 }
+CANCELLING = {
+    "c.md": "# Cancelling a course\n\n- More than 28 days before: all your money back, less £10.\n"
+    "- 28 to 8 days before: half of the fee.\n- 7 days or less: nothing, but you may send somebody in your place.\n"
+}
+HALF = ("all your money", "nothing")
 ASKED = [
+    (CANCELLING, "What do I get back if I cancel 14 days before?", "half of the fee", HALF),  # an item under its label
+    (CANCELLING, "What if I cancel 40 days before?", "all your money", ("half", "nothing")),
+    (CANCELLING, "I cancel twelve days before the course. Do I get anything back?", "half of the fee", HALF),
     (PITCHES, "Who is the warden of K9, and how many guests does it take?", "K9, Guests: 3", ("2", "4", "5")),
     (PITCHES, "How many nights can I have K4 and how big is it?", "K4, Size m2: 44", ("43", "45", "48")),
     (TICKETS, "What is the night fare of a child?", "4.20", ("7.10", "19", "3.50")),
@@ -64,7 +72,12 @@ BETWEEN = ["{} to {} kg", "{}-{} kg", "{}–{} kg", "{} kg bis {} kg", "from {} 
 def test_a_number_is_held_by_the_cell_in_whose_range_it_lies(ends, form, low, high, data):
     first, last = ends[0], ends[-2 + len(ends) % 2]
     pairs = [*zip(ends[::2], ends[1::2], strict=False)]
-    cells = [f"under {first} kg"] * low + [form.format(*pair) for pair in pairs] + [f"over {pairs[-1][1]} kg"] * high
+    down = data.draw(st.booleans())  # `28 to 8`
+    cells = (
+        [f"under {first} kg"] * low
+        + [form.format(*pair[:: -1 if down else 1]) for pair in pairs]
+        + [f"over {pairs[-1][1]} kg"] * high
+    )
     ranges = find_ranges(tuple(cells))
     number = data.draw(st.integers(0, 500))
     wanted = [low and number < first, *(a <= number <= b for a, b in pairs), high and number > pairs[-1][1]]
