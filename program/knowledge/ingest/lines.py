@@ -16,6 +16,8 @@ LETTERS, SHORT_LINE = 3, 60  # of a heading in capitals: letters at least, chara
 _GAP = re.compile(r"(?<![.!?:\s])\s{2,}(?=\S)|(?<=[.!?:])\s{3,}(?=\S)|\S\s*\t\s*(?=\S)|\|.+\|")
 _RULE = re.compile(r"[\s|+=_-]*[=_-]{3}[\s|+=_-]*")  # a line that is drawn under a header
 _STAMP = re.compile(r"\s*(?P<open>[\[(<]?)\d{1,4}(?::\d\d|[./-]\d{1,2}[./-](?:\d{1,4})?)\S*\s*")
+_NUMBER = re.compile(r"\s*(?:[$£€¥]? ?\d|[(\[“‘„«\"'])")  # or what stands before one
+_ENDS_WITHIN = re.compile(r"\w{2}[.!?…] +[^\W\d_a-z]")
 _NAME = re.compile(r"\s*(?:\S+ ){0,3}[^\s:]+:(?:\s|$)")
 
 
@@ -90,16 +92,31 @@ def unwrap_lines(lines: Sequence[str]) -> str:
     breaks = [(before.rstrip(), line.rstrip()) for before, line in pairwise(lines)]
     no_room = [len(before) + 1 + len(line.split()[0]) > width for before, line in breaks]
     small = [line.lstrip()[0].islower() for line in lines]
+    within = [is_small or bool(_NUMBER.match(line)) for is_small, line in zip(small, lines, strict=True)]
+    # Of a text no line but the first begins with a capital, and sentences end within lines.
+    ends_within = sum(map(bool, map(_ENDS_WITHIN.search, lines)))
+    is_text = not within[0] and all(within[1:]) and 2 * ends_within > len(breaks)
     # Of a list each line begins with a capital, or none does.
     ended = lines[-1].rstrip()[-1] in SENTENCE_ENDS
     is_list = not any(small[1:]) and len(breaks) > 1 if ended else small[0] or not any(small[1:])
     stamped, named = sum(map(bool, map(_STAMP.match, lines))) > 1, bool(_NAME.match(lines[0]))
-    least = 4 if is_list else 2 if 2 * sum(no_room) >= len(breaks) else 3
+    least = 2 if is_text else 4 if is_list else 2 if 2 * sum(no_room) >= len(breaks) else 3
+    small = within if is_text else [a or b for a, b in zip(small, _find_numbers(lines), strict=True)]
     text = lines[0].rstrip()
     for (before, line), is_full, is_small in zip(breaks, no_room, small[1:], strict=True):
         signs = is_full + is_small + (before[-1] not in SENTENCE_ENDS)
         text += f" {line.lstrip()}" if signs >= least and not _begins_entry(line, stamped, named) else f"\n{line}"
     return text
+
+
+def _find_numbers(lines: Sequence[str]) -> list[bool]:
+    """Tell which lines go on with a number, a bracket or a quotation.
+
+    A line beside one that begins so too is of a list, as is one below a name with a colon.
+    """
+    marks = [False, *(bool(_NUMBER.match(line)) for line in lines), False]
+    names = [line.rstrip()[-1] == ":" or bool(_NAME.match(line) and line.lstrip()[0].isupper()) for line in lines]
+    return [here and not (marks[at] or marks[at + 2] or names[at - 1]) for at, here in enumerate(marks[1:-1])]
 
 
 def _begins_entry(line: str, stamped: bool, named: bool) -> bool:

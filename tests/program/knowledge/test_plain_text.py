@@ -271,8 +271,12 @@ columns = st.integers(3, 5).flatmap(
         st.lists(st.booleans(), min_size=n, max_size=n),
     )
 )
+amounts = numbers | st.sampled_from(["£110", "$ 4.50", "(see", "(01632", "“all", "“Otter”", "'so'"])
 lists_of_lines = {
-    "prose": st.tuples(st.lists(words, min_size=2, max_size=50), st.integers(50, 100)),
+    "prose": st.tuples(
+        st.tuples(st.lists(words, min_size=2, max_size=25), st.lists(amounts, max_size=1), st.lists(words, max_size=25)),
+        st.integers(50, 100),
+    ),
     "lines": st.lists(entries.map(str.capitalize), min_size=2, max_size=5),
     "sentences": st.lists(entries.map(lambda text: f"{text.capitalize()}."), min_size=2, max_size=5),
     "chat": st.lists(st.tuples(clocks, names, entries).map("[03.11.26, {0[0]}] {0[1]}: {0[2]}".format), min_size=2, max_size=5),
@@ -303,7 +307,7 @@ def test_lines_of_text_are_joined_where_they_read_on_and_columns_are_rows(blocks
     written, shown = [], []
     for kind, made in blocks:
         if kind == "prose":
-            text = f"{' '.join(made[0]).capitalize()}."
+            text = f"{' '.join(word for part in made[0] for word in part).capitalize()}."
             written.append(textwrap.fill(text, made[1]))
             shown.append(text)
         elif kind == "columns":
@@ -314,6 +318,34 @@ def test_lines_of_text_are_joined_where_they_read_on_and_columns_are_rows(blocks
             shown += [line.replace(" ........ ", ": ") for line in made]
     text = "\n".join(passage.text for passage in passages_of("a.txt", "\n\nNext.\n\n".join(written)))
     assert [line for line in text.split("\n") if line and line != "Next."] == shown
+
+
+WRAPPED = [
+    "We are closed altogether from|21 December to 6 January. The next delivery of bees comes on|15 April. Lend the press "
+    "for at most|4 days. It weighs about|30 kilos when full.",
+    "Cars that are left in the yard for longer than one hour are charged|£5 for each further hour, and not before the sign is up.",
+    "We work with two firms. Garrow Removals moves households; Pellbrook Logistics|(01632 960 772) moves offices and other "
+    "things|from here.",
+]  # fmt: skip
+LISTS = """Prices:|10 apples|20 pears
+Prices of what grows in the garden of the mill, and:|10 apples
+Keys: 2 of the cellar|18 of the attic, which the porter has in the hall|2 of the porter
+Prices of what grows in the garden of the mill, and is sold there|10 kg of apples from the garden of the mill in a red box|12 kg of pears from the garden of the hill in a blue box|15 kg of plums
+The Old Mill at the harbour of Harwick and Leith|12 Mill Road|Harwick
+Soap from the machine: 80p. Softener: 60p|8 kg washer £4.80|12 kg washer £6.50
+Rowan class. Monday from 9 to 12 in the hall|24 places. Ask for them in the hall of the mill|Birch class. Tuesday from 10
+2 spare keys of the cellar and of the attic|£18 each, at the desk of the porter in the hall
+(a) the keys of the cellar and of the attic|(b) the keys of the porter, and of the gate"""
+
+
+@pytest.mark.parametrize("text", WRAPPED, ids=range(len(WRAPPED)))
+def test_a_line_that_begins_with_a_number_or_a_bracket_goes_on_with_the_sentence_before_it(text):
+    assert passages_of("a.txt", text.replace("|", "\n"))[0].text == text.replace("|", " ")
+
+
+@pytest.mark.parametrize("text", LISTS.splitlines())
+def test_a_list_of_lines_that_begin_with_numbers_stays_one(text):
+    assert passages_of("a.txt", text.replace("|", "\n"))[0].text == text.replace("|", "\n")
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
