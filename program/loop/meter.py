@@ -159,7 +159,7 @@ class Meter:
 
     @contextmanager
     def spending(self, calls: Sequence[PreparedRequest]) -> Iterator[ModelSpending]:
-        """Meter what language models cost for calls that are made at once, also on failure.
+        """Meter what language models cost, also on failure, for calls made at once.
 
         The deadline leaves an embedded model time to step in.
         """

@@ -58,7 +58,7 @@ class DecisionClient:
         return self
 
     def copy(self, **settings: Any) -> DecisionClient:
-        """Return itself: a rollout or a temperature, which BestOfN asks for, changes no decision."""
+        """Return itself: no rollout and no temperature changes a decision."""
         return self
 
     def __call__(self, state: State, questions: Questions) -> Answers:
