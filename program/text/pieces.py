@@ -38,6 +38,7 @@ _MONTH = re.compile(
 )
 _ORDINAL = re.compile(r"(?<!\w)\d{1,2}\.$")
 _ABBREVIATION = re.compile(r"(?<![\w.])[B-DF-HJ-NP-TV-Z][b-df-hj-np-tv-xz]{1,3}\.$")  # St, Mt: no vowel
+_AMOUNT = re.compile(r"[€£$%]|\d:\d\d")  # what a sentence may be alone
 _SHORT_WORD = re.compile(r"(?<![\w.])(?:[^\W\d_]\.?){1,6}\.$")
 _CAPITALS = re.compile(r"[A-Z]{2}")  # as of VAT
 MARK = re.compile(r"\[(\d{1,3})\]")
@@ -323,7 +324,8 @@ def _sentence_places(text: str) -> tuple[tuple[int, int], ...]:
 
 def _goes_on(before: str, after: str) -> bool:
     """Tell whether two texts are one sentence that was cut behind a number or an abbreviation."""
-    if not any(map(str.isalpha, before)) or _ABBREVIATION.search(before):
+    bare = not any(map(str.isalpha, before)) and not _AMOUNT.search(before)
+    if bare or _ABBREVIATION.search(before) or (before[-2:-1].isdigit() and after[0].islower()):
         return True
     if _ORDINAL.search(before) and _MONTH.match(after):
         return True

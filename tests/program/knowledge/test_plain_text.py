@@ -551,7 +551,8 @@ def test_a_piece_knows_what_leads_it_and_the_short_list_that_it_is_of(text, lead
 
 WHOLE = """We are closed on 24. December and 1. January.|Add approx. 5 kg of salt.|Ask Dr. Smith at St. Mary Rd. 5 in Leith.
 See fig. 3, p. 12 and vol. 2 of it.|Max. 10 people, min. 3 nights, incl. VAT.|Tel. 020 123 or ext. 12 before 5 p.m. on Monday.
-It weighs ca. 3 kg.|Version 2.3 of 3. March fits e.g. children.|It is at No. 5 of Downing St. in London."""
+It weighs ca. 3 kg.|Version 2.3 of 3. March fits e.g. children.|It is at No. 5 of Downing St. in London.
+On 24.12. we close.|Release 2.1. is out.|2.1. Scope of the rules."""
 
 
 @pytest.mark.parametrize("sentence", [one for line in WHOLE.splitlines() for one in line.split("|")])
@@ -564,6 +565,12 @@ def test_no_sentence_ends_behind_a_number_or_an_abbreviation(sentence):
 def test_a_sentence_ends_behind_an_ordinary_word(word):
     first, second = f"It is one for each {word}.", "Add-ons are billed with it."
     assert [piece.text for piece in split_pieces(f"{first} {second}")] == [first, second]
+
+
+@pytest.mark.parametrize("amount", ["£110.", "$4.50.", "10%.", "9:30.", "It is 110.", "Take 2."])
+def test_a_sentence_ends_behind_an_amount(amount):
+    pieces = [piece.text for piece in split_pieces(f"{amount} Only for people who keep bees.")]
+    assert pieces == [amount, "Only for people who keep bees."]
 
 
 W_TABLE = "<w:tbl><w:tblPr><w:tblLook {}/></w:tblPr>{}</w:tbl>"
