@@ -32,7 +32,7 @@ from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.outcome import BALANCED, Compiled
 from ragc.optimize.evaluation.stats import PairedResult, paired_test
 from ragc.optimize.labelled.dataset import digest_questions
-from ragc.optimize.labelled.split import question_digest
+from ragc.optimize.labelled.units import question_digest
 from ragc.optimize.registry.versions import hold_lock, note_test_use, publish_version, read_manifests
 from ragc.optimize.report.estimate import SEALING
 from ragc.optimize.report.page import render_compile_page

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragc.errors import DataError
-from ragc.optimize.labelled.dataset import MIN_UNITS
+from ragc.optimize.labelled.units import MIN_UNITS
 
 ALPHA = 0.05
 POWER = 0.8

@@ -10,11 +10,12 @@ from typing import get_args
 
 from ragc.errors import DataError
 from ragc.knowledge.project import Project
-from ragc.optimize.labelled.dataset import MIN_UNITS, SPLITS, DataFinding, LabelledQuestion, Outcome
+from ragc.optimize.labelled.dataset import SPLITS, DataFinding, LabelledQuestion, Outcome
 from ragc.optimize.labelled.leaks import Link, link_questions
 from ragc.optimize.labelled.rules import ERRORS, WARNINGS, Knowledge, read_corpus
 from ragc.optimize.labelled.shortcuts import Shortcut, find_shortcuts
 from ragc.optimize.labelled.split import split_questions
+from ragc.optimize.labelled.units import MIN_UNITS
 from ragc.passage import Flaw
 
 WIDTH = 0.3

@@ -27,7 +27,6 @@ Split = Literal["train", "dev", "test"]
 SPLITS: tuple[str, ...] = get_args(Split)
 LABELS = ("outcome", "route", "sources", "strategy", "sub_queries", "evidence", "facts", "not_facts", "answer")
 """The keys that a metric can be computed from; a question has at least one of them."""
-MIN_UNITS = 6  # the fewest topics that a sign-flip test can speak on: with five, p is never below 2 / 2**5 = .0625
 _BLANK = "Fill it in, or leave the key out"
 
 

@@ -14,7 +14,6 @@ from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from ragc.optimize.labelled.dataset import LabelledQuestion
 
@@ -117,7 +116,13 @@ def _measure_aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> 
     odds[TOGETHER] = np.sum([odds[name] for name in _SURFACE], axis=0)
     positives, negatives = int(y.sum()), int((~y).sum())
     least = positives * (positives + 1) / 2
-    return {name: float((rankdata(o)[y].sum() - least) / (positives * negatives)) for name, o in odds.items()}
+    return {name: float((_rank(o)[y].sum() - least) / (positives * negatives)) for name, o in odds.items()}
+
+
+def _rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ranks, the mean of theirs to equal values, without `scipy.stats`, slow to import."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (counts.cumsum() - (counts - 1) / 2)[places]
 
 
 def _predict_log_odds(column: NDArray[np.int64], y: NDArray[np.bool_]) -> NDArray[np.float64]:

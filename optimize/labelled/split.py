@@ -15,6 +15,7 @@ import numpy as np
 from ragc.errors import DataError
 from ragc.optimize.labelled.dataset import SPLITS, LabelledQuestion, Question
 from ragc.optimize.labelled.leaks import link_questions
+from ragc.optimize.labelled.units import question_digest
 from ragc.serve.reference import Manifest
 from ragc.storage import write_whole
 
@@ -23,7 +24,6 @@ SHARES = (0.5, 0.2, 0.3)
 """How much of the questions each split should get."""
 _SIZE_WEIGHT = 4.0  # the number of questions counts as much as four tags
 _PASSES = 10
-_DIGITS = 16
 
 Q = TypeVar("Q", bound=Question)
 
@@ -153,11 +153,6 @@ def _set_split(line: str, split: str) -> str:
     body = line[: line.rindex("}")].rstrip()
     gap = " " if re.search(r'"\s*:\s', line) else ""
     return f'{body},{gap}"split":{gap}"{split}"{line[len(body) :]}'
-
-
-def question_digest(text: str) -> str:
-    """Return 16 hexadecimal digits for a question, whatever its case and spacing."""
-    return hashlib.sha256(" ".join(text.casefold().split()).encode()).hexdigest()[:_DIGITS]
 
 
 def find_previous_splits(manifests: Collection[Manifest]) -> dict[str, str]:

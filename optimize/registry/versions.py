@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from ragc.errors import IntegrityError, RagcError, SettingsError, VersionError
 from ragc.optimize.evaluation.comparison import PRIMARY, Comparison, compare_rows, list_questions, read_scores
-from ragc.optimize.labelled.split import question_digest
+from ragc.optimize.labelled.units import question_digest
 from ragc.serve import manifest, reference
 from ragc.serve.reference import Manifest
 from ragc.settings import artifacts_root

@@ -12,7 +12,7 @@ import pytest
 from ragc.errors import DataError, SettingsError, VersionError
 from ragc.optimize.abtest.offline import OfflineTest, compare_offline
 from ragc.optimize.evaluation.comparison import compare_rows
-from ragc.optimize.labelled.split import question_digest
+from ragc.optimize.labelled.units import question_digest
 from ragc.optimize.registry.aliases import promote_version
 from ragc.optimize.registry.versions import publish_version
 from tests.optimize.conftest import invoke, publish_rows, score_rows

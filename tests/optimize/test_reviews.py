@@ -10,7 +10,8 @@ from ragc.knowledge.project import Project
 from ragc.optimize.compiler.compile import compile_project
 from ragc.optimize.labelled.dataset import read_labelled
 from ragc.optimize.labelled.reviewed import join_reviewed
-from ragc.optimize.labelled.split import question_digest, split_questions
+from ragc.optimize.labelled.split import split_questions
+from ragc.optimize.labelled.units import question_digest
 from ragc.serve.opening import open_library
 from ragc.serve.trace import TraceLog
 from ragc.server.feedback import FeedbackLog, ReviewedAnswer

@@ -15,11 +15,11 @@ from ragc.optimize.labelled.dataset import SPLITS, LabelledQuestion, read_labell
 from ragc.optimize.labelled.split import (
     LEARNT_FROM,
     order_stratified,
-    question_digest,
     sample_stratified,
     split_questions,
     write_splits,
 )
+from ragc.optimize.labelled.units import question_digest
 from ragc.optimize.registry.versions import read_ancestors
 from tests.optimize.conftest import invoke, invoke_json
 

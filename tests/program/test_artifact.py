@@ -51,11 +51,16 @@ def changed(compiled, tmp_path):
 
 
 HEAVY = "dspy torch numpy pydantic onnxruntime starlette uvicorn mcp sse_starlette jinja2".split()
-HELP = "from ragc.optimize.cli.main import app; app(args=['--help'], standalone_mode=False)"
+VERB = "from ragc.optimize.cli.main import app; app(args={}, standalone_mode=False)"
+CHEAP = {
+    "load": ("from ragc import load", HEAVY),
+    "help": (VERB.format(["--help"]), HEAVY[-5:]),
+    "ls": (VERB.format(["ls", "--artifacts", "none"]), ["dspy", "torch", "scipy", "onnxruntime", *HEAVY[-5:-1]]),
+}
 
 
-@pytest.mark.parametrize("code, heavy", [("from ragc import load", HEAVY), (HELP, HEAVY[-5:])], ids=["load", "help"])
-def test_neither_importing_load_nor_help_costs_a_model_or_a_server(code, heavy):
+@pytest.mark.parametrize("code, heavy", CHEAP.values(), ids=CHEAP)
+def test_neither_importing_load_nor_a_verb_without_questions_costs_a_model_or_a_server(code, heavy):
     code = f"import sys; {code}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -56,7 +56,8 @@ from ragc.optimize.evaluation.comparison import Row
 from ragc.optimize.evaluation.evaluate import Evaluation, Grading, evaluate_side_by_side
 from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.outcome import AS_IT_IS
-from ragc.optimize.labelled.split import find_previous_splits, question_digest, sample_stratified
+from ragc.optimize.labelled.split import find_previous_splits, sample_stratified
+from ragc.optimize.labelled.units import question_digest
 from ragc.optimize.registry.versions import note_test_use, read_ancestors
 from ragc.serve import factory
 from ragc.serve.artifact import STATE, describe_structure
