@@ -7,16 +7,17 @@ slower than planned as those before them were.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from dspy.utils.exceptions import LMError
 
+from ragc.errors import ModelError
 from ragc.knowledge.project import Project
 from ragc.models.catalog import is_local, open_endpoint
 from ragc.models.language.gateway import ProviderLM
 from ragc.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
 from ragc.models.language.spending import Cap
+from ragc.models.language.transport import CallInterrupted
 
 WRITTEN, DECIDED = (3, 2), (8, 5)
 """Calls of a writing and of a deciding language model for a question of train and dev, and for one of the test."""
@@ -35,6 +36,7 @@ STAGES: Mapping[str, tuple[float, float, float]] = {
     SEALING: (0.01, 0, 0),
 }
 """Of each stage: how often its questions are answered anew, settings scored on train, and the share of calls."""
+ATTEMPTS = 4  # calls made to measure a model that refuses some
 TRUSTED = 0.03  # the share of the plan that weighs as much as what the clock says
 
 
@@ -92,15 +94,19 @@ def list_asked(project: Project) -> list[str]:
     return [name for name in named if name and not is_local(name)]
 
 
-def measure_model(project: Project, name: str, cap: Cap) -> Pace | None:
-    """Return how long a call to a language model takes; None when it does not answer.
+def measure_model(project: Project, name: str, cap: Cap) -> Pace:
+    """Return how long a call to a language model takes.
 
-    What that means is said where the model is asked. Raises `BudgetStop` at the cap.
+    Raises `ModelError` when it does not answer, `BudgetStop` at the cap.
     """
-    with suppress(LMError):
-        provider = allow_long_calls(project.settings.provider)
-        return measure_pace(ProviderLM(open_endpoint(name, provider)), cap)
-    return None
+    model = ProviderLM(open_endpoint(name, allow_long_calls(project.settings.provider)))
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return measure_pace(model, cap)
+        except LMError as error:  # a stand-in would answer, and what is compiled would be for that
+            if not left or isinstance(error, CallInterrupted):  # which was repeated already
+                raise ModelError(f"{error.message}.", "Check the name, the key and that its server runs.") from error
+    raise AssertionError
 
 
 def estimate_cost(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragc import open_program
-from ragc.errors import BudgetStop
+from ragc.errors import BudgetStop, ModelError
 from ragc.knowledge.project import Project
 from ragc.models.language.gateway import shared_gateway
 from ragc.models.language.pace import Pace, note_pace, read_paces
@@ -116,3 +116,17 @@ def test_what_is_said_to_be_left_comes_true_from_the_middle_on_though_no_stage_i
             if true <= sum(lasting) / 120:
                 left = expected.tell_left(took, f"stage {at}", elapsed, tenth / 10)
                 assert true / 1.5 - 0.5 <= left <= true * 1.5 + 0.5
+
+
+@pytest.mark.parametrize("fault", ["gone", "rate_limited", "server_error"])
+def test_a_compile_whose_model_does_not_answer_stops_where_its_pace_is_measured_and_seals_nothing(slow_shop, fault):
+    folder, provider = slow_shop
+    add_toml(folder, "[provider]\nretries = 0")
+    if fault == "gone":
+        provider.stop()
+    else:
+        provider.follow(Script({fault: 1.0}))
+    told = f"{MODEL} {'cannot be reached' if fault == 'gone' else 'answered'}.*that its server runs"
+    with pytest.raises(ModelError, match=told):
+        compile_project(Project.open(folder))
+    assert not list((folder / "artifacts").glob("*/versions/*"))

@@ -224,6 +224,7 @@ def test_a_program_of_another_structure_is_refused_and_changed_code_is_told(desk
         ("def metric(example, prediction, trace=None): return 1 / (example.split != 'test')", "No question of test"),
         ("import nowhere_to_be_found", "no module nowhere_to_be_found"),
         ("make = 3", "not a function"),
+        ("make = dspy.Predict(Triage)", "triage:make is a program, not a function that makes one."),
     ],
 )
 def test_what_is_wrong_with_a_program_is_said_in_a_sentence(desk, capsys, broken, told):

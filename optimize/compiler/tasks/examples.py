@@ -74,10 +74,13 @@ def import_function(name: str) -> Callable[..., Any]:
         raise SettingsError(f"{module} has no {attribute}.", "Name a function that it defines.") from error
     except ModuleNotFoundError as error:
         what = f"There is no module {error.name} to import {name} from."
-        raise SettingsError(what, "Run ragc in the folder that holds it, or install it.") from error
+        mend = f"Write {module.removesuffix('.py')}:{attribute}." if module.endswith(".py") else ""
+        raise SettingsError(what, mend or "Run ragc in the folder that holds it, or install it.") from error
     except Exception as error:
         what = f"Importing {module} raised {type(error).__name__}: {error}."
         raise SettingsError(what, "Mend it: python -c 'import " + module + "'") from error
+    if isinstance(found, dspy.Module):
+        raise SettingsError(f"{name} is a program, not a function that makes one.", "Name a function that returns it.")
     if not callable(found):
         raise SettingsError(f"{name} is not a function.", "Name a function.")
     return found  # type: ignore[no-any-return]

@@ -111,8 +111,8 @@ class ProjectTask(Task):
         session.begin_stage("measuring how long answers take")
         before = read_paces(self.project.private)
         for name in list_asked(self.project):
-            if name not in before and (pace := _find_pace(session, self.project, name)) is not None:
-                note_pace(self.project.private, name, pace)
+            if name not in before:
+                note_pace(self.project.private, name, _find_pace(session, self.project, name))
         task = self
         if read_paces(self.project.private) != before:  # by which a program limits its calls
             first = open_program(self.project)
@@ -377,13 +377,13 @@ def _wrote_here(manifest: Manifest) -> bool:
     return is_local(manifest.section("models").get("write", ""))
 
 
-def _find_pace(session: Session, project: Project, name: str) -> Pace | None:
+def _find_pace(session: Session, project: Project, name: str) -> Pace:
     """Return the pace that the record holds of a model, else that of a call made now."""
     digest = digest_json(["pace", name, project.settings.provider.model_dump(mode="json")])
     if (found := session.record.read([digest]).get(digest)) is not None:
         return Pace(**found.value)
-    if (pace := measure_model(project, name, session.spending)) is not None:
-        session.record.write({digest: Entry(asdict(pace), pace.seconds, pace.tokens_in, pace.tokens_out)})
+    pace = measure_model(project, name, session.spending)
+    session.record.write({digest: Entry(asdict(pace), pace.seconds, pace.tokens_in, pace.tokens_out)})
     return pace
 
 
