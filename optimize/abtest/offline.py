@@ -156,7 +156,8 @@ def score_anew(
             advance = lambda done, of, before=repeat: progress(before * of + done, repeats * of)  # noqa: E731
             for n, found in enumerate(evaluate_in_turns(sides, questions, advance)):
                 if found.failed:
-                    raise DataError(f"An answer cannot be graded: {found.failed[0]}.", "Mend the metric or the labels.")
+                    what = "An answer cannot be graded: {} ({}).".format(*next(iter(found.failed.items())))
+                    raise DataError(what, "Mend the metric or the labels.")
                 rows[n] += [{**fields_of(grade), REPEAT: repeat} for grade in found.grades]
     return rows
 

@@ -234,14 +234,14 @@ def _list_warnings(done: Compiled, project: Project | None) -> list[str]:
 
 
 def _list_broken(done: Compiled) -> list[str]:
-    """Return what was not graded, many of one kind in a line."""
+    """Return what was not answered or not graded, many of one kind in a line."""
     kinds: dict[str, list[str]] = {}
     for name, why in done.broken.items():
         kinds.setdefault(why.partition(":")[0], []).append(f"{name} ({' '.join(why.split())[:LONGEST]})")
     of = sum(asked for asked, _ in (done.asked[part] for part in ("train", "dev", "test") if part in done.asked))
     of = of or len(done.after.grades)
     return [
-        f"not graded: {same[0]}" if len(same) == 1 else f"{len(same)} of {of} not graded: {kind}, as {same[0]}"
+        f"failed: {same[0]}" if len(same) == 1 else f"{len(same)} of the {of} asked failed: {kind}, as {same[0]}"
         for kind, same in kinds.items()
     ]
 

@@ -240,7 +240,8 @@ def _compare(rows: Sequence[tuple[float, float, str]]) -> PairedResult:
 
 def _describe_search(found: Found, after: Evaluation) -> dict[str, Any]:
     """Return what a search came to, as fields of `Compiled`; without one what could not be graded."""
-    task, train, dev, broken = found.task, found.train, found.dev, dict.fromkeys(after.failed, "in the test")
+    task, train, dev = found.task, found.train, found.dev
+    broken = {**after.failed, **{grade.id: grade.failed for grade in after.grades if grade.failed}}
     if not (found.candidates and train and dev):
         return {"broken": broken}
     program = train.arms[0].replay.program

@@ -29,7 +29,7 @@ class Evaluation:
     """The graded answers of one program."""
 
     grades: tuple[Grade, ...]  # the graded answers, in the order of the questions
-    failed: tuple[str, ...] = field(default=())  # the questions whose grading failed, and why
+    failed: Mapping[str, str] = field(default_factory=dict)  # why the grading of a question failed, by its id
 
     def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Interval | None:
         """Return the mean of a metric over the questions that have it, if any."""
@@ -124,13 +124,13 @@ def evaluate_side_by_side(
     if not questions:
         raise DataError("There is no labelled question to evaluate on.", "Choose another --split, or label some.")
 
-    def grade(places: Sequence[int]) -> dict[int, list[Grade] | str]:
+    def grade(places: Sequence[int]) -> dict[int, list[Grade] | tuple[str, str]]:
         turns = sorted(range(len(arms)), key=lambda n: (n - len(found)) % len(arms))
         answers = {n: arms[n][1]([questions[at].asked for at in places]) for n in turns}
         rows = zip(*(answers[n] for n in range(len(arms))), strict=True)
         return {at: _grade_all(arms, questions[at], row) for at, row in zip(places, rows, strict=True)}
 
-    found: dict[int, list[Grade] | str] = {}
+    found: dict[int, list[Grade] | tuple[str, str]] = {}
     order = order_stratified(questions)
     workers = fork(grade) if fork else None
     with suppress(BudgetStop):
@@ -146,16 +146,19 @@ def evaluate_side_by_side(
                         found |= grade(lacking)
             progress(len(found), len(order))
     graded = [one for _, one in sorted(found.items())]
-    failed = tuple(one for one in graded if isinstance(one, str))
-    return [Evaluation(tuple(row[n] for row in graded if not isinstance(row, str)), failed) for n in range(len(arms))]
+    failed: dict[str, str] = dict(one for one in graded if isinstance(one, tuple))
+    rows = [row for row in graded if isinstance(row, list)]
+    return [Evaluation(tuple(row[n] for row in rows), failed) for n in range(len(arms))]
 
 
-def _grade_all(arms: Sequence[tuple[Grading, Asking]], question: Question, answers: Sequence[Any]) -> list[Grade] | str:
-    """Return the grades of all programs' answers to a question, or why there are none."""
+def _grade_all(
+    arms: Sequence[tuple[Grading, Asking]], question: Question, answers: Sequence[Any]
+) -> list[Grade] | tuple[str, str]:
+    """Return the grades of all programs' answers to a question, or its id and why there are none."""
     try:
         return [grade(question, answer) for (grade, _), answer in zip(arms, answers, strict=True)]
     except Exception as error:
-        return f"{question.id} ({type(error).__name__}: {error})"
+        return question.id, f"{type(error).__name__}: {error}"
 
 
 class Grader:

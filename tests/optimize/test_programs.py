@@ -404,6 +404,24 @@ def test_a_compile_that_was_cut_short_goes_on_and_the_same_one_given_again_is_th
     assert compile_program(triage.make, **options).reference == "again@v2"
 
 
+def test_the_examples_on_which_a_program_raises_are_told_with_what_it_raised(desk):
+    triage = read_module("triage")
+
+    class Absent(dspy.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = triage.make()
+
+        def forward(self, ticket):
+            if "June" in ticket:
+                raise ValueError("nobody is there")
+            return self.inner(ticket=ticket)
+
+    done = compile_program(Absent, data="tickets.jsonl", metric=triage.metric, name="absent")
+    tested = {grade.id for grade in done.after.grades if "June" in grade.question}
+    assert tested and {done.broken[id_] for id_ in tested} == {"ValueError: nobody is there"}
+
+
 class Doubting(dspy.Module):
     """Answers by one decision and a knob, and counts its runs."""
 
