@@ -31,6 +31,7 @@ STATE = "program.json"
 HEADS = "heads.safetensors"
 DEFAULT_POINT = "balanced"
 ROLES = ("decide", "write", "query", "judge")
+VERSION_DIGEST = "version_digest"  # what a loaded program holds its version's digest as
 COMPILE_ANEW = "Compile it again, by `ragc compile`, with this code and these settings."
 _log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ def restore_program(
         what, mend = f"{manifest.label} has no operating point {named!r}.", f"Use one of: {', '.join(sorted(points))}."
         raise VersionError(what, mend, points=sorted(points))
     apply_setting(program, points[named])
+    setattr(program, VERSION_DIGEST, manifest.digest)
     if promised := manifest.section("risk").get(named):
         program.risk = Risk(**promised)
         program.policy.turn(refuse_below=program.risk.threshold)

@@ -15,6 +15,7 @@ import dspy
 from ragc.answer import Answer, Outcome, StoppedBy
 from ragc.errors import ExperimentError, IntegrityError
 from ragc.serve import experiment_store as store
+from ragc.serve.artifact import VERSION_DIGEST
 from ragc.serve.follow import Proxy, Reopened
 from ragc.serve.opening import load
 from ragc.serve.reference import resolve
@@ -36,6 +37,7 @@ class LoggedProgram(Proxy):
     def __init__(self, experiment: Experiment, arm: store.ArmDesign, unit: str) -> None:
         self._experiment, self._arm, self._unit = experiment, arm, unit
         self.request_id = ""
+        self.answers: list[tuple[Any, str]] = []  # each with the id of its request
 
     def choose_program(self) -> Any:
         """Log the exposure, and return the arm's program."""
@@ -46,6 +48,7 @@ class LoggedProgram(Proxy):
     def note_answer(self, answer: Any, seconds: float) -> Any:
         """Return an answer; what it took is logged."""
         self._experiment.log_answer(self.request_id, answer, seconds)
+        self.answers.append((answer, self.request_id))
         return answer
 
 
@@ -74,6 +77,7 @@ class Experiment:
         self._key = store.read_unit_key()
         self._log = store.ExposureLog(folder, design.id, design.seal, self._key)
         self._seen: OrderedDict[str, bool] = OrderedDict()  # trace ids of answers here, and whether they were logged
+        self._asking: set[LoggedProgram] = set()  # of the arms whose `with` has not ended
         self._known = {design.primary, *(guard.metric for guard in design.guards)}
 
     @classmethod
@@ -88,9 +92,9 @@ class Experiment:
     ) -> Experiment:
         """Open the experiment that `ragc experiment start` began, and load its versions.
 
-        `make` makes a program of your own code, as for `load`; by arm where they differ. `programs` gives arms that are
-        loaded already. Raises `ExperimentError` when there is no such experiment or no key for pseudonyms,
-        `IntegrityError` when its design or a version changed since the start.
+        `make` makes a program of your own code, as for `load`; by arm where they differ. `programs` gives arms that
+        `load` loaded already. Raises `ExperimentError` when there is no such experiment, no key for pseudonyms, or a
+        program is of another version than its arm, `IntegrityError` when its design or a version changed since.
         """
         folder, design = store.read_design(name, artifacts)
         store.read_unit_key()
@@ -98,6 +102,10 @@ class Experiment:
         known = [arm.name for arm in design.arms]
         if surplus := sorted(given.keys() - set(known)):
             raise ExperimentError(f"{design.id} has no arm {', '.join(surplus)}.", f"Its arms are {', '.join(known)}.")
+        for arm in design.arms:
+            if arm.name in given and getattr(given[arm.name], VERSION_DIGEST, "") != arm.digest:
+                what = f"The program given for arm {arm.name} is not {arm.version}."
+                raise ExperimentError(what, f'Give what load("{arm.version}", ...) returns, or leave it out.')
         makers = make if isinstance(make, Mapping) else dict.fromkeys(known, make)
         loaded = {
             arm.name: _load_arm(arm, makers.get(arm.name), artifacts, project)
@@ -110,7 +118,8 @@ class Experiment:
     def assign(self, unit: str) -> Iterator[AssignedArm]:
         """Give a unit its arm: always the same one while the experiment runs.
 
-        An exception in the block counts as an error of its request. Raises `ExperimentError` for an empty unit.
+        An exception in the block, but one of `record`, counts as an error of its request. Raises `ExperimentError` for
+        an empty unit.
         """
         if not unit:
             raise ExperimentError("The unit is empty.", "Assign by what a user keeps between visits, such as an id.")
@@ -121,22 +130,28 @@ class Experiment:
         elif store.is_included(self.design.id, self.design.include, unit):
             arm, why = self.design.arms[store.choose_arm(self.design.id, self.design.weights, unit)], "assigned"
         program = LoggedProgram(self, arm, unit if why == "assigned" else "")
+        self._asking.add(program)
         try:
             yield AssignedArm(arm.name, arm.version, why, program)
-        except Exception:
-            if program.request_id:
+        except Exception as error:
+            if program.request_id and not isinstance(error, ExperimentError):
                 self._write_row("measured", request=program.request_id, values={"error": 1.0})
             raise
+        finally:
+            self._asking.discard(program)
 
-    def record(self, answer: Answer | str, outcome: Mapping[str, float]) -> None:
+    def record(self, answer: Any, outcome: Mapping[str, float]) -> None:
         """Write down the outcome of an answer, now or later, in any process.
 
-        `answer` is the answer, its trace id, or the arm's request id; `outcome` names numbers (True is 1). The last
-        value of a name counts. What was answered outside the experiment is not written. Raises `ExperimentError` for an
-        unknown id, for a name that no guard could have or that is measured here, and for what is not a number within
-        1e9: text could say who the user is.
+        `answer` is the answer (of a program of your own: only within its `with`), its trace id, or the arm's request
+        id; `outcome` names numbers (True is 1). The last value of a name counts. What was answered outside the
+        experiment is not written. Raises `ExperimentError` for an unknown id, for a name that no guard could have or
+        that is measured here, and for what is not a number within 1e9: text could say who the user is.
         """
         key = answer.trace.id if isinstance(answer, Answer) else answer
+        if not isinstance(key, str):
+            asked = (pair for program in [*self._asking] for pair in program.answers)
+            key = next((request for one, request in asked if one is answer), repr(answer))
         values = {name: store.require_outcome(name, value) for name, value in outcome.items()}
         for name in sorted(values.keys() - self._known):
             self._known.add(name)
@@ -145,8 +160,9 @@ class Experiment:
         if key == "" or not values or self._seen.get(key) is False:
             return
         if not self.knows(key):
-            what = f"{self.design.id} has logged no request {str(key)[:40]!r}."
-            raise ExperimentError(what, "Record by arm.request_id, once the arm was asked, or by a project's answer.")
+            what = f"{self.design.id} has logged no request {key[:40]!r}."
+            mend = "Record by arm.request_id, or by an answer: that of a program of your own only within its `with`."
+            raise ExperimentError(what, mend)
         self._write_row("outcome", request=key, values=values)
 
     def knows(self, key: object) -> bool:

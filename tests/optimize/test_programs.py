@@ -23,10 +23,12 @@ from ragc import Experiment, load
 from ragc.errors import BudgetError, DataError, ExperimentError, IntegrityError, ModelError, SettingsError
 from ragc.loop.policy import Knob, apply_setting
 from ragc.optimize import compile_program, seal
+from ragc.optimize.abtest.online import start_experiment
 from ragc.optimize.cli.main import main
 from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.module_runs import ModuleRuns
 from ragc.optimize.compiler.tasks.examples import read_examples
+from ragc.optimize.registry.aliases import promote_version
 from tests.support.prompts import TextDecider, reply_with
 
 ROOT = Path(__file__).parents[2]
@@ -165,13 +167,31 @@ def test_versions_of_a_program_of_ones_own_are_put_to_a_live_test(desk, capsys, 
         for n, row in enumerate(rows):
             with exp.assign(unit=f"user-{n}") as arm:
                 said = arm.program(ticket=row["ticket"])
-            exp.record(arm.request_id, {"right": said.team == row["team"]})
-    with pytest.raises(ExperimentError, match="has logged no request"):
-        exp.record("no-such-request", {"right": True})
+                if n % 2:
+                    exp.record(said, {"right": said.team == row["team"]})
+            if n % 2 == 0:
+                exp.record(arm.request_id, {"right": said.team == row["team"]})
+    for unknown in ("no-such-request", said):
+        with pytest.raises(ExperimentError, match="has logged no request"):
+            exp.record(unknown, {"right": True})
     found = ask(capsys, "experiment", "report", "exp-triage")[1]
     assert found["units"] == len(rows) == sum(arm["measured"] for arm in found["arms"])
     assert found["accounting"]["unmatched"] == 0 and set(found["measures"]) >= {"latency_s", "error", "right"}
     assert found["arms"][1]["mean"] > found["arms"][0]["mean"] + 0.1
+
+
+def test_an_arm_is_answered_by_nothing_but_its_version(desk, monkeypatch):
+    monkeypatch.setenv("RAGC_UNIT_KEY", "a secret of the tests, long enough")
+    make = read_module("triage").make
+    start_experiment("exp-triage", {"A": "triage@v1", "B": "triage@v2"}, primary="right", max_units=500)
+    promote_version("triage@v1", "production")
+    first, second = (load(f"triage@v{number}", make) for number in (1, 2))
+    followed = load("triage@production", make, follow=True)
+    for wrong in ({"A": second}, {"A": second, "B": first}, {"A": first, "B": make()}, {"A": followed}):
+        with pytest.raises(ExperimentError, match=r"given for arm . is not triage@v.*load\("):
+            Experiment.open("exp-triage", make, programs=wrong)
+    assert Experiment.open("exp-triage", make, programs={"A": first.deepcopy()}).programs["A"] is not first
+    Experiment.open("exp-triage", programs={"A": first, "B": second})
 
 
 def test_what_another_optimizer_learned_becomes_a_version(desk, capsys):

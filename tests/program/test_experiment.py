@@ -30,6 +30,7 @@ from ragc.serve.experiment_store import (
     is_included,
     log_files,
     pseudonymize_unit,
+    read_design,
 )
 from ragc.storage import read_json_rows
 from tests.experiments import KEY, NAME, Echo, begin
@@ -56,7 +57,12 @@ def key(monkeypatch):
 
 
 def opened(root, programs=None):
-    return Experiment.open(NAME, artifacts=root, programs=programs or {n: Echo(n) for n in "AB"})
+    """The experiment, its arms answered by programs that pass for their versions."""
+    programs = programs or {n: Echo(n) for n in "AB"}
+    for arm in read_design(NAME, root)[1].arms if (folder(root) / DESIGN).exists() else ():
+        if arm.name in programs:
+            programs[arm.name].version_digest = arm.digest
+    return Experiment.open(NAME, artifacts=root, programs=programs)
 
 
 def folder(root):
@@ -140,6 +146,15 @@ def test_rows_that_somebody_wrote_past_the_service_change_no_measured_figure(tmp
     found = look_at_experiment(NAME, tmp_path)
     assert found.state.running and {*found.measures} == MEASURED and found.accounting.unusable == 40 * (2 + len(BAD))
     assert {*found.measures["error"].values()} == {0.0} and {*found.measures["latency_s"].values()} == {0.1}
+
+
+def test_a_mistake_of_record_is_no_error_of_the_arm_that_answered(tmp_path):
+    begin(tmp_path)
+    exp = opened(tmp_path)
+    for mistake in ({"answer": "no-such-request"}, {"answer": {"team": "billing"}}, {"outcome": {"resolved": "yes"}}):
+        with pytest.raises(ExperimentError), exp.assign(unit="ann") as arm:
+            exp.record(**{"answer": arm.program("why?"), "outcome": {"resolved": 1}, **mistake})
+    assert [row["values"]["error"] for row in rows(tmp_path, "measured")] == [0.0] * 3
 
 
 def test_an_outcome_on_which_no_verdict_rests_is_told_once(tmp_path, caplog):

@@ -146,6 +146,7 @@ def test_versions_are_offered_once_each_and_only_where_there_is_a_choice(browser
     with serving(compiled) as other:
         page = browser.new_page(base_url=other)
         page.goto("/")
+        page.get_by_label("Version").wait_for()
         shown = page.get_by_label("Version").locator("option").all_inner_texts()
         names = [one["id"] for one in httpx.get(f"{other}/v1/models").json()["data"]]
         page.close()
