@@ -156,7 +156,7 @@ def score_anew(
             advance = lambda done, of, before=repeat: progress(before * of + done, repeats * of)  # noqa: E731
             for n, found in enumerate(evaluate_in_turns(sides, questions, advance)):
                 if found.failed:
-                    what = "An answer cannot be graded: {} ({}).".format(*next(iter(found.failed.items())))
+                    what = f"An answer cannot be graded: {found.first_failure}."
                     raise DataError(what, "Mend the metric or the labels.")
                 rows[n] += [{**fields_of(grade), REPEAT: repeat} for grade in found.grades]
     return rows

@@ -295,7 +295,7 @@ def test(session: Session, found: Found) -> list[Evaluation]:
     session.end_processes()
     tested = evaluate_side_by_side(arms, questions, session.advance, together, fork=session.fork)
     if (after := tested[-1]).failed and not after.grades:
-        what = "No question of test could be graded: {} ({}).".format(*next(iter(after.failed.items())))
+        what = f"No question of test could be graded: {after.first_failure}."
         raise DataError(what, "Mend the metric, or the labels that it reads.")
     return tested
 

@@ -31,6 +31,11 @@ class Evaluation:
     grades: tuple[Grade, ...]  # the graded answers, in the order of the questions
     failed: Mapping[str, str] = field(default_factory=dict)  # why the grading of a question failed, by its id
 
+    @property
+    def first_failure(self) -> str:
+        """The first question whose grading failed, and why, where there is one."""
+        return next((f"{id_} ({why})" for id_, why in self.failed.items()), "")
+
     def measure(self, metric: str, of: Iterable[Grade] | None = None) -> Interval | None:
         """Return the mean of a metric over the questions that have it, if any."""
         grades = self.grades if of is None else of

@@ -111,18 +111,14 @@ def _number_traits(name: str, traits: Sequence[str]) -> list[int]:
 
 def _measure_aucs(columns: Mapping[str, Sequence[int]], has: Sequence[bool]) -> dict[str, float]:
     """Return the AUC of each feature's out-of-fold log-odds, and of their sum."""
+    from scipy.stats import rankdata
+
     y = np.array(has)
     odds = {name: _predict_log_odds(np.array(column), y) for name, column in columns.items()}
     odds[TOGETHER] = np.sum([odds[name] for name in _SURFACE], axis=0)
     positives, negatives = int(y.sum()), int((~y).sum())
     least = positives * (positives + 1) / 2
-    return {name: float((_rank(o)[y].sum() - least) / (positives * negatives)) for name, o in odds.items()}
-
-
-def _rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ranks, the mean of theirs to equal values, without `scipy.stats`, slow to import."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (counts.cumsum() - (counts - 1) / 2)[places]
+    return {name: float((rankdata(o)[y].sum() - least) / (positives * negatives)) for name, o in odds.items()}
 
 
 def _predict_log_odds(column: NDArray[np.int64], y: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -253,10 +253,11 @@ def _find_values(row: Row) -> frozenset[str]:
     return find_stems("\n".join(value for _, value in row)).union(*(list_days(value) for _, value in row))
 
 
-def _list_numbers(question: str) -> list[tuple[str, float, frozenset[str]]]:
+@lru_cache(maxsize=TEXTS_KEPT)
+def _list_numbers(question: str) -> tuple[tuple[str, float, frozenset[str]], ...]:
     """Return each number of a question, in digits or in words, and what it may be measured in."""
     worded = list_worded_numbers(question)
-    return [*list_measured(question), *((f"{number:g}", number, find_measures(f"{a} {b}")) for number, a, b in worded)]
+    return *list_measured(question), *((f"{number:g}", number, find_measures(f"{a} {b}")) for number, a, b in worded)
 
 
 def _lies_outside(question: str, cells: Sequence[tuple[str, str]]) -> bool:
