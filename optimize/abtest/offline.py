@@ -21,6 +21,7 @@ from ragc.optimize.evaluation.comparison import (
     fields_of,
     list_questions,
     read_scores,
+    read_sealed_rows,
 )
 from ragc.optimize.evaluation.evaluate import Side, evaluate_in_turns, open_side
 from ragc.optimize.evaluation.stats import correct_holm
@@ -100,7 +101,7 @@ def compare_offline(
     if asking is not None:
         looks, rows = note(asking.questions, asked=asking.terms), asking.ask()
     else:
-        rows = [read_scores(one) for one in sealed]
+        rows = read_sealed_rows(sealed, metric)
     texts, timed = list_questions(rows[0]), asking is not None
     with refuse_unreadable("What one of the versions was scored"):
         others = [

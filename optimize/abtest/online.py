@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import orjson
 
-from ragc.errors import ExperimentError
+from ragc.errors import ExperimentError, IntegrityError, VersionError
 from ragc.optimize.abtest import arm_statistics
 from ragc.optimize.abtest.sequential import log_e_multinomial
 from ragc.optimize.registry.versions import hold_lock, open_published
@@ -50,9 +50,15 @@ def start_experiment(
     folder = store.experiment_folder(name, artifacts)
     weights = tuple(weights) or (1.0,) * len(arms)
     _require_design(arms, weights, primary, max_units, include)
+    sealed = {name: open_published(ref, artifacts) for name, ref in arms.items()}
+    if len({(one.kind, one.name) for one in sealed.values()}) > 1:
+        named = [f"{n} {one.label} ({'your own code' if one.kind else 'a project'})" for n, one in sealed.items()]
+        what = f"The arms are versions of different programs: {', '.join(named)}."
+        raise ExperimentError(what, "Name versions of one: A=support@v7 B=support@v8")
+    pairs = zip(sealed.items(), weights, strict=True)
     design = store.Design(
         id=folder.name,
-        arms=tuple(_design_arm(n, ref, w, artifacts) for (n, ref), w in zip(arms.items(), weights, strict=True)),
+        arms=tuple(store.ArmDesign(name, str(one), one.digest, weight) for (name, one), weight in pairs),
         primary=primary,
         guards=tuple(store.MetricGuard.parse(text) for text in guards),
         include=include,
@@ -135,6 +141,11 @@ def look_at_experiment(name: str, artifacts: str | Path | None = None, logs: Seq
         state = store.end_experiment(folder, "complete", seen)
     warnings = arm_statistics.warn_of_missing(design, arms)
     verdict, reason = _decide_verdict(state, arms, warnings)
+    for arm in design.arms:
+        try:
+            store.find_arm(arm, artifacts)
+        except (VersionError, IntegrityError) as error:
+            warnings.append(str(error))
     return OnlineReport(
         design=design,
         state=state,
@@ -191,11 +202,6 @@ def _decide_verdict(
     if set(verdicts) == {"worse"}:
         return "worse", ""
     return ("undecided", "it still runs") if state.running else ("no_detectable_difference", state.reason)
-
-
-def _design_arm(name: str, ref: str, weight: float, artifacts: str | Path | None) -> store.ArmDesign:
-    found = open_published(ref, artifacts)
-    return store.ArmDesign(name, str(found), found.digest, weight)
 
 
 def _require_design(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from functools import partial
 from pathlib import Path
@@ -206,14 +205,11 @@ def _print_compiled(done: Compiled, project: Project | None, everything: bool) -
 def _tell_ways(done: Compiled, project: Project) -> list[str]:
     """Return how the version is asked, and by what the folder is answered."""
     from ragc.serve.reference import find_current
-    from ragc.settings import artifacts_root
 
     current = find_current(project.artifacts, project.name)
     named = current.label if current else "the uncompiled program"
-    kept = shlex.quote(os.path.relpath(project.artifacts))
-    elsewhere = "" if project.artifacts == artifacts_root() else f" --artifacts {kept}"
     return [
-        f'Ask it: ragc ask {done.reference}{elsewhere} "your question"',
+        f'Ask it: ragc ask {done.reference}{show.name_artifacts(project.artifacts)} "your question"',
         f"`ragc ask {shlex.quote(str(project.folder))}` is answered by {named}.",
     ]
 

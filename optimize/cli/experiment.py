@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from ragc.optimize.cli import show
 
 if TYPE_CHECKING:
     from ragc.optimize.abtest.online import OnlineReport
+    from ragc.serve.experiment_store import Design
 
 ExperimentName = Annotated[str, Argument(metavar="NAME", help="Such as exp-2026-11-refunds; exp- may be left out.")]
 
@@ -45,8 +47,8 @@ def run_start(
         artifacts=artifacts,
     )
     began = f"{design.id} began: " + ", ".join(f"{a.name} {a.version} ({a.weight:g})" for a in design.arms)
-    after = f'In the service: Experiment.open("{design.id}"). Then: ragc experiment report {design.id}'
-    show.print_result(design, lambda: typer.echo(f"{began}\n{after}"))
+    show.print_result(design, lambda: typer.echo(f"{began}\n{_tell_next(design, artifacts)}"))
+    show.print_warnings(filter(None, [design.alike]))
 
 
 def run_report(
@@ -77,6 +79,19 @@ def run_stop(
 
     state = stop_experiment(name, reason, artifacts)
     show.print_result(state, lambda: typer.echo(f"{state.status}: {state.reason}"))
+
+
+def _tell_next(design: Design, artifacts: Path) -> str:
+    """Return in lines how a service takes part, and what reports on it."""
+    from ragc.serve.experiment_store import KEY, find_arm
+
+    own, elsewhere = find_arm(design.control, artifacts).kind, show.name_artifacts(artifacts)
+    given = [f'"{design.id}"', "make" if own else "", f'artifacts="{artifacts.resolve()}"' if elsewhere else ""]
+    ways = f"Experiment.open({', '.join(filter(None, given))})"
+    ways += "" if own else f", or: ragc serve {design.id}{elsewhere}"
+    key = "" if os.environ.get(KEY) else f"Set one secret on every host: export {KEY}=$(openssl rand -hex 32)"
+    lines = [key, f"In the service: {ways}", f"Then: ragc experiment report {design.id}{elsewhere}"]
+    return "\n".join(filter(None, lines))
 
 
 def _print_list(found: Sequence[OnlineReport]) -> None:
@@ -121,7 +136,7 @@ def _print_report(found: OnlineReport) -> None:
     rest = [f"{counts[what]} {what}" for what in ("unusable", "crossed", "unmatched") if counts[what]]
     read = [show.count_noun(found.files, "file"), show.count_noun(found.accounting.rows, "row"), *rest]
     typer.echo(f"read: {', '.join(read)}")
-    show.print_warnings(found.warnings)
+    show.print_warnings([*filter(None, [found.design.alike]), *found.warnings])
     if found.proposal:
         typer.echo(f"proposed, not done: {found.proposal}")
 

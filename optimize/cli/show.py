@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -247,10 +249,17 @@ def describe_looks(looks: int, of: str) -> str:
     return f"{of} looked at {count_noun(looks, 'time')}."
 
 
-def print_warnings(warnings: Sequence[str]) -> None:
+def print_warnings(warnings: Iterable[str]) -> None:
     """Print each on stderr."""
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
+
+
+def name_artifacts(folder: Path) -> str:
+    """Return the option that names a folder of versions, if one is needed."""
+    from ragc.settings import artifacts_root
+
+    return "" if folder.resolve() == artifacts_root() else f" --artifacts {shlex.quote(os.path.relpath(folder))}"
 
 
 def refuse_beside(option: str, value: object, **others: object) -> None:

@@ -144,8 +144,9 @@ def run_verify(
             make = import_function(program) if program else None
             checked = [registry.verify_by_loading(ref, artifacts, project, advance, make)]
     rows = [(c.reference, "; ".join(c.problems) or ", ".join(filter(None, ("sound", c.note)))) for c in checked]
+    title = "verified" if all(c.sound for c in checked) else "not as sealed"
     shapes = [{**asdict(c), "ok": c.sound} for c in checked]
-    show.print_result(shapes, lambda: show.print_table("verified", ("version", "state"), rows))
+    show.print_result(shapes, lambda: show.print_table(title, ("version", "state"), rows))
     if mends := list(dict.fromkeys(c.mend for c in checked if not c.sound)):
         show.print_error(IntegrityError("Not everything is sound.", " ".join(mends)))
         raise typer.Exit(IntegrityError.exit_code)

@@ -130,7 +130,7 @@ def _list_holding(files: Mapping[str, bytes], project: Project) -> Iterator[Mani
 
 
 def _describe_data(task: Task) -> dict[str, Any]:
-    return {
+    parts = {
         name: {
             "n": len(part),
             "sha256": digest_questions(part),
@@ -138,6 +138,7 @@ def _describe_data(task: Task) -> dict[str, Any]:
         }
         for name, part in task.parts.items()
     }
+    return {"metric": task.describe_metric(), **parts}
 
 
 def _version_of(package: str) -> str:

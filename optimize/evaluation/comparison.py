@@ -148,6 +148,17 @@ def read_scores(sealed: Manifest) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in (sealed.path / SCORES).read_bytes().splitlines() if line.strip()]
 
 
+def read_sealed_rows(sealed: Sequence[Manifest], metric: str = PRIMARY) -> list[list[dict[str, Any]]]:
+    """Return the rows of versions. Raises `DataError` for different metrics."""
+    known = {one.label: by for one in sealed if (by := one.section("data").get("metric"))}
+    if len({orjson.dumps(by) for by in known.values()}) > 1 and (metric == PRIMARY or any(one.kind for one in sealed)):
+        named = [f"{label} by {by['name']} ({by['sha256'][7:15]})" for label, by in known.items()]
+        own = " --program MODULE:FUNCTION --metric MODULE:FUNCTION" if any(one.kind for one in sealed) else ""
+        mend = f"Have them asked anew by one: ragc compare {' '.join(one.label for one in sealed)} --data FILE{own}"
+        raise DataError(f"The versions were scored by different metrics: {', '.join(named)}.", mend)
+    return [read_scores(one) for one in sealed]
+
+
 def list_questions(rows: Sequence[Row]) -> list[str]:
     """Return the questions of rows, by their ids where texts are not there."""
     return list(dict.fromkeys(str(row.get("question") or row["id"]) for row in rows))

@@ -13,7 +13,7 @@ import orjson
 from ragc.errors import GateError, IntegrityError, RagcError, VersionError
 from ragc.optimize.evaluation.comparison import Comparison
 from ragc.optimize.registry.versions import compare_versions, hold_lock, open_published
-from ragc.serve.reference import Manifest, is_alias, list_aliases, read_alias, require_name, resolve
+from ragc.serve.reference import Manifest, is_alias, list_aliases, read_alias, require_name, resolve, resolve_noted
 from ragc.settings import artifacts_root
 from ragc.storage import write_whole
 
@@ -98,6 +98,8 @@ def roll_back(name: str, alias: str = "production", *, reason: str = "", root: P
     if before is None:
         what = f"{name}@{alias} has no earlier version than {present}."
         raise VersionError(what, f"Choose one: ragc promote REF --to {alias}")
+    noted = f"The version of {name}@{alias} before {present} is"
+    resolve_noted(noted, f"{name}@{before}", base, f"choose another: ragc promote REF --to {alias}")
     found = open_published(f"{name}@{before}", base)
     _set_alias(base, found, alias, present, action="rollback", reason=reason)
     return AliasMove(name, alias, present, found.version)

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from ragc.errors import IntegrityError, RagcError, SettingsError, VersionError
-from ragc.optimize.evaluation.comparison import PRIMARY, Comparison, compare_rows, list_questions, read_scores
+from ragc.optimize.evaluation.comparison import PRIMARY, Comparison, compare_rows, list_questions, read_sealed_rows
 from ragc.optimize.labelled.units import question_digest
 from ragc.serve import manifest, reference
 from ragc.serve.reference import Manifest
@@ -278,7 +278,7 @@ def compare_versions(
 ) -> Comparison:
     """Compare two versions, once verified, by their sealed scores. It is a look."""
     sealed = [manifest.open_version(ref, root) for ref in (a, b)]
-    rows = [read_scores(one) for one in sealed]
+    rows = read_sealed_rows(sealed, metric)
     found = compare_rows(rows[0], rows[1], metric, names=(sealed[0].label, sealed[1].label), timed=False)
     note_comparison(sealed, metric, list_questions(rows[0]), by, artifacts_root(root))
     return found

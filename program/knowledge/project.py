@@ -45,7 +45,7 @@ class Project:
             mend = f"Name its folder: {Path(folder).parent}" if own else f"Name a folder that holds a {FILE}."
             raise SettingsError(f"{folder} is a file, not a project's folder.", mend)
         if not (path := root / FILE).is_file():
-            raise SettingsError(f"There is no {FILE} in {folder}.", f"Run: ragc init {shlex.quote(str(folder))}")
+            raise SettingsError(f"There is no {FILE} in {root}.", f"Run: ragc init {shlex.quote(str(folder))}")
         try:
             text = path.read_text(encoding="utf-8")
             settings = Settings(**tomllib.loads(text))

@@ -18,7 +18,6 @@ from ragc.serve import experiment_store as store
 from ragc.serve.artifact import VERSION_DIGEST
 from ragc.serve.follow import Proxy, Reopened
 from ragc.serve.opening import load
-from ragc.serve.reference import resolve
 from ragc.storage import keep_last
 
 if TYPE_CHECKING:
@@ -229,12 +228,7 @@ def _load_arm(
     """Return an arm's program; a project's is loaded anew when the index of its documents changed."""
 
     def load_version() -> Any:
-        found = resolve(arm.version, artifacts)
-        if found.digest != arm.digest:
-            raise IntegrityError(
-                f"Arm {arm.name} began as {arm.version} with {arm.digest}, but that is now {found.digest}.",
-                "Restore the version, or stop the experiment and start another.",
-            )
+        store.find_arm(arm, artifacts)
         if make is not None:
             return load(arm.version, make, artifacts=artifacts)
         program = load(arm.version, artifacts=artifacts, project=project)

@@ -28,7 +28,7 @@ from typing import Any, Literal, cast
 import orjson
 
 from ragc.errors import ExperimentError, IntegrityError
-from ragc.serve.reference import digest_of, is_name
+from ragc.serve.reference import Manifest, digest_of, is_name, resolve_noted
 from ragc.settings import artifacts_root
 from ragc.storage import append_row, write_whole
 
@@ -113,6 +113,12 @@ class Design:
     def challengers(self) -> tuple[ArmDesign, ...]:
         """All arms but the first."""
         return self.arms[1:]
+
+    @property
+    def alike(self) -> str:
+        """What is to be said of arms that are one version; empty where there are none."""
+        same = [arm.name for arm in self.arms if [one.digest for one in self.arms].count(arm.digest) > 1]
+        return f"Arms {', '.join(same)} are the same version (an A/A test): a difference is chance." if same else ""
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -227,6 +233,16 @@ def read_design(name: str, artifacts: str | Path | None = None) -> tuple[Path, D
             "Restore it, and start a new experiment for other weights or guards.",
         )
     return folder, design
+
+
+def find_arm(arm: ArmDesign, artifacts: str | Path | None = None) -> Manifest:
+    """Return an arm's version. Raises `VersionError` where it was deleted."""
+    mend = "stop the experiment and start another."
+    found = resolve_noted(f"Arm {arm.name} began as", arm.version, artifacts, mend)
+    if found.digest != arm.digest:
+        what = f"Arm {arm.name} began as {arm.version} with {arm.digest}, but that is now {found.digest}."
+        raise IntegrityError(what, f"Restore the version, or {mend}")
+    return found
 
 
 def read_state(folder: Path) -> ExperimentState:

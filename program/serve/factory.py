@@ -22,6 +22,7 @@ from ragc.models.embedded.encoder import shared_embedder
 from ragc.models.embedded.reader import READER, shared_reader
 from ragc.models.requests import RequestCache
 from ragc.serve.artifact import DEFAULT_POINT, describe_structure, export_state, restore_program
+from ragc.serve.manifest import explain_own_code
 from ragc.serve.predictors import DecidedPredict, adopt_predictor, asks_for_more, decide_enums, own_class
 from ragc.serve.reference import Manifest, digest_of
 
@@ -175,13 +176,10 @@ def restore_module(manifest: Manifest, make: Factory | None) -> dspy.Module:
 
     Raises `SettingsError` without the function, `IntegrityError` when its program has another structure.
     """
-    if manifest.section("program").get("kind") != MODULE:
+    if manifest.kind != MODULE:
         raise SettingsError(f"{manifest.label} is a project's program.", "Load it without a function that makes it.")
     if make is None:
-        raise SettingsError(
-            f"{manifest.label} is a program of your own code, which no version holds.",
-            f'Give the function that makes it: load("{manifest.label}", make), or --program MODULE:FUNCTION.',
-        )
+        raise explain_own_code(manifest)
     program = make_program(make)
     models: Mapping[str, Any] = manifest.section("models")
     undecided = [name for name, model in models.get("predictors", {}).items() if model == READER]

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from ragc.errors import IntegrityError, RagcError
+from ragc.errors import IntegrityError, RagcError, SettingsError
 from ragc.serve.reference import MANIFEST, Manifest, digest_of, is_name, read_manifest, resolve
 from ragc.storage import name_file, sync_folder, write_through
 
@@ -64,6 +64,13 @@ def open_version(given: str | Path, root: Path | str | None = None) -> Manifest:
     found = resolve(given, root)
     verify_folder(found.path)
     return found
+
+
+def explain_own_code(manifest: Manifest) -> SettingsError:
+    """Return the error of a version whose program a function has to make."""
+    what = f"{manifest.label} is a program of your own code, which no version holds."
+    give = f'load("{manifest.label}", make), Experiment.open(NAME, make)'
+    return SettingsError(what, f"Give the function that makes it: {give}, or ragc eval, compare, verify --program.")
 
 
 def verify_folder(folder: Path) -> Manifest:

@@ -97,7 +97,7 @@ def load(
     manifest = open_version(reference, artifacts)
     _warn_of_packages(manifest)
     with refuse_unreadable(manifest.path):
-        if make is not None or manifest.section("program").get("kind"):
+        if make is not None or manifest.kind:
             from ragc.serve.factory import restore_module
 
             return restore_module(manifest, make)
@@ -232,7 +232,10 @@ def _is_project(target: object) -> bool:
 
 def _open_noted_project(manifest: Manifest, given: str | Path | None) -> Project:
     from ragc.knowledge.project import Project
+    from ragc.serve.manifest import explain_own_code
 
+    if manifest.kind:
+        raise explain_own_code(manifest)
     if given is not None:
         return Project.open(given)
     noted = str(manifest.section("knowledge").get("project", ""))

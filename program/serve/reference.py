@@ -91,6 +91,11 @@ class Manifest:
         return str(self.fields.get("content_digest", ""))
 
     @property
+    def kind(self) -> str:
+        """The kind of program: `module` of one's own code, empty of a project's."""
+        return str(self.section("program").get("kind", ""))
+
+    @property
     def verdict(self) -> str:
         """The paired test on its test against what it was compiled from: better, worse or no_detectable_difference.
 
@@ -189,6 +194,15 @@ def resolve(given: str | Path, root: Path | str | None = None) -> Manifest:
             what = f"{reference} was set to {expected}, but {found} is now {found.digest}."
             raise IntegrityError(what, "Restore the version's manifest.json, or promote another version to the alias.")
     return found
+
+
+def resolve_noted(whose: str, version: str, root: Path | str | None, mend: str) -> Manifest:
+    """Find a version noted before. Raises `VersionError` where it was deleted."""
+    try:
+        return resolve(version, root)
+    except VersionError as error:
+        what = f"{whose} {version}, which is not there any more: it was deleted."
+        raise VersionError(what, f"Restore its folder, or {mend}") from error
 
 
 def find_current(root: Path, name: str) -> Manifest | None:

@@ -129,10 +129,10 @@ def score_rows(words, topic=lambda n: n // 10, answer="Text.", tags=(), **metric
     ]  # fmt: skip
 
 
-def publish_rows(root, rows=(), program=b"{}", name="helpdesk", **fields):
+def publish_rows(root, rows=(), state=b"{}", name="helpdesk", **fields):
     """Publish a version that holds a program's state and scored rows; return its reference."""
     scores = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    return publish_version(name, fields, {"program.json": program, "scores.jsonl": scores}, root)
+    return publish_version(name, fields, {"program.json": state, "scores.jsonl": scores}, root)
 
 
 def invoke(*arguments):

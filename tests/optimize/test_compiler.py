@@ -16,6 +16,7 @@ from ragc.optimize.compiler.candidates import demonstrations
 from ragc.optimize.compiler.compile import compile_project
 from ragc.optimize.evaluation import grades
 from ragc.optimize.evaluation.outcome import Compiled
+from ragc.optimize.labelled.dataset import SPLITS
 from ragc.optimize.registry.aliases import promote_version
 from ragc.serve.manifest import verify_folder
 from ragc.serve.reference import find_versions, list_aliases, resolve
@@ -200,7 +201,7 @@ def test_the_uncompiled_program_is_sealed_once_and_what_is_in_use_is_the_parent(
         done, again = compile_(own_shop), compile_(own_shop)
         assert (again.reference, again.parent, again.gain) == (done.reference, done.parent, done.gain)
         data = manifest_of(own_shop, done.reference).section("data")
-        now = {question: part for part in data for question in data[part]["questions"]}
+        now = {question: part for part in SPLITS for question in data[part]["questions"]}
         assert splits.items() <= now.items(), "what a version learned from is in no test of the next"
         splits = now
         label_more(n)

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from ragc.serve.experiment_store import (
     read_design,
 )
 from tests.experiments import KEY, NAME, begin, publish
+from tests.optimize.conftest import publish_rows
 
 
 @pytest.fixture
@@ -112,10 +114,14 @@ def test_nothing_found_is_undecided_while_it_runs_and_logs_of_other_hosts_are_me
         ({"guards": ["slow"]}, "latency_s<=3"), ({"guards": ["latency_s<=1e"]}, "latency_s<=3"),
         *(({"name": name}, "name of an experiment") for name in ("../up", "exp-", "Big", "")),
         ({"arms": {"A": "support@v1"}}, ""), ({"arms": {"A": "support@v1", "B": "none@v1"}}, ""),
+        ({"arms": {"A": "support@v1", "B": "desk@v1"}}, r"different programs: A support@v1 \(a project\), B desk@v1"),
+        ({"arms": {"A": "support@v1", "B": "support@v3"}}, r"different programs: .* B support@v3 \(your own code\)"),
     ],
 )  # fmt: skip
 def test_a_design_that_cannot_work_is_refused_and_leaves_nothing(tmp_path, wrong, told):
     publish(tmp_path)
+    publish_rows(tmp_path, name="desk")
+    publish_rows(tmp_path, name="support", program={"kind": "module"})
     with pytest.raises((ExperimentError, VersionError), match=told):
         started(tmp_path, **wrong)
     assert not (tmp_path / "experiments").exists()
@@ -149,6 +155,27 @@ def test_the_command_line_starts_reports_and_stops(ragc, tmp_path):
     code, out, _ = ragc("experiment", "report", "--json")
     (found,) = json.loads(out)
     assert (code, found["status"], found["units"], found["max_units"]) == (0, "stopped", 1500, 20000)
+
+
+def test_what_is_to_be_known_of_an_experiment_is_told_when_it_starts_and_in_each_report(ragc, tmp_path, monkeypatch):
+    publish(tmp_path)
+    publish_rows(tmp_path, name="desk", program={"kind": "module"})
+    to = ("--primary", "resolved", "--max-units", "9")
+    monkeypatch.delenv("RAGC_UNIT_KEY", raising=False)
+    _, out, err = ragc("experiment", "start", "own", "A=desk@v1", "B=desk@v1", *to)
+    opened = f'Experiment.open("exp-own", make, artifacts="{tmp_path}")'
+    assert "export RAGC_UNIT_KEY=" in out and opened in out and "ragc serve" not in out
+    assert "ragc experiment report exp-own --artifacts " in out
+    monkeypatch.setenv("RAGC_UNIT_KEY", KEY)
+    _, out, other = ragc("experiment", "start", "live", "A=support@v1", "B=support@v2", *to)
+    assert "RAGC_UNIT_KEY" not in out and "ragc serve exp-live" in out
+    assert "A, B are the same version (an A/A test)" in err and not other
+    assert err in ragc("experiment", "report", "own")[2]
+    (lost,) = (tmp_path / "support" / "versions").glob("v2-*")
+    shutil.rmtree(lost)
+    code, out, err = ragc("experiment", "report", "live")
+    assert code == 3 and "it still runs" in out and f"Arm B began as support@{lost.name}, which" in err
+    assert err.count("was deleted") == 1
 
 
 def test_the_command_line_exits_with_1_when_halted_or_worse_and_2_for_a_mistake(ragc, tmp_path):

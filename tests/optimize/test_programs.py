@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import linecache
 import logging
 import os
 import re
@@ -292,6 +293,37 @@ def test_what_is_wrong_with_examples_is_said_in_a_sentence(desk, lines, told):
     triage = read_module("triage")
     with pytest.raises(DataError, match=told):
         compile_program(triage.make, "few.jsonl", triage.metric, name="few")
+
+
+@pytest.mark.parametrize("changed", ["def other(example, prediction, trace=None):", "    return 2.0 * (", ""])
+def test_versions_scored_by_different_metrics_are_compared_only_where_one_metric_asks_both_anew(desk, capsys, changed):
+    text = (desk / "triage.py").read_text()
+    named = "other" if changed.startswith("def") else "metric"
+    line = (
+        "def metric(example, prediction, trace=None):"
+        if named == "other"
+        else "    return prediction.team == example.team"
+    )
+    ended = changed + "prediction.team == example.team)" if changed.startswith(" ") else changed
+    (desk / "triage.py").write_text(text.replace(line, ended) if changed else f"{text}\nMORE = 1\n")
+    linecache.checkcache()
+    sys.modules.pop("triage", None)
+    own = ("--data", "tickets.jsonl", "--metric", f"triage:{named}")
+    assert run("compile", "triage:make", *own, "--name", "triage", "--seed", "1") == 0
+    last = f"triage@v{len(ask(capsys, 'ls', 'triage')[1])}"
+    code = run("compare", "triage@v2", last)
+    told = "scored by different metrics: triage@v2 by triage:metric"
+    assert (code == 2 and told in capsys.readouterr().err) if changed else code in (0, 3)
+    assert run("promote", last, "--to", "production", "--require", "no-worse") == (2 if changed else 0)
+    assert ask(capsys, "compare", "triage@v2", last, "--program", "triage:make", *own)[1]["n"] == 60
+
+
+@pytest.mark.parametrize("verb", [("ask", "triage@v2", "Where is it?"), ("serve", "triage@v2"), ("eval", "triage@v2")])
+def test_a_verb_that_cannot_run_a_program_of_ones_own_says_what_can(desk, capsys, verb):
+    assert run(*verb, "--json") == 2
+    error = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert "program of your own code" in error["what"]
+    assert 'load("triage@v2", make)' in error["mend"] and "eval, compare, verify --program" in error["mend"]
 
 
 def test_options_that_lack_their_fellows_are_refused(desk):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -90,6 +91,10 @@ def test_rolling_back_goes_back_one_version_at_a_time(tmp_path):
     promote_version("helpdesk@v3", "production", root=tmp_path)
     alias.write_bytes(before_the_move)  # a line of history whose move was killed does not mislead
     assert roll_back("helpdesk", root=tmp_path).version == versions[0]
+    promote_version("helpdesk@v2", "production", root=tmp_path)
+    shutil.rmtree(folder(tmp_path, "helpdesk@v1"))
+    with pytest.raises(VersionError, match=rf"before {versions[1]} is helpdesk@{versions[0]}, which .* was deleted"):
+        roll_back("helpdesk", root=tmp_path)
 
 
 def test_a_changed_version_is_neither_promoted_nor_rolled_back_to_but_a_sound_one_beside_it_is(two):

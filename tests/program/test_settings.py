@@ -1,5 +1,7 @@
 """ragc.toml: every mistake is one sentence with its line and the mend."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +13,12 @@ from ragc.settings import UNANSWERED, UtilitySettings, artifacts_root
 from tests.conftest import add_toml
 
 
-def test_a_missing_file_says_how_to_make_one(tmp_path):
-    with pytest.raises(SettingsError, match=r"There is no ragc\.toml.*Run: ragc init"):
-        Project.open(tmp_path)
+def test_a_missing_file_says_how_to_make_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for way, named in ((".", tmp_path), ("..", tmp_path.parent), (tmp_path, tmp_path)):
+        told = rf"There is no ragc\.toml in {re.escape(str(named))}\. Run: ragc init {re.escape(str(way))}$"
+        with pytest.raises(SettingsError, match=told):
+            Project.open(way)
     with pytest.raises(SettingsError, match=r"Run: ragc init 'mein Büro'"):
         Project.open("mein Büro")
     (tmp_path / "ragc.toml").write_text("")

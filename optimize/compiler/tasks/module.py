@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -100,10 +101,19 @@ class ModuleTask(Task):
         return replace(self, against=ref, control=control)
 
     def describe_program(self) -> dict[str, Any]:
-        """Return the program as it begins, and the name of the metric."""
-        state = factory.export_module(self.base, [], self.embedded)[STATE]
-        metric = getattr(self.metric, "__qualname__", repr(self.metric))
-        return {**factory.describe_module(self.base, self.undecided), "start": digest_of(state), "metric": metric}
+        """Return the program as it begins, and the metric."""
+        start = digest_of(factory.export_module(self.base, [], self.embedded)[STATE])
+        own = {"start": start, "metric": self.describe_metric()}
+        return {**factory.describe_module(self.base, self.undecided), **own}
+
+    def describe_metric(self) -> dict[str, str]:
+        """Return the metric by module and name, and by its source, if known."""
+        called = self.metric if hasattr(self.metric, "__qualname__") else type(self.metric)
+        try:
+            source = inspect.getsource(called)
+        except (OSError, TypeError):  # defined in a shell, or built in
+            source = ""
+        return {"name": f"{called.__module__}:{called.__qualname__}", "sha256": digest_of(source.encode())}
 
     @contextmanager
     def asking(self, spending: Spending) -> Iterator[None]:

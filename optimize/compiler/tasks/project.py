@@ -55,7 +55,7 @@ from ragc.optimize.registry.versions import read_ancestors
 from ragc.optimize.report.estimate import estimate_cost, list_asked, measure_model
 from ragc.serve.artifact import ROLES, describe_structure, export_files, require_keys
 from ragc.serve.opening import load, open_program
-from ragc.serve.reference import Manifest, resolve
+from ragc.serve.reference import Manifest, digest_of, resolve
 from ragc.text.history import Asked
 
 PROBED = 12  # questions asked to see how long a compile takes
@@ -105,6 +105,11 @@ class ProjectTask(Task):
             "utility": settings.utility.model_dump(),
             "rounds": settings.budget.max_rounds,
         }
+
+    def describe_metric(self) -> dict[str, str]:
+        """Return the utility, by what `[utility]` gives an answer."""
+        worth = self.project.settings.utility.model_dump_json(exclude={"risk"})
+        return {"name": "utility", "sha256": digest_of(worth.encode())}
 
     def prepare(self, session: Session, trials: int) -> ProjectTask:
         """Return the project under limits that fit its models, with demonstrations."""

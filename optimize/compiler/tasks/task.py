@@ -103,6 +103,10 @@ class Task(ABC):
     def describe_program(self) -> dict[str, Any]:
         """Return what a compile depends on beside code, questions, seed and origin."""
 
+    @abstractmethod
+    def describe_metric(self) -> dict[str, str]:
+        """Return the metric's `name`, and the `sha256` of what it rests on."""
+
     def describe_conditions(self) -> dict[str, Any]:
         """Return all that a compile depends on, but its caps."""
         questions = {name: digest_questions(part) for name, part in self.parts.items()}
