@@ -98,7 +98,10 @@ class Tuning:
         1.5, 0.0, 4.0, step=0.5, meaning="log-odds that a piece said behind a look-up's best may be less probable"
     )
     subject: float = _knob(
-        0.55, 0.0, 3.0, meaning="log-odds lost for a word of the question that a rival's subject has"
+        0.55,
+        0.0,
+        3.0,
+        meaning="log-odds lost for a word of the question that a rival's subject has; 0: no subjects are compared",
     )
     quote_above: float = _knob(1.0, 0.0, 1.0, meaning="probability of a quotation past which no language model writes")
     generate_above: float = _knob(0.0, 0.0, 1.0, meaning="sufficiency under which the program abstains")
@@ -143,18 +146,19 @@ class Policy(dspy.Module):
 PLAIN: Mapping[str, float] = {"route": 0, "decompose": 0, "judge": 0, "ground": 0, "shown": 5, "graph_weight": 0.0}
 """Plain RAG: search once, write from whatever came back."""
 
-_WHOLE: Mapping[str, float] = {"decompose": 0, "ground": 0}  # judged and written as a whole
+WHOLE: Mapping[str, float] = {"decompose": 0, "ground": 0}
+"""Looked up, judged and written as a whole."""
 
 PRESETS: Mapping[str, Mapping[str, float]] = {
     "plain": PLAIN,
     # One strategy after another until the evidence as a whole is good enough; then, or in the end, write.
-    "strategy-router": {**_WHOLE, "one_strategy": 1, "max_rounds": 2},
+    "strategy-router": {**WHOLE, "one_strategy": 1, "max_rounds": 2},
     # The chosen bases only; rewrite and search again; ask back when that does not help.
-    "knowledge-router": {**_WHOLE, "only_chosen_bases": 1, "max_rounds": 3},
+    "knowledge-router": {**WHOLE, "only_chosen_bases": 1, "max_rounds": 3},
     # A fast path; else parts, the passages that help, the missing looked up, and the answer checked by claims.
     "judge-and-ground": {"fast_above": 0.5, "max_rounds": 3, "check": 2},
     # Retrieve or answer, round by round, the next query from what was found; the last round answers.
-    "decide": {**_WHOLE, "max_rounds": 4},
+    "decide": {**WHOLE, "max_rounds": 4},
     # A plan of parts, which may wait for each other; round by round, as long as the evidence gains.
     "plan": {"ground": 0, "fast_above": 0.5, "max_rounds": 4},
     # All of it that needs no labels to be trusted; `ragc compile` decides about the rest.

@@ -270,7 +270,7 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
     """
     chosen: list[_Quote] = []
     for quote in allowed:
-        if chosen and names_other(query, quote.subject, chosen[0].subject):
+        if chosen and state.tuning.subject and names_other(query, quote.subject, chosen[0].subject):
             continue
         at = next((at for at, one in enumerate(chosen) if quote.disputes(one, query, state.day)), None)
         if at is not None:

@@ -17,24 +17,23 @@ from ragc.optimize.compiler.runs.replay import Replay
 from ragc.optimize.labelled.dataset import LabelledQuestion
 
 GRID: Mapping[str, Sequence[float]] = {
-    "graph_weight": (0.0, 0.3, 0.6, 0.9),
+    "graph_weight": (0.0, 0.3, 0.6, 1.0),
     "document_weight": (0.0, 0.4),
     "dense_weight": (0.3, 0.5, 0.7),
 }
 """The values of each knob of fusion that are combined."""
 
 
-def find_best_search(replay: Replay, questions: Sequence[LabelledQuestion]) -> dict[str, float]:
-    """Return the values of the knobs at which most of the evidence is found.
+def find_best_search(replay: Replay, questions: Sequence[LabelledQuestion], k: int) -> dict[str, float]:
+    """Return the values of the knobs at which most evidence is found.
 
     They are empty where no other values find more than those that the program has. The measure is recall among the `k`
-    passages that it takes for each query, by one search for the question as it was asked, over the questions whose
-    evidence is labelled and that anybody may ask.
+    passages of one search for the question as it was asked, where evidence is labelled and anybody may ask.
     """
     asked = [question for question in questions if question.evidence and not question.readers]
     pools = replay.reply_all([Find(question.question, replay.program.sources) for question in asked])
     found = [(set(question.evidence), pool) for question, pool in zip(asked, pools, strict=True) if pool is not None]
-    tuning = replay.program.policy.tuning()
+    tuning = replace(replay.program.policy.tuning(), k=k)
 
     def recall(knobs: Mapping[str, float]) -> float:
         ranked = (
@@ -47,3 +46,9 @@ def find_best_search(replay: Replay, questions: Sequence[LabelledQuestion]) -> d
     tried = [now, *(dict(zip(GRID, values, strict=True)) for values in product(*GRID.values()))]
     best = max(tried, key=lambda knobs: round(recall(knobs), 9)) if found else now
     return {} if best == now else best
+
+
+def count_evidence(questions: Sequence[LabelledQuestion]) -> int:
+    """Return how many passages most questions' evidence takes; 0 without any."""
+    sizes = sorted(len(question.evidence) for question in questions if question.evidence)
+    return sizes[len(sizes) // 2] if sizes else 0

@@ -25,7 +25,7 @@ from ragc.errors import BudgetStop, DataError
 from ragc.knowledge.index.build import index_project
 from ragc.knowledge.project import Project
 from ragc.loop import reviewed
-from ragc.loop.policy import PRESETS, Risk, Setting, apply_setting, find_dimensions, read_setting
+from ragc.loop.policy import PRESETS, WHOLE, Risk, Setting, apply_setting, find_dimensions, read_setting
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find
 from ragc.models.catalog import is_local
@@ -35,7 +35,7 @@ from ragc.models.language.pace import Pace, note_pace, read_paces
 from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
 from ragc.optimize.compiler.candidates.instructions import propose_instructions
 from ragc.optimize.compiler.candidates.offers import CandidateSets, find_candidates
-from ragc.optimize.compiler.candidates.retrieval import find_best_search
+from ragc.optimize.compiler.candidates.retrieval import count_evidence, find_best_search
 from ragc.optimize.compiler.choice import OperatingPoints, fit_doubt
 from ragc.optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
 from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
@@ -241,8 +241,16 @@ class ProjectTask(Task):
             return {name: _name_knobs(one) for name, one in ways.items()} | candidates.list_ways()
         unset = {name: knob.default for name, knob in self.base.policy.named_parameters()}
         ways = {} if self.origin else {name: {**unset, **one} for name, one in PRESETS.items()}
-        if found := find_best_search(self.runner(session, self.base), self.searched):
+        runner, tuning = self.runner(session, self.base), self.base.policy.tuning()
+        if found := find_best_search(runner, self.searched, tuning.k):
             ways["the search that finds most evidence"] = found
+        if (k := count_evidence(self.searched)) > 1:  # of several subjects
+            ways["as many passages as the evidence has"] = {
+                **find_best_search(runner, self.searched, k),
+                **WHOLE,
+                "k": k,
+                "subject": 0,
+            }
         return {name: _name_knobs(one) for name, one in ways.items()}
 
     def grade_learned(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragc.loop.policy import WHOLE
 from ragc.loop.subjects import REPLACED, Subject, count_strange, find_subject, names_other
 from ragc.text.pieces import split_pieces
 from tests.support.documents import open_documents
@@ -50,6 +51,18 @@ ASKED = [
     (SHIPS, "When does the Otter depart on 1 December?", "09:15", "08:15"),
     (STAFF, "What is Bob Hale's phone number?", "5518", "5512"),
 ]
+STEPS = {
+    "mira.md": "# Mira Dahl\n\nMira Dahl is a walker. She was born in Vardal and grew up abroad.",
+    "vardal.md": "# Vardal\n\nVardal is a town on the coast. At the census it had a population of 6,960.",
+}
+
+
+@pytest.mark.parametrize("subject", [0.55, 0.0])
+def test_where_no_subjects_are_compared_pages_that_the_question_does_not_name_are_quoted_too(tmp_path, subject):
+    program = open_documents(tmp_path, STEPS, ABOUT)
+    program.policy.turn(**WHOLE, subject=subject)
+    answer = program("What was the population of the town where Mira Dahl was born?")
+    assert "born in Vardal" in answer.text and ("6,960" in answer.text) == (not subject)
 
 
 @pytest.mark.parametrize(("files", "question", "right", "other"), ASKED, ids=[question for _, question, *_ in ASKED])
