@@ -34,7 +34,7 @@ from ragc.models.catalog import require_price
 from ragc.optimize.compiler.choice import FITTED, OperatingPoints, choose_points
 from ragc.optimize.compiler.plan import SECONDS, CapPlan, ask_within
 from ragc.optimize.compiler.publish import Found, find_sealed, note_look, seal
-from ragc.optimize.compiler.record import digest_json, open_record
+from ragc.optimize.compiler.record import digest_json, hold_turn, open_record
 from ragc.optimize.compiler.runs.runner import AnyArm, Arm
 from ragc.optimize.compiler.scoring import Scoring, split_topics
 from ragc.optimize.compiler.search import search_settings
@@ -135,11 +135,12 @@ def compile_task(
     caps = Caps(terms.get("max_calls"), terms.get("max_usd"), terms.get("max_seconds"))
     trials, seed, origin = terms.get("trials"), terms.get("seed") or 0, terms.get("origin", "")
     _require_sense(project, trials, terms.get("seed"), terms.get("risk"), caps)
-    origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
     watch = terms.get("watch") or (lambda progress: None)
-    session = Session(open_record(project), caps, watch, terms.get("jobs", 1))
-    session.limit("choose")
-    with closing(session), ExitStack() as held:
+    with ExitStack() as held:
+        held.enter_context(hold_turn(project))
+        session = held.enter_context(closing(Session(open_record(project), caps, watch, terms.get("jobs", 1))))
+        session.limit("choose")
+        origin = str(resolve(origin, project.artifacts)) if origin else ""  # what an alias names moves on
         try:
             used = origin or find_in_use(project)
             task = maker(session, seed, origin, used)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import os
+import socket
 import sqlite3
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +16,7 @@ from typing import Any, TypeVar
 
 import dspy
 import orjson
+from filelock import FileLock, Timeout
 
 import ragc
 from ragc.errors import RecordError
@@ -24,6 +29,7 @@ from ragc.optimize.compiler.spending import Account, Spent
 from ragc.signatures import to_prompt_inputs
 from ragc.storage import SqliteFile, digest_code
 
+LOG = logging.getLogger(__name__)
 RECORD = "record.sqlite"
 PATIENCE = 60.0  # seconds for which a file that another process writes to is waited for
 _TABLES = (
@@ -145,6 +151,28 @@ class StoredAccount(Account):
     def _read(self, db: sqlite3.Connection) -> Spent:
         row = db.execute("SELECT calls, usd, seconds FROM spending WHERE compile = ?", (self._key,)).fetchone()
         return Spent(*row) if row else Spent()
+
+
+@contextmanager
+def hold_turn(project: Project) -> Iterator[None]:
+    """Hold the turn to compile a project's versions: one compile has it at a time.
+
+    Another is waited for, which is told; the system ends its turn when its process dies.
+    """
+    path = project.private / f"{project.name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        holder = path.read_text() or "another process"
+        LOG.warning("%s is being compiled by %s: this compile waits for its end.", project.name, holder)
+        lock.acquire()
+    try:
+        path.write_text(f"process {os.getpid()} of {socket.gethostname()}")
+        yield
+    finally:
+        lock.release()
 
 
 def open_record(project: Project) -> Record:

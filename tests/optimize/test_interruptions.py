@@ -7,6 +7,7 @@ import pty
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -114,8 +115,29 @@ def test_two_compiles_of_one_project_at_once_both_finish_in_the_same_program(pai
     for process in both:
         process.join()
     assert [process.exitcode for process in both] == [0, 0]
-    assert expected in digests(paid_shop) and len(set(model.calls)) == paid
-    assert len(set(digests(paid_shop))) == 2  # the uncompiled program, and the compiled one
+    assert digests(paid_shop)[1:] == [expected], "the uncompiled program, and the compiled one, once"
+    assert len(set(model.calls)) == len(model.calls) == paid
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_second_compile_says_at_once_which_one_it_waits_for_and_goes_on_when_that_ends_or_is_killed(
+    paid_shop, model, killed
+):
+    with held_up(model) as waits, compiling(paid_shop) as first:
+        assert waits.wait(60)
+        with compiling(paid_shop, stderr=subprocess.PIPE, text=True) as second:
+            told = f"shop is being compiled by process {first.pid} of {socket.gethostname()}: this compile waits"
+            assert next(second.stderr).startswith(told)
+            if killed:
+                first.kill()
+                first.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                second.wait(1)
+            asked = len(model.calls)
+            model.release()
+            assert second.wait(60) == 0
+        assert killed or (first.wait(60) == 0 and len(model.calls) > asked)
+    assert len(digests(paid_shop)) == 2
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

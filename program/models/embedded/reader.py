@@ -192,7 +192,7 @@ class _Model:
             told, found = self._run(head, shown)
             answers = max(answers, told)
             logits[:, at : at + room] = np.maximum(logits[:, at : at + room], found)
-        return Reading(round(float(answers), 4), offsets, logits)
+        return Reading(float(np.float32(round(answers, 4))), offsets, logits)  # as it is read from a file again
 
     def _run(self, head: list[int], shown: list[int]) -> tuple[float, NDArray[np.float32]]:
         row = [*head, *shown, SEP]

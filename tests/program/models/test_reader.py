@@ -36,7 +36,7 @@ def reader():
 
 
 def same(one, other):
-    return one.to_bytes() == other.to_bytes()
+    return one.answers == other.answers and one.to_bytes() == other.to_bytes()
 
 
 @pytest.mark.parametrize("passage", PASSAGES, ids=range(len(PASSAGES)))
