@@ -105,6 +105,7 @@ def run_compile(
         _print_compiled(done, opened, everything)
         if promote:
             why = "it is not proved to be better" if done.kept_risk else "the stated risk is not proved"
+            why = why if done.usable else "a stand-in answered for its models"
             typer.echo(f"The alias {promote} {f'is {done.reference} now' if moved else f'was not moved: {why}'}.")
 
     shape = _shape(done) | ({"promoted": moved} if promote else {})
@@ -145,7 +146,7 @@ def _shape(done: Compiled) -> dict[str, Any]:
     plain = ("parent", "verdict", "stage", "trials", "calls", "reused", "stopped_by", "optimizer", "replayed")
     return {
         "version": done.reference,
-        **{name: getattr(done, name) for name in (*plain, "stood_in")},
+        **{name: getattr(done, name) for name in (*plain, "stood_in", "stood_for")},
         "gain": _gain(done.gain),
         "gain_over_plain": _gain(done.over_plain),
         "metrics": done.after.metrics(),

@@ -111,7 +111,8 @@ def publish_uncompiled(task: Task, scores: Evaluation, plain: Evaluation | None)
 
 def find_sealed(project: Project, identity: str, files: Mapping[str, bytes] = {}) -> str:
     """Return the last version that the same compile sealed with the same bytes."""
-    same = [one.label for one in _list_holding(files, project) if one.section("optimizer").get("compile") == identity]
+    known = (one for one in _list_holding(files, project) if not one.stood_for)  # another is made once models answer
+    same = [one.label for one in known if one.section("optimizer").get("compile") == identity]
     return same[-1] if same else ""
 
 
@@ -196,6 +197,7 @@ def seal(
         doubts=task.doubts,
         stopped_by=spending.tripped,
         stood_in=session.record.stand_ins,
+        stood_for=_share_stood_for(session.record, found, after),
         stages=[stage.describe() for stage in points.stages],
         stage=points.chosen,
         points={name: points.describe(name) for name in points.points if points.stages},
@@ -212,6 +214,13 @@ def seal(
         task, contents, after, points, origin, done.plain, render_compile_page(done) if found.candidates else b""
     )
     return replace(done, reference=reference)
+
+
+def _share_stood_for(record: Record, found: Found, after: Evaluation) -> float:
+    """Return the share of the questions of dev and test whose answers rest on a stand-in."""
+    tested = {grade.id for grade in after.grades}
+    questions = [*(found.dev.questions if found.dev else ()), *(q for q in found.task.parts["test"] if q.id in tested)]
+    return sum(one.asked in record.stood_for for one in questions) / max(1, len(questions))
 
 
 def _list_utilities(before: Evaluation, after: Evaluation) -> list[tuple[float, float, str]]:

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,11 +20,12 @@ import orjson
 from filelock import FileLock, Timeout
 
 import ragc
-from ragc.errors import RecordError
+from ragc.errors import ModelError, RecordError
 from ragc.knowledge.project import Project
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find, Request
 from ragc.models.catalog import is_local
+from ragc.models.language.pace import UNANSWERED
 from ragc.models.requests import to_jsonable
 from ragc.optimize.compiler.spending import Account, Spent
 from ragc.signatures import to_prompt_inputs
@@ -38,6 +40,7 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS spending (compile TEXT PRIMARY KEY, calls INTEGER NOT NULL, usd REAL NOT NULL,"
     " seconds REAL NOT NULL)",
 )
+FIRST_CALLS, SILENT = 4, 32  # calls without an answer: of a model that gave none yet, and in a row of another
 READ_AT_ONCE = 500  # digests asked for in one statement
 
 T = TypeVar("T")
@@ -52,7 +55,8 @@ class Entry:
     tokens_in: int = 0
     tokens_out: int = 0
     usd: float = 0.0
-    stand_in: bool = False  # true for the reply of another model than the one asked; such a reply is not kept on disk
+    stand_in: bool = False  # true for another reply than that of the model asked, which is not kept on disk
+    other: bool = False  # true for that of another model, not for a default or a text that was cut off
 
 
 class Record:
@@ -60,8 +64,8 @@ class Record:
 
     `calls` counts the requests to a language model that were made anew, `reused` the replies of one that were
     read, `stand_ins` the replies of another model than the one asked; `refused` has the reason why a model refused a
-    prompt, `heard` every reply of a language model that was used. The file is safe from many threads and processes;
-    where it cannot be used, `RecordError` is raised.
+    prompt, `heard` every reply of a language model that was used, `stood_for` the questions whose answers rest on a
+    stand-in. The file is safe from many threads and processes; where it cannot be used, `RecordError` is raised.
     """
 
     def __init__(self, path: Path | None = None, replies: Mapping[bytes, Entry] = {}) -> None:
@@ -72,6 +76,10 @@ class Record:
         self.calls = 0
         self.reused = 0
         self.stand_ins = 0
+        self.stood_for: set[Hashable] = set()
+        self.silent: Counter[str] = Counter()  # calls in a row that a model did not answer
+        self._answering: set[str] = set()
+        self._lost: dict[str, ModelError] = {}
         self._file = SqliteFile(path, _TABLES, PATIENCE) if path is not None else None
         if path is not None:
             self.use(lambda db: None)
@@ -94,6 +102,25 @@ class Record:
         rows = self.use(lambda db: [*select(db)]) if lacking else ()
         found |= {bytes(key): Entry(orjson.loads(value), *rest) for key, value, *rest in rows}
         return found
+
+    def note_call(self, model: str, failure: str = "") -> None:
+        """Note that a model answered, or why it did not.
+
+        Raises `ModelError` at a row of calls without an answer: what a stand-in says would be compiled for that.
+        """
+        self.silent[model] = self.silent[model] + 1 if failure else 0
+        if not failure:
+            self._answering.add(model)
+        elif self.silent[model] >= (SILENT if model in self._answering else FIRST_CALLS):
+            mend = f"{UNANSWERED} Then give the same command again: no reply is lost."
+            self._lost[model] = ModelError(f"{failure.rstrip('.')}.", mend)
+            raise self._lost[model]
+
+    def require_models(self, *models: str) -> None:
+        """Raise what `note_call` raised of any model, or of one of those, again."""
+        for model in models or [*self._lost]:
+            if model in self._lost:
+                raise self._lost[model]
 
     def keep(self, key: Hashable, entry: Entry, heard_as: bytes | None = None) -> None:
         """Keep a reply in memory; that of a language model as heard, too, by its digest."""

@@ -12,6 +12,7 @@ from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.losses import list_losses
 from ragc.optimize.evaluation.risk import check_risk, compare_curves, judge_grades
 from ragc.optimize.evaluation.stats import PairedResult, format_estimate
+from ragc.serve.reference import MOSTLY
 
 BALANCED, AS_IT_IS = "balanced", "as it is"
 """Names of an operating point, and of the stage of a compile that changes nothing."""
@@ -42,6 +43,7 @@ class Compiled:
     looks: int
     stopped_by: str = ""
     stood_in: int = 0  # answers of a stand-in, for models that could not be reached or read
+    stood_for: float = 0.0  # share of the questions of dev and test whose answers rest on such
     replayed: bool = True  # False when the program was run anew for every setting
     doubts: Sequence[str] = ()  # shortcuts in the labels, a paragraph each
     broken: Mapping[str, str] = field(default_factory=dict)
@@ -84,9 +86,14 @@ class Compiled:
         """True when the risk that was asked for, if any, is proved."""
         return BALANCED not in self.risks or self.risks[BALANCED].proved
 
+    @property
+    def usable(self) -> bool:
+        """False when a stand-in had a hand in most answers to dev and test: what it is worth is not known."""
+        return self.stood_for <= MOSTLY
+
     def meets(self, require: str) -> bool:
-        """Tell whether it is as `require` says, with the risk that was asked for proved."""
-        return self.kept_risk and (self.better if require == "better" else self.verdict != "worse")
+        """Tell whether it is as `require` says, usable, and keeps its stated risk."""
+        return self.kept_risk and self.usable and (self.better if require == "better" else self.verdict != "worse")
 
     def describe_origin(self, identity: str, seed: int) -> dict[str, Any]:
         """Return the tables of a manifest that say how the version came about."""
@@ -96,7 +103,7 @@ class Compiled:
         cost = {"seconds": round(self.seconds, 1), "calls": self.calls, "usd": round(self.usd, 6)}
         found = {
             "parent": self.parent,
-            "gain": {"verdict": self.verdict, "rule": RULE, **figures},
+            "gain": {"verdict": self.verdict, "rule": RULE, "stood_for": round(self.stood_for, 4), **figures},
             "optimizer": {**how, "test_looks": self.looks},
             "cost": cost,
         }
@@ -128,6 +135,9 @@ class Compiled:
     def explain(self) -> str:
         """Return in words what came of it, and what to do where nothing could be told."""
         gain = f"{format_estimate(self.gain.difference, self.gain.ci, '+.3f')} on {self.held_out}"
+        if not self.usable:
+            what = f"A stand-in had a hand in {self.stood_for:.0%} of the answers to dev and test, so it is not in use"
+            return f"{what}: its models could not be reached. Against {self.parent}: {gain}."
         if self.better:
             return f"It is better than {self.parent}: {gain}, which nothing was learned from."
         if self.verdict == "worse":

@@ -121,12 +121,12 @@ def _check_model(role: str, name: str, provider: ProviderSettings, project: Proj
     from ragc.models.catalog import FALLBACK, is_structured, missing_keys, open_endpoint
     from ragc.models.embedded.reader import READER
     from ragc.models.language.gateway import ProviderLM
-    from ragc.models.language.pace import allow_long_calls, measure_pace, note_pace
+    from ragc.models.language.pace import UNANSWERED, allow_long_calls, measure_pace, note_pace
 
     embedded = READER if role in ("decide", "judge", "write", "query", FALLBACK) else ""
     if name == embedded:
         return SetupFinding(True, f"{role}: {name} (embedded)")
-    mend = "Check the name, the key and that its server runs."
+    mend = UNANSWERED
     try:
         endpoint = open_endpoint(name, allow_long_calls(provider), role, embedded)
         if lacking := missing_keys(name, provider):

@@ -15,7 +15,7 @@ from ragc.errors import ModelError
 from ragc.knowledge.project import Project
 from ragc.models.catalog import is_local, open_endpoint
 from ragc.models.language.gateway import ProviderLM
-from ragc.models.language.pace import Pace, allow_long_calls, measure_pace, read_paces
+from ragc.models.language.pace import UNANSWERED, Pace, allow_long_calls, measure_pace, read_paces
 from ragc.models.language.spending import Cap
 from ragc.models.language.transport import CallInterrupted
 
@@ -105,7 +105,7 @@ def measure_model(project: Project, name: str, cap: Cap) -> Pace:
             return measure_pace(model, cap)
         except LMError as error:  # a stand-in would answer, and what is compiled would be for that
             if not left or isinstance(error, CallInterrupted):  # which was repeated already
-                raise ModelError(f"{error.message}.", "Check the name, the key and that its server runs.") from error
+                raise ModelError(f"{error.message}.", UNANSWERED) from error
     raise AssertionError
 
 

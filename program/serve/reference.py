@@ -27,6 +27,7 @@ DIGEST = r"sha256:([0-9a-f]{8,64})"
 LATEST = "latest"
 PRODUCTION = "production"
 """The alias by which a project's folder is opened."""
+MOSTLY = 0.5  # share of answers
 DEVICES = frozenset(["con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))])
 RESERVED = frozenset(["experiments"])
 _LOG = logging.getLogger(__name__)
@@ -94,6 +95,11 @@ class Manifest:
     def kind(self) -> str:
         """The kind of program: `module` of one's own code, empty of a project's."""
         return str(self.section("program").get("kind", ""))
+
+    @property
+    def stood_for(self) -> bool:
+        """True when a stand-in had a hand in most of the answers by which it was chosen and tested."""
+        return float(self.section("gain").get("stood_for", 0.0)) > MOSTLY
 
     @property
     def verdict(self) -> str:
@@ -208,13 +214,13 @@ def resolve_noted(whose: str, version: str, root: Path | str | None, mend: str) 
 def find_current(root: Path, name: str) -> Manifest | None:
     """Return the version that opens a project's folder, or None for no version.
 
-    It is the one that the alias `production` names, else the newest that was compiled from another and is not worse.
-    Raises as `resolve`.
+    It is the one that the alias `production` names, else the newest that was compiled from another and is not worse,
+    unless a stand-in answered for its models. Raises as `resolve`.
     """
     if PRODUCTION in list_aliases(root, name):
         return resolve(f"{name}@{PRODUCTION}", root)
     found = (resolve(f"{name}@{version}", root) for version in reversed(find_whole_versions(root, name)))
-    return next((one for one in found if one.parent and one.verdict != "worse"), None)
+    return next((one for one in found if one.parent and one.verdict != "worse" and not one.stood_for), None)
 
 
 def list_programs(root: Path) -> list[str]:

@@ -74,7 +74,7 @@ def states(text: str, fact: str | Sequence[str]) -> bool:
 
 
 def holds(text: str, claim: str, least: float = 0.0) -> bool:
-    """Tell whether a text holds a claim's numbers, units and names, and `least` of its words.
+    """Tell whether a text has a claim's numbers, units, names, `least` of its words.
 
     Numbers and units are spelt as for `states`. A name is a word with a capital that opens no sentence.
     """

@@ -12,8 +12,10 @@ import pytest
 from ragc import open_program
 from ragc.errors import BudgetError, DataError, ModelError, StudyError, VersionError
 from ragc.knowledge.project import Project
+from ragc.models.language.pace import Pace, note_pace
 from ragc.optimize.compiler.candidates import demonstrations
 from ragc.optimize.compiler.compile import compile_project
+from ragc.optimize.compiler.record import FIRST_CALLS, SILENT
 from ragc.optimize.evaluation import grades
 from ragc.optimize.evaluation.outcome import Compiled
 from ragc.optimize.labelled.dataset import SPLITS
@@ -120,8 +122,39 @@ def test_a_missing_key_is_told_before_anything_is_done_and_the_answers_of_a_stan
     assert compile_(paid_shop).stood_in == 0
     shutil.rmtree(paid_shop / ".ragc")
     model.calls.clear()
-    model.fails = lambda n: n % 50 > 10
-    assert compile_(paid_shop).stood_in > 0
+    model.fails = lambda n: n % 5 == 4
+    done = compile_(paid_shop)
+    assert done.stood_in > 0
+
+
+@pytest.mark.parametrize("answered", [0, 20])
+def test_a_model_that_is_dead_now_stops_the_compile_before_a_stand_in_answers_for_it(paid_shop, model, answered):
+    """Its pace is known from before, or it answered some calls of this compile."""
+    for n in range(20):
+        row = {"id": f"n{n}", "question": f"Does pot {n} hold 0.8 litres?", "topic": f"t{n}", "outcome": "abstain"}
+        append_row(paid_shop / "labelled.jsonl", {**row, "split": "train"})
+    note_pace(paid_shop / ".ragc", "openai/gpt-4o-mini", Pace(0.1, 1000, 20))
+    model.fails = lambda n: n > answered
+    with pytest.raises(ModelError, match=r"openai/gpt-4o-mini answered 400\. Check the name.*same command again"):
+        compile_(paid_shop)
+    assert len(model.calls) <= answered + (SILENT if answered else FIRST_CALLS) + 16, "so many are under way at once"
+    assert not [*(paid_shop / "artifacts").glob("*/versions/*")]
+    kept = set(model.calls[:answered])
+    model.calls.clear()
+    model.fails = lambda n: False
+    done = compile_(paid_shop)
+    assert (done.reference, done.stood_in) == ("shop@v2", 0) and not kept & set(model.calls)
+
+
+def test_a_version_for_whose_models_a_stand_in_answered_is_told_and_comes_into_use_nowhere(paid_shop, model, ragc):
+    model.fails = lambda n: n % 4 > 0
+    code, out, _ = ragc("compile", paid_shop, "--promote", "production", "--require", "no-worse")
+    assert code == 3 and "A stand-in had a hand in 100% of the answers to dev and test" in out
+    assert "was not moved: a stand-in answered for its models" in out and "is answered by the uncompiled program" in out
+    assert manifest_of(paid_shop, "shop@latest").section("gain")["stood_for"] == 1
+    model.fails = lambda n: False
+    code, out, _ = ragc("compile", paid_shop)
+    assert out.startswith("shop@v3 is sealed.") and "is answered by shop@v3" in out
 
 
 @pytest.mark.parametrize(

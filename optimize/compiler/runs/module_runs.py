@@ -91,6 +91,7 @@ class ModuleRuns:
         known = {text: self._look_up(state, text) for text in texts}
         lacking = [text for text, found in known.items() if found is None]
         made = self._run_all(lacking)
+        self._record.require_models()
         for text, answer in zip(lacking, made, strict=True):
             if self._unchecked and not answer.error:
                 self._unchecked -= 1
@@ -149,6 +150,7 @@ class ModuleRuns:
                 self._ask(name, predictor, predictor.lm or dspy.settings.lm, given)
 
     def _run(self, text: str) -> Answered:
+        self._record.require_models()
         return run_example(self.program, self._examples[text])
 
     def _forward(self, name: str, predictor: dspy.Predict, **inputs: Any) -> Any:

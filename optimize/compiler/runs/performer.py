@@ -127,6 +127,7 @@ class Performer:
     def _make_call(self, call: PendingCall) -> Entry | StepFailed:
         """Ask one model, again where that fails; the reply is kept at once."""
         ask, model, digest = cast(Ask, call.request), call.model, call.digest
+        self._record.require_models(str(model.model))
         if digest is not None and digest in self._record.refused:
             return StepFailed(ask.predictor, self._record.refused[digest])
         here = is_local(model)
@@ -151,14 +152,19 @@ class Performer:
             finally:
                 if not counts_itself:
                     self._spending.after_call(0.0, usd or spent.usd)
+            if not here:
+                why = next((str(note.values["why"]) for note in spent.handed_over.values()), "")
+                self._record.note_call(model.model, why)
             if spent.notes:  # another model stood in, or a default was taken
                 self._record.stand_ins += 1
-                return replace(entry, stand_in=True)
+                return replace(entry, stand_in=True, other=bool(spent.handed_over))
             if digest is not None:
                 self._record.write({digest: entry})
             return entry
         if digest is not None and refusals == ATTEMPTS:
             self._record.refused[digest] = failure
+        if not here:
+            self._record.note_call(model.model, failure)
         return StepFailed(ask.predictor, failure)
 
     def _ask_client(self, model: Any, asks: Sequence[Ask]) -> list[Any]:

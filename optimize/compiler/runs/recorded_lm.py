@@ -44,8 +44,12 @@ class RecordedLM(dspy.BaseLM):
             try:
                 with track_spending(cap=self._spending) as spent:
                     outputs = self._model(prompt, messages=messages, **kwargs)
+            except Exception as error:
+                self._record.note_call(self.model, f"{self.model} gave no answer ({type(error).__name__}: {error})")
+                raise
             finally:
                 paid.reset(token)
+            self._record.note_call(self.model)
             self._record.calls += 1
             seconds, usd = time.perf_counter() - began, spent.usd + sum(made)
             entry = Entry([outputs, made], seconds, spent.tokens_in, spent.tokens_out, usd)

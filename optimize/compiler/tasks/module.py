@@ -26,6 +26,7 @@ from ragc.knowledge.index.build import Advance
 from ragc.knowledge.project import Project
 from ragc.loop.policy import Dimension, find_dimensions, read_setting
 from ragc.models.embedded.decider import LocalDecider
+from ragc.models.language.pace import UNANSWERED
 from ragc.models.language.provider import listed_price
 from ragc.optimize.abtest.offline import score_anew
 from ragc.optimize.compiler.candidates.demonstrations import (
@@ -141,7 +142,8 @@ class ModuleTask(Task):
         (answer,) = self.run(self.base, record).answer_all([first.question])
         if answer.error:
             what = f"The program failed on the example {first.id}: {answer.error}."
-            raise DataError(what, "Mend the program, or the example.")
+            silent = record is not None and any(record.silent.values())
+            raise DataError(what, UNANSWERED if silent else "Mend the program, or the example.")
         check_metric(self.metric, first.example, answer.prediction)
 
     def require_state(self, contents: Contents, make: factory.Factory | None, record: Record) -> None:

@@ -125,7 +125,7 @@ class Task(ABC):
         """Return the task ready to be searched by so many trials, measured once."""
 
     def compared_with(self, ref: str) -> Self:
-        """Return the task compared with a version, if any can be opened, unless compiled from one."""
+        """Return the task compared with a version, unless it is compiled from one."""
         try:
             return self.put_beside(ref) if ref and not self.origin else self
         except RagcError as error:  # of the program as it was before its code changed, for one

@@ -19,6 +19,7 @@ from ragc.settings import ProviderSettings, Settings
 from ragc.storage import write_whole
 
 FILE = "pace.json"
+UNANSWERED = "Check the name, the key and that its server runs."
 PATIENCE = 4  # how many times as long as the measured call a call may take
 LONGEST = 600.0  # seconds that the measured call may take, where `ragc.toml` sets no limit
 CALLS = 8  # calls of the slowest model that the time of a question is room for
