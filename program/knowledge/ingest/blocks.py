@@ -197,7 +197,7 @@ class _Walk:
 
     def _begin(self, tag: Tag) -> tuple[int, int]:
         """Note what a tag begins; return how much was made before it, in blocks and of the block that is open."""
-        if _is_block(tag):
+        if is_block(tag):
             self._end_block()
         if place := _lines_of(tag):
             self.places.append(place)
@@ -228,7 +228,7 @@ class _Walk:
                 inner.term, inner.defined = f"{inner.term}, {term}" if shared else term, False
             else:
                 self._add("paragraph", term)
-        elif _is_block(tag):
+        elif is_block(tag):
             self._end_block()
         if tag.name == "dl":
             self._add_term()
@@ -300,7 +300,8 @@ def _lines_of(tag: Tag) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def _is_block(tag: Tag) -> bool:
+def is_block(tag: Tag) -> bool:
+    """Tell whether a browser shows an element on lines of its own."""
     return tag.name in _BLOCK and (tag.name != "button" or stands_alone(tag))
 
 

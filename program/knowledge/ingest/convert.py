@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import takewhile
 
 from bs4 import BeautifulSoup, Tag
 from markdown_it import MarkdownIt
@@ -26,6 +27,7 @@ from ragc.knowledge.ingest.blocks import (
     LINES,
     PLACE,
     Block,
+    is_block,
     is_hidden,
     is_put_away,
     join_blocks,
@@ -55,6 +57,8 @@ _PARAGRAPHS = ("p", "li", "td", "th", "dd", "dt", "figcaption", *HEADINGS)  # th
 _WAY_BACK = re.compile("^#(?:fnref|footnote-ref|endnote-ref)")
 _CONTROLS = ("button", "summary", *HEADINGS)
 _CARDS = ("div", "article", "section", "a")
+_MENU_WORDS = 4  # of a line of a menu at most
+_COUNT = re.compile(r"\(\d+\)|©.*")  # what figures may stand in one: `Basket (0)`
 
 
 def _write_math(_: object, tokens: Sequence[Token], at: int, *__: object) -> str:
@@ -154,7 +158,12 @@ def convert_html(content: bytes | str) -> Page:
     found = (soup.select_one(name) for name in _MAIN)
     main = next((part for part in found if part is not None and len(part.get_text()) >= _MAIN_SHARE * whole), soup)
     outside = len(soup.get_text(" ").split()) - len(main.get_text(" ").split())
-    for count, place in ((outside, f"what stands outside <{main.name}>"), (hidden, "what is hidden")):
+    menus = _drop_menus(main) if main.name not in _MAIN[:2] else 0
+    for count, place in (
+        (outside, f"what stands outside <{main.name}>"),
+        (menus, "menus above and below the text"),
+        (hidden, "what is hidden"),
+    ):
         words, names = words + count, ", ".join(filter(None, (names, place if count else "")))
     mend = "Put what answers questions into the page's <main>."
     flaws = (Flaw(f"{words} words were left out as page furniture: {names}", mend, lost=False),) if words else ()
@@ -217,6 +226,36 @@ def _open_panels(soup: BeautifulSoup) -> int:
             words += len(element.get_text(" ").split())
             element.decompose()
     return words
+
+
+def _drop_menus(main: Tag) -> int:
+    """Take away the menus at both ends of a page without a <main>; return the number of their words.
+
+    A line of one is a <div> of a few words, without a figure. What else stands beside it belongs to no section.
+    """
+    leaves = [one for one in main(is_block) if one.get_text().strip() and one.find(is_block) is None]
+    words = 0
+    for run in (list(takewhile(_is_menu_line, leaves)), list(takewhile(_is_menu_line, reversed(leaves)))[::-1]):
+        before = leaves[leaves.index(run[0]) - 1] if run and run[0] is not leaves[0] else None
+        listed = before is not None and (before.name not in ("p", "div") or before.get_text().rstrip()[-1] == ":")
+        if listed or len(run) in (0, len(leaves)):
+            continue
+        if before is not None:
+            run[0].insert_before(Tag(name=END_OF_SECTION, attrs={"level": 1}))
+        figures = {id(one.parent) for one in run if _has_figure(one)}
+        menu = [one for one in run if id(one.parent) not in figures]
+        words += sum(len(one.extract().get_text().split()) for one in menu) if len(menu) > 1 else 0
+    return words
+
+
+def _has_figure(leaf: Tag) -> bool:
+    return any(map(str.isdigit, _COUNT.sub("", leaf.get_text())))
+
+
+def _is_menu_line(leaf: Tag) -> bool:
+    text = _COUNT.sub("", leaf.get_text(" ")).strip()
+    short = not text or (is_label(text) and (len(text.split()) <= _MENU_WORDS or _has_figure(leaf)))
+    return leaf.name == "div" and short
 
 
 def _part_cards(main: Tag) -> None:

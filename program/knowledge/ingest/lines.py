@@ -18,7 +18,7 @@ _RULE = re.compile(r"[\s|+=_-]*[=_-]{3}[\s|+=_-]*")  # a line that is drawn unde
 _STAMP = re.compile(r"\s*(?P<open>[\[(<]?)\d{1,4}(?::\d\d|[./-]\d{1,2}[./-](?:\d{1,4})?)\S*\s*")
 _NUMBER = re.compile(r"\s*(?:[$£€¥]? ?\d|[(\[“‘„«\"'])")  # or what stands before one
 _ENDS_WITHIN = re.compile(r"\w{2}[.!?…] +[^\W\d_a-z]")
-_NAME = re.compile(r"\s*(?:\S+ ){0,3}[^\s:]+:(?:\s|$)")
+_NAME = re.compile(r"\s*(?:\S*[^\s.!?] ){0,3}[^\s:]+:(?:\s|$)")
 
 
 def read_plain_text(text: str) -> list[Block]:
@@ -86,42 +86,46 @@ def unwrap_text(text: str) -> str:
 def unwrap_lines(lines: Sequence[str]) -> str:
     """Return a paragraph without the line ends that its width made.
 
-    Three signs say that a line was wrapped: the next word had no room, and is written small, and no sentence ended.
+    Three signs say that a line was wrapped: the next word had no room, and does not begin anew, and no sentence ended.
     """
     width = max(NARROW, *(len(line.rstrip()) for line in lines))
     breaks = [(before.rstrip(), line.rstrip()) for before, line in pairwise(lines)]
     no_room = [len(before) + 1 + len(line.split()[0]) > width for before, line in breaks]
-    small = [line.lstrip()[0].islower() for line in lines]
-    within = [is_small or bool(_NUMBER.match(line)) for is_small, line in zip(small, lines, strict=True)]
-    # Of a text no line but the first begins with a capital, and sentences end within lines.
-    ends_within = sum(map(bool, map(_ENDS_WITHIN.search, lines)))
-    is_text = not within[0] and all(within[1:]) and 2 * ends_within > len(breaks)
+    ended, small = (
+        [line.rstrip()[-1] in SENTENCE_ENDS for line in lines],
+        [line.lstrip()[0].islower() for line in lines],
+    )
+    # Of a text each line goes on, or had to; sentences end within most lines, or none is short.
+    ends_within = 2 * sum(map(bool, map(_ENDS_WITHIN.search, lines))) >= len(lines)
+    goes_on = [a or b for a, b in zip(small, _find_numbers(lines, ends_within), strict=True)]
+    is_text = ended[-1] and not goes_on[0] and (ends_within or all(2 * len(before) >= width for before, _ in breaks))
+    is_text &= all(a or (b and not c) for a, b, c in zip(goes_on[1:], no_room, ended, strict=False))
     # Of a list each line begins with a capital, or none does.
-    ended = lines[-1].rstrip()[-1] in SENTENCE_ENDS
-    is_list = not any(small[1:]) and len(breaks) > 1 if ended else small[0] or not any(small[1:])
-    stamped, named = sum(map(bool, map(_STAMP.match, lines))) > 1, bool(_NAME.match(lines[0]))
+    is_list = not any(small[1:]) and len(breaks) > 1 if ended[-1] else small[0] or not any(small[1:])
     least = 2 if is_text else 4 if is_list else 2 if 2 * sum(no_room) >= len(breaks) else 3
-    small = within if is_text else [a or b for a, b in zip(small, _find_numbers(lines), strict=True)]
+    stamped, named = sum(map(bool, map(_STAMP.match, lines))) > 1, bool(_NAME.match(lines[0]))
     text = lines[0].rstrip()
-    for (before, line), is_full, is_small in zip(breaks, no_room, small[1:], strict=True):
-        signs = is_full + is_small + (before[-1] not in SENTENCE_ENDS)
-        text += f" {line.lstrip()}" if signs >= least and not _begins_entry(line, stamped, named) else f"\n{line}"
+    for (_, line), *signs, is_ended in zip(breaks, no_room, goes_on[1:], ended, strict=False):
+        joins = sum(signs) + (not is_ended) >= least and not _begins_entry(line, stamped, named, is_text)
+        text += f" {line.lstrip()}" if joins else f"\n{line}"
     return text
 
 
-def _find_numbers(lines: Sequence[str]) -> list[bool]:
+def _find_numbers(lines: Sequence[str], ends_within: bool) -> list[bool]:
     """Tell which lines go on with a number, a bracket or a quotation.
 
-    A line beside one that begins so too is of a list, as is one below a name with a colon.
+    A line beside one that begins so too is of a list unless sentences end within most, as is one below a name with a
+    colon.
     """
     marks = [False, *(bool(_NUMBER.match(line)) for line in lines), False]
     names = [line.rstrip()[-1] == ":" or bool(_NAME.match(line) and line.lstrip()[0].isupper()) for line in lines]
-    return [here and not (marks[at] or marks[at + 2] or names[at - 1]) for at, here in enumerate(marks[1:-1])]
+    alone = (ends_within or not (marks[at] or marks[at + 2] or names[at - 1]) for at in range(len(lines)))
+    return [a and b for a, b in zip(marks[1:-1], alone, strict=True)]
 
 
-def _begins_entry(line: str, stamped: bool, named: bool) -> bool:
+def _begins_entry(line: str, stamped: bool, named: bool, is_text: bool) -> bool:
     """Tell whether a line begins an entry, in a paragraph where several have a stamp, or the first one a name."""
-    if stamp := _STAMP.match(line):
+    if (stamp := _STAMP.match(line)) and (stamped or not is_text):
         return stamped or bool(stamp["open"]) or not line[stamp.end() :][:1].islower()
     name = _NAME.match(line) and (named or line.lstrip()[0].isupper())
     return bool(name or BULLET.match(line) or NUMBER.match(line))

@@ -410,6 +410,23 @@ def test_headings_by_their_size_are_sections_with_steps_of_a_title():
     ]
 
 
+@pytest.mark.parametrize("begin", ["(at most two hours)", "£20", "12 euros", "“all”", "where it is shut,"])
+@pytest.mark.parametrize("end", ["", ";", ","])
+def test_a_line_that_begins_with_no_capital_goes_on_with_a_full_one_that_has_no_end(begin, end):
+    lines = f"Any boat that is left in the slings over lunch has to pay{end}", f"{begin} is what it comes to."
+    assert text_of(draw(write(*lines))) == " ".join(lines)
+    for above in ("Fees:", "The fees are these.") if begin[0] != "w" else ():
+        assert text_of(draw(write(above, lines[1]))) == f"{above}\n{lines[1]}"
+
+
+def test_the_number_of_a_heading_is_no_mark_of_an_item():
+    story = [head("Terms", 1), head("1. Orders", 2), "Orders bind.", head("2. Money", 2), "1. Pay.", "2. Go.", "Bye."]
+    assert [(p.title, p.text) for p in read(build(*story))[0].passages] == [
+        ("Terms > 1. Orders", "Orders bind."),
+        ("Terms > 2. Money", "1. Pay.\n2. Go.\n\nBye."),
+    ]
+
+
 def test_lists_are_items_and_short_lines_are_not_joined():
     lines = ["Opening hours", "Monday 9:00 to 17:00", "Tuesday 9:00 to 17:00", "Wednesday closed"]
     assert text_of(draw(write(*lines))) == "\n".join(lines)

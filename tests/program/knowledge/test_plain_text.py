@@ -335,7 +335,10 @@ The Old Mill at the harbour of Harwick and Leith|12 Mill Road|Harwick
 Soap from the machine: 80p. Softener: 60p|8 kg washer £4.80|12 kg washer £6.50
 Rowan class. Monday from 9 to 12 in the hall|24 places. Ask for them in the hall of the mill|Birch class. Tuesday from 10
 2 spare keys of the cellar and of the attic|£18 each, at the desk of the porter in the hall
-(a) the keys of the cellar and of the attic|(b) the keys of the porter, and of the gate"""
+(a) the keys of the cellar and of the attic|(b) the keys of the porter, and of the gate
+We sell|apples from the garden of the mill|pears from the garden of the hill.
+The gate of the mill|Harbour Road of the town of Leith|The gate of the hill.
+10:00 The gate of the mill is opened|17:00. The gate of the mill is shut."""
 
 
 @pytest.mark.parametrize("text", WRAPPED, ids=range(len(WRAPPED)))
@@ -411,6 +414,13 @@ SHOWN = [
     ("a.html", "<details><summary>Where?</summary>At 5.</details>", "Where?\n\nAt 5."),
     ("a.html", "<button>Save</button><button>Send</button><p>Press <button>Go</button> twice.</p>",
      "Save\n\nSend\n\nPress Go twice."),
+    ("a.html", "<div><div><a href=a>Start</a></div><div>Basket (0)</div></div><h1>A</h1><p>Open.</p><div>Legal</div><div>© 2026 A B C D</div>",
+     "Open."),
+    ("a.html", "<div>Shop</div><div>News</div><h1>A</h1><h2>Bring</h2><ul><li>a pen<li>a form</ul>", "- a pen\n- a form"),
+    ("a.html", "<h1>A</h1><h2>Where?</h2><p>Here.</p><div><div>News</div><div>Ring 12</div></div>", "Here.\n\nNews\n\nRing 12"),
+    ("a.html", "<h1>A</h1><h2>Rooms</h2><div>Birch</div><div>Alder</div>", "Birch\n\nAlder"),
+    ("a.html", "<h1>A</h1><p>We sell:</p><div>eggs</div><div>milk</div>", "We sell:\n\neggs\n\nmilk"),
+    ("a.html", "<div>Birch</div><div>Alder</div>", "Birch\n\nAlder"),
     ("a.html", "<p>Wear <abbr title='eye protection'>EP</abbr>, <abbr title=hood>hood</abbr>.</p>",
      "Wear EP (eye protection), hood."),
     ("a.html", "<div class=c><p>Dwarf<p>5 EUR</div><div class=c><p>Giant<p>9 EUR<p>Phone</div>",

@@ -17,6 +17,7 @@ from pypdfium2.raw import FPDF_ERR_PASSWORD
 
 from ragc.knowledge.ingest.blocks import INNER_HEADING, Block
 from ragc.knowledge.ingest.convert import Page, UnreadableFile
+from ragc.knowledge.ingest.lines import NARROW
 from ragc.knowledge.ingest.metadata import Metadata, drop_generated_title
 from ragc.knowledge.ingest.pdf.layout import Line, Table, arrange, make_lines, place_fields, stack_lines
 from ragc.knowledge.ingest.pdf.ocr import open_ocr, read_scan
@@ -24,6 +25,7 @@ from ragc.knowledge.ingest.pdf.pages import PdfPage, View, read_page
 from ragc.knowledge.ingest.pdf.tables import find_tables
 from ragc.knowledge.ingest.table_rows import format_table
 from ragc.passage import Flaw
+from ragc.text.pieces import SENTENCE_ENDS
 from ragc.text.words import is_known_word
 
 OCR = "For OCR of its pictures install the extra `ocr` (rapidocr), and index again."
@@ -36,7 +38,7 @@ _ONE_AT_A_TIME = threading.Lock()  # PDFium is not made for several threads
 _ITEM = re.compile(r"([•\-–*]|\(?(?:\d{1,3}|[a-z])[.)]) +(?=\S)")
 _BEFORE, _AFTER = re.compile(r"((?:[^\W\d_]+-)*)([^\W\d_]+)-$"), re.compile(r"[^\W\d_]+")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-_ENDS = tuple(".!?…:;")
+_ENDS = (*SENTENCE_ENDS, ":", ";")
 
 
 @dataclass(slots=True)
@@ -167,6 +169,9 @@ class _Writer:
                         self._add_table(part, n, first=at == 0)
                     else:
                         self._add_column(part, n)
+        for draft, below in pairwise(self.drafts):
+            if draft.kind == "item" and not (draft.joined or below.joined) and draft.text[0].isdigit():
+                draft.kind = "paragraph"  # the number of a heading, or of a paragraph
         self._rank_headings(bookmarks)
         blocks: list[Block] = []
         for draft in self.drafts:
@@ -235,7 +240,7 @@ class _Writer:
                 draft.last, draft.right, draft.lines = line, right, draft.lines + 1
             elif mark:
                 text = f"- {line.text[mark.end() :]}" if mark[1] in "•–" else line.text
-                joined = draft is not None and draft.kind == "item" and n > 0
+                joined = draft is not None and draft.kind == "item" and n > 0 and style == _style(draft.last)
                 draft = self._begin(_Draft("item", text, page, line, right, joined))
             else:
                 draft = self._begin(_Draft("paragraph", line.text, page, line, right))
@@ -322,6 +327,11 @@ def _reads_on(draft: _Draft, line: Line, prose: bool) -> bool:
     if before.text.endswith("-") or (_goes_on(line) and not ended and reach > draft.right - 0.6 * width):
         return True
     word = len(line.text.partition(" ")[0]) * (line.x1 - line.x0) / len(line.text)
+    had_no_room = reach > draft.right - word and len(before.text) >= NARROW
+    if had_no_room and not (
+        before.text.endswith((*SENTENCE_ENDS, ":")) or line.text[0].isupper() or _ITEM.match(line.text)
+    ):
+        return True
     return prose and reach > draft.right - (word if ended else 0.3 * width)
 
 
