@@ -26,7 +26,16 @@ from typing import NamedTuple
 
 from ragc.loop.decide import shift_odds
 from ragc.passage import TITLE_STEP, Passage
-from ragc.text.days import list_days, list_weekdays, misses_weekday, name_day, parse_day, spell_dates
+from ragc.text.days import (
+    is_day_first,
+    list_asked_days,
+    list_days,
+    list_weekdays,
+    misses_weekday,
+    name_day,
+    parse_day,
+    spell_dates,
+)
 from ragc.text.facts import list_worded_numbers
 from ragc.text.pieces import Piece, split_cells
 from ragc.text.ranges import find_measures, find_ranges, list_measured, spell_range
@@ -97,13 +106,14 @@ def _find_words(subject: Subject) -> frozenset[str]:
 def find_subject(of: str, piece: Piece) -> Subject:
     """Return that of a piece of a passage which is `of` something."""
     key, *cells = split_cells(piece.text) if piece.row else [""]
-    header = "".join(cells[-1:]).partition(": ")
-    name, text = map(spell_dates, (f"{of}\n{key}", f"{piece.lead or ''}\n{piece.text}"))
     question = piece.question or of.rpartition(TITLE_STEP)[2]
     row = tuple((a, c) if b else ("", a) for a, b, c in (cell.partition(": ") for cell in piece.cells))
-    if not row and piece.items and all(": " in item for item in piece.items):  # each item is a row of label and text
-        label, _, said = piece.text.partition(": ")
-        key, row = label, ((piece.lead or question, label), ("", said))
+    # A key before its value is a row, and so is each item of a list of labels and texts.
+    if not row and ((piece.row and not cells) or (piece.items and all(": " in item for item in piece.items))):
+        key, _, said = piece.text.partition(": ")
+        row = (piece.lead or question, key), ("", said)
+    header = "".join(cells[-1:]).partition(": ")
+    name, text = map(spell_dates, (f"{of}\n{key}", f"{piece.lead or ''}\n{piece.text}"))
     return Subject(name, text, header[0] if header[1] else "", key.partition(": ")[2] or key, question, row)
 
 
@@ -133,7 +143,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
         + REPLACED
         * (any(_replaces(one, place, asked) for place in places) or (bool(week and days) and not week & days))
         + (
-            _weigh_cell(one, asked, headers[one.name], keys[_list_headers(one.row)], match.named)
+            _weigh_cell(one, asked, headers[one.name], keys[_list_headers(one.row)], match)
             if one.key or one.header
             else 0.0
         )
@@ -145,14 +155,19 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
 
 
 def _weigh_cell(
-    one: Subject, asked: frozenset[str], headers: Set[str], keys: Set[frozenset[str]], row: bool | None
+    one: Subject, asked: frozenset[str], headers: Set[str], keys: Set[frozenset[str]], match: RowMatch
 ) -> float:
     """Return what speaks against a cell, given the asked words of its row's headers, and its table's keys asked for."""
+    row, days = match.named, match.days
     key, header = _find_name(one.key), find_stems(one.header) & asked
-    if row and _names_row(one, asked):
-        return NAMED
-    named = (key in keys or bool(row)) and header >= headers and (bool(header) or len(one.row) == 2)
-    beside = row is False or (row is None and bool(keys and key and key not in keys)) or _is_narrower(one, asked)
+    if row and one.header and (naming := _find_naming(one, asked, days)):
+        return NAMED if naming == one.header else BESIDE
+    of_row = key in keys or bool(row)
+    named = of_row and header >= headers - find_stems(one.key) and (bool(header) or len(one.row) == 2)
+    beside = row is False or (row is None and bool(keys and key and key not in keys))
+    beside |= _is_narrower(one, asked) or (
+        of_row and any(header and header < _find_name(h) <= asked for h, _ in one.row)
+    )
     return IN_HEADER * bool(one.header) * len(headers - one.words) + NAMED * named + BESIDE * beside
 
 
@@ -163,12 +178,18 @@ def _is_narrower(one: Subject, asked: frozenset[str]) -> bool:
     return any(other and other < header and asked.isdisjoint(header - other) for other in others)
 
 
-def _names_row(one: Subject, asked: frozenset[str]) -> bool:
-    """Tell whether the name of the row is asked for, and nothing else, by what the cell says."""
+def _find_naming(one: Subject, asked: frozenset[str], days: frozenset[str]) -> str:
+    """Return the header of the cell by which the name of its row is asked for, and nothing else; empty where none is.
+
+    `days` are the words by which a day of the row is named.
+    """
     names = [header for at, (header, value) in enumerate(one.row) if at == 0 or value in one.name]
-    value = find_stems(dict(one.row).get(one.header, ""))
-    whole = asked <= find_stems("\n".join([one.name, *map(" ".join, one.row)]))
-    return whole and bool(value) and value <= asked and not find_stems("\n".join(names)).isdisjoint(asked)
+    rest = asked - find_stems("\n".join([one.name, *map(" ".join, one.row)])) - days
+    if rest or find_stems("\n".join(names)).isdisjoint(asked):
+        return ""
+    values = ((header, value) for header, value in one.row if header not in names)
+    said = ((h, list_days(value) & days or find_stems(value)) for h, value in values)
+    return next((header for header, words in said if words and words <= asked), "")
 
 
 def name_rows(question: str, subjects: Iterable[Subject]) -> RowMatches:
@@ -188,7 +209,7 @@ def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
     for rows in tables.values():
         firsts = [row[0] for row in rows]
         held, outside = dict(zip(rows, _list_held(question, firsts), strict=True)), _lies_outside(question, firsts)
-        days = {row: _list_named_days(row, asked) for row in rows}
+        days = dict(zip(rows, _list_named_days(rows, list_asked_days(question)), strict=True))
         every = {row: _list_said(row, asked) | find_stems("\n".join(held[row])) | days[row] for row in rows}
         for row, said in every.items():
             words = asked & _find_values(row)
@@ -214,10 +235,12 @@ def _find_name(value: str) -> frozenset[str]:
     return find_stems(_GLOSS.sub("", value)) or find_stems(value)
 
 
-def _list_named_days(row: Row, asked: frozenset[str]) -> frozenset[str]:
-    """Return the words of days of a row's cells that are asked for, a weekday or a month among them."""
-    days = (asked & list_days(value) for _, value in row)
-    return frozenset[str]().union(*(found for found in days if any(map(str.isalpha, found))))
+def _list_named_days(rows: Sequence[Row], asked: frozenset[str]) -> Iterator[frozenset[str]]:
+    """Yield the words of days of each row's cells that are asked for, a weekday or a month among them."""
+    columns = [is_day_first(tuple(value for _, value in column)) for column in zip(*rows, strict=False)]
+    for row in rows:
+        days = (asked & list_days(value, first) for (_, value), first in zip(row, columns, strict=False))
+        yield frozenset[str]().union(*(found for found in days if any(map(str.isalpha, found))))
 
 
 def name_keys(question: str, rows: RowMatches, subjects: Iterable[Subject], texts: Collection[str]) -> str:

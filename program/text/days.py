@@ -1,4 +1,4 @@
-"""Days: what a question's `today` and `last year` mean on the day of asking, and the days that a cell names.
+"""Days: what `today` and `last year` in a question mean, and the days and months that a cell names.
 
 The words are those of dateparser's table for English. The table is read by itself, as the package takes a third of a
 second to import and few questions need it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import runpy
 from calendar import day_name, month_name
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time
 from functools import lru_cache
@@ -22,8 +22,14 @@ from ragc.text.words import WORD, find_stems, fold_text
 SHORTEST = 3  # letters of the name of a weekday or month; of two are `we` and `th`
 _TABLE = Path("data", "date_translation_data", "en.py")
 _DAY, _YEAR = "day", "year"
-_WEEK = find_stems(" ".join(day_name))
+MONTHS = (*month_name,)
+"""The names of the months, from 1."""
+_DAYS = (*day_name,)
+_WEEK = find_stems(" ".join(_DAYS))
 _ISO_DAY = re.compile(r"(?a)\b\d{4}-\d\d-\d\d\b")
+_NUMBERS = re.compile(r"(?a)(\d{1,2})([./])(\d{1,2})\2((?:\d\d)?\d\d)")  # 5/12/2026; 5.12.2026 begins with the day
+LAST_MONTH = 12
+_MAY, _MAY_ALONE = re.compile(r"(?<=\w )(?-i:May)\b"), find_stems("may")  # the month, not `may I`
 _ORDINAL = re.compile(r"(?a)^(\d{1,2})(?:st|nd|rd|th)$")
 _LISTED = re.compile(r"\band\b|\bor\b|[&,/+;]")  # between two days that are no range
 
@@ -77,35 +83,61 @@ def parse_day(text: str) -> date | None:
 
 
 @lru_cache(maxsize=4096)
-def list_days(cell: str) -> frozenset[str]:
-    """Return the stems of the words that name the days of a cell.
+def list_days(cell: str, day_first: bool | None = None) -> frozenset[str]:
+    """Return the stems of the words that name the days of a cell, or its months.
 
     There are none where it says more than days. Those of `2026-12-05` are of `Saturday 5 December 2026`, those of
-    `Tuesday to Friday` its four days.
+    `Tuesday to Friday` its four days. `day_first` tells what `5/12/2026` is, as of `is_day_first`.
     """
-    if found := _read_date(cell):
+    if found := _read_date(cell, day_first):
         day, month, year = found
         words = f"{date(year, month, day):%A} {year}" if year else ""
-        return find_stems(f"{day} {month_name[month]} {words}")
-    before, *parts = _weekday_words().split(fold_text(cell))
+        return find_stems(f"{day} {MONTHS[month]} {words}")
+    before, *parts = _name_words().split(fold_text(cell))
     names, gaps = parts[::2], parts[1::2]
     if not names or WORD.search(before) or WORD.search(gaps[-1]) or any(len(WORD.findall(gap)) > 1 for gap in gaps):
         return frozenset()
-    return list_weekdays(cell)
+    return _list_names(cell, _DAYS) | _list_names(cell, MONTHS)
 
 
 @lru_cache(maxsize=4096)
 def list_weekdays(text: str) -> frozenset[str]:
-    """Return the stems of the weekdays that a text names, and of those between: `Tuesday to Friday`."""
-    days, gap = list[int](), ""
-    for n, part in enumerate(_weekday_words().split(fold_text(text))):
-        if n % 2 == 0:
-            gap = part
+    """Return the stems of the weekdays of a text, with those of `Tuesday to Friday`."""
+    return _list_names(text, _DAYS)
+
+
+def list_asked_days(question: str) -> frozenset[str]:
+    """Return the words of a question that may name a day, `May` as it is written."""
+    return find_stems(question) - (frozenset() if _MAY.search(question) else _MAY_ALONE)
+
+
+@lru_cache(maxsize=1024)
+def is_day_first(cells: tuple[str, ...]) -> bool | None:
+    """Tell whether the dates of a column, `5/12/2026`, begin with the day.
+
+    It is the part that is above 12, else the one that differs more; None: neither says so.
+    """
+    found = [(int(date[1]), int(date[3])) for date in map(_NUMBERS.fullmatch, map(str.strip, cells)) if date]
+    firsts, seconds = ({*part} for part in zip(*found, strict=True)) if found else ({0}, {0})
+    signs = max(firsts) > LAST_MONTH, max(seconds) > LAST_MONTH
+    if signs == (False, False):
+        signs = len(firsts) > len(seconds), len(seconds) > len(firsts)
+    return signs[0] if signs[0] != signs[1] else None
+
+
+def _list_names(text: str, calendar: Sequence[str]) -> frozenset[str]:
+    """Return the stems of the days of the week, or the months, that a text names, and of those between."""
+    names, first, found, gap = _names(), int(not calendar[0]), list[int](), ""
+    for n, part in enumerate(_name_words().split(fold_text(text))):
+        name = names[part] if n % 2 else ""
+        if name not in calendar or not name:
+            gap = gap + part if name else part
             continue
-        number, last = _weekdays()[part], days[-1] if days else 0
-        ranges = days and len(WORD.findall(gap)) < 2 and not _LISTED.search(gap)
-        days += [last + n for n in range(1, (number - last) % 7 + 1)] if ranges else [number]
-    return find_stems(" ".join(day_name[n % 7] for n in days))
+        number, last = calendar.index(name) - first, found[-1] if found else 0
+        ranges = found and len(WORD.findall(gap)) < 2 and not _LISTED.search(gap)
+        count = len(calendar) - first
+        found += [last + n for n in range(1, (number - last) % count + 1)] if ranges else [number]
+    return find_stems(" ".join(calendar[n % (len(calendar) - first) + first] for n in found))
 
 
 def misses_weekday(question: str, cells: Sequence[str]) -> bool:
@@ -116,31 +148,39 @@ def misses_weekday(question: str, cells: Sequence[str]) -> bool:
 
 
 def name_day(question: str, cell: str) -> str:
-    """Return a question with a cell in place of the day that both name.
+    """Return a question with a cell in place of the day, or the month, that both name.
 
     A reader compares words. In place of a weekday stands a cell of several, or of a date; in place of `December 5th`
-    one of that date.
+    one of that date; in place of a month one of several.
     """
     days, found = list_days(cell), _read_date(cell)
-    named = [name for name in day_name if len(days) > 1 and find_stems(name) <= days]
+    calendar = [*_DAYS] if found else [*_DAYS, *MONTHS[1:]]
+    named = [name for name in calendar if len(days) > 1 and find_stems(name) <= days]
+    named = [_MAY.pattern if name == MONTHS[5] else rf"\b{name}\b" for name in named]
     if found:
-        of_month, month = rf"{found[0]}(?:st|nd|rd|th)?", month_name[found[1]]
-        date_of = rf"(?:{of_month}(?: of)? {month}|{month} {of_month})(?!\d)(?:,? \d{{4}})?"
-        named = [rf"(?<!\d){date_of}", *named]
-    return re.sub(rf"\b(?:{'|'.join(named)})\b", lambda _: cell, question, flags=re.IGNORECASE) if named else question
+        of_month, month = rf"{found[0]}(?:st|nd|rd|th)?", MONTHS[found[1]]
+        date_of = rf"\b(?:{of_month}(?: of)? {month}|{month} {of_month})(?!\d)(?:,? \d{{4}})?\b"
+        named = [date_of, *named]
+    return re.sub("|".join(named), lambda _: cell, question, flags=re.IGNORECASE) if named else question
 
 
 @lru_cache(maxsize=4096)
-def _read_date(cell: str) -> tuple[int, int, int] | None:
+def _read_date(cell: str, day_first: bool | None = None) -> tuple[int, int, int] | None:
     """Return the day, month and year of a cell of a date, such as `2026-12-05` or `Sat 5 Dec`; the year may be 0."""
     if day := parse_day(cell):
         return day.day, day.month, day.year
-    words = [_ORDINAL.sub(r"\1", word) for word in WORD.findall(fold_text(cell))]
-    months = [n for word in words if (n := _months().get(word))]
-    numbers = [word for word in words if word.isdigit()]
-    others = [word for word in words if word not in numbers and word not in _months() and word not in _weekdays()]
-    if len(months) != 1 or others or not numbers or len(numbers[0]) > 2 or len(numbers) > 2:
-        return None
+    if found := _NUMBERS.fullmatch(cell.strip()):
+        if day_first is None and found[2] == "/":
+            return None
+        numbers, months = [found[1], found[4]], [int(found[3])]
+        if day_first is False:
+            numbers[0], months = found[3], [int(found[1])]
+    else:
+        words = [_ORDINAL.sub(r"\1", word) for word in WORD.findall(fold_text(cell))]
+        numbers, named = [word for word in words if word.isdigit()], [word for word in words if word in _names()]
+        months = [MONTHS.index(_names()[word]) for word in named if _names()[word] in MONTHS]
+        if len(months) != 1 or len(words) > len(numbers) + len(named) or len(numbers) not in (1, 2):
+            return None
     year = int(numbers[1]) if len(numbers) == 2 else 0
     with suppress(ValueError):
         date(year or 2000, months[0], int(numbers[0]))  # a leap year
@@ -166,31 +206,22 @@ def _table() -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _weekdays() -> dict[str, int]:
-    """Return the number of each weekday from 0 by its names."""
-    return {f"{name}{end}": n for name, n in _list_names(day_name) for end in ("", "s")}
+def _names() -> dict[str, str]:
+    """Return the weekday or month of each of their names in lower case."""
+    every = ((form.lower(), name) for name in (*_DAYS, *MONTHS[1:]) for form in _table()[name.lower()])
+    known = {form: name for form, name in every if len(form) >= SHORTEST}
+    return known | {f"{form}s": name for form, name in known.items() if name in _DAYS}
 
 
 @lru_cache(maxsize=1)
-def _months() -> dict[str, int]:
-    """Return the number of each month from 1 by its names."""
-    return {name: n + 1 for name, n in _list_names(month_name[1:])}
-
-
-def _list_names(names: Iterable[str]) -> Iterator[tuple[str, int]]:
-    every = ((form, n) for n, name in enumerate(names) for form in _table()[name.lower()])
-    return ((form.lower(), n) for form, n in every if len(form) >= SHORTEST)
-
-
-@lru_cache(maxsize=1)
-def _weekday_words() -> re.Pattern[str]:
-    return re.compile(rf"\b({'|'.join(_weekdays())})\b")
+def _name_words() -> re.Pattern[str]:
+    return re.compile(rf"\b({'|'.join(_names())})\b")
 
 
 @lru_cache(maxsize=1)
 def _phrases() -> re.Pattern[str]:
     """Return what finds the words that name a day or a year by the day of asking."""
-    units, table = {_DAY, _YEAR, *(day.lower() for day in day_name)}, _table()
+    units, table = {_DAY, _YEAR, *(day.lower() for day in _DAYS)}, _table()
     phrases = [phrase for of, own in table["relative-type"].items() if units & {*of.split()} for phrase in own]
     phrases.sort(key=len, reverse=True)
     rewritten = [form for one in table["simplifications"] for form, to in one.items() if to.split()[0] in phrases]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import date
 from functools import lru_cache
 from operator import add, mul, sub, truediv
 
+from ragc.text.days import MONTHS
 from ragc.text.facts import in_digits, normalise_text
 from ragc.text.pieces import NUMBER
 
 _PARTS = re.compile(r"[-/:,.]")
 _DECIMAL = re.compile(r"\d+\.\d+")
-_MONTHS = {f"{date(2000, n, 1):%B}".lower(): str(n) for n in range(1, 13)}
+_MONTHS = {name.lower(): str(n) for n, name in enumerate(MONTHS) if n}
 _LIST_NUMBER = re.compile(rf"^{NUMBER.pattern}", re.MULTILINE)
 _OPERATIONS = {"+": add, **dict.fromkeys("-−–", sub), **dict.fromkeys("*x×·", mul), **dict.fromkeys("/÷", truediv)}
 _RANKS = {sign: 1 + (operation in (mul, truediv)) for sign, operation in _OPERATIONS.items()}

@@ -241,7 +241,7 @@ def _drop_menus(main: Tag) -> int:
         if listed or len(run) in (0, len(leaves)):
             continue
         if before is not None:
-            run[0].insert_before(Tag(name=END_OF_SECTION, attrs={"level": 1}))
+            run[0].insert_before(Tag(name=END_OF_SECTION, attrs={"level": "1"}))
         figures = {id(one.parent) for one in run if _has_figure(one)}
         menu = [one for one in run if id(one.parent) not in figures]
         words += sum(len(one.extract().get_text().split()) for one in menu) if len(menu) > 1 else 0

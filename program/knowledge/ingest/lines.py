@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 
 from ragc.knowledge.ingest.blocks import Block, join_blocks
-from ragc.knowledge.ingest.table_rows import format_table, has_header
+from ragc.knowledge.ingest.table_rows import format_table, has_header, read_values
 from ragc.text.pieces import BULLET, NUMBER, SENTENCE_ENDS
 
 NARROW = 40  # characters of a line that no column was too narrow for
@@ -60,12 +60,15 @@ def _is_capital(line: str) -> bool:
 def _read_section(lines: Sequence[str]) -> list[Block]:
     rows = dict[int, Block | None]()  # by line: that of a row, of a header none
     full = [bool(line.strip()) for line in lines]
+    for places in _list_runs(full):
+        for n, (at, value) in enumerate(zip(places, read_values([lines[at] for at in places]), strict=False)):
+            rows[at] = Block("row", value, at, at + 1, joined=n > 0)
     parted = [bool(_GAP.search(line) or _RULE.fullmatch(line)) for line in lines]
     # An empty line may part a header from its rows.
     parted = [one or (not full[n] and parted[n - 1 : n + 2 : 2] == [True, True]) for n, one in enumerate(parted)]
-    for is_parted, run in groupby(range(len(lines)), parted.__getitem__):
-        paragraphs = [list(part) for is_full, part in groupby(run, full.__getitem__) if is_full]
-        for places in (*_join_tables(lines, paragraphs), *paragraphs) if is_parted else ():
+    for cells in _list_runs(parted):
+        paragraphs = [list(part) for is_full, part in groupby(cells, full.__getitem__) if is_full]
+        for places in (*_join_tables(lines, paragraphs), *paragraphs):
             if places[0] not in rows and (found := _read_columns(lines, places)):
                 rows |= {**dict.fromkeys(places), **{row.first: row for row in found}}
     blocks: list[Block] = []
@@ -76,6 +79,11 @@ def _read_section(lines: Sequence[str]) -> list[Block]:
         elif is_full:
             blocks.append(Block("paragraph", unwrap_lines([lines[at] for at in places]), places[0], places[-1] + 1))
     return blocks
+
+
+def _list_runs(marked: Sequence[bool]) -> list[list[int]]:
+    """Return the places of each run of marked ones."""
+    return [list(run) for is_marked, run in groupby(range(len(marked)), marked.__getitem__) if is_marked]
 
 
 def unwrap_text(text: str) -> str:
@@ -154,7 +162,7 @@ def _split_columns(lines: Sequence[str], places: Sequence[int]) -> tuple[list[in
     shown = [at for at in places if lines[at].strip() and not _RULE.fullmatch(lines[at])]
     wide = [lines[at].replace("|", " ").expandtabs().rstrip() for at in shown]
     blank = [not any(line[at : at + 1].strip() for line in wide) for at in range(max(map(len, wide), default=0))]
-    runs = [list(run) for is_blank, run in groupby(range(len(blank)), blank.__getitem__) if is_blank]
+    runs = _list_runs(blank)
     bounds = [0, *(run[-1] + 1 for run in runs if len(run) > 1 and run[0] > 0), len(blank)]
     columns = [[line[a:b].strip() for line in wide] for a, b in pairwise(bounds)]
     held = [column for column in columns if not {*"".join(column)} <= {*"=:-–>"}]  # not one of colons

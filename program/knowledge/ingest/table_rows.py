@@ -13,12 +13,16 @@ LONGEST_LABEL = 60  # characters of a key beside its one value
 SAMPLE = 200  # rows by which the kind of a column is told
 MARKS = frozenset("yes no true false closed ✓ ✔ ✗ ✘ x".split())
 """Values that look like names, in lower case."""
+MOST_WORDS = 3  # of a label before a value on a line of text
 _YEAR = re.compile(r"(?a)(?:1[89]|20)\d\d")
 _DAY = re.compile(r"(?a)\d{1,4}([./-])\d{1,2}\1\d{0,4}")
-_CLOCK = re.compile(r"(?ai)\d{1,2}[:.h]\d\d(?::\d\d)?(?: ?[ap]\.?m\.?| ?h| uhr)?")
+_CLOCK = re.compile(r"(?ai)\d{1,2}(?:[:.h]\d\d(?::\d\d)?(?: ?[ap]\.?m\.?| ?h| uhr)?| ?[ap]\.?m\.?)")
 _BETWEEN = re.compile(r"\s*(?:[-–—]|\bto\b)\s*")
+_LINE = re.compile(r"(?P<label>[^\W\d_][^\d:;]*?)[ .]*\s(?P<value>[+(£$€]*\d.*|" + "|".join(MARKS) + ")", re.IGNORECASE)
+_TELEPHONE = re.compile(r"(?a)\+?[\d()](?:[ ()/-]*\d){5,}")
 _MEASURED = re.compile(r"(?:[\d.,]*\d\s*[-–]\s*)?[\d.,]*\d\s*(?P<unit>[^\W\d_][^\d]{0,15})?")
 _TIME, _MARK = ("time", ""), ("mark", "")
+_TOLD = ({"phone"}, {"time"}, {"time", "mark"})
 _VALUES = ("day", "time", "mark", "size")  # kinds that no name is of
 
 
@@ -53,6 +57,20 @@ def format_row(pairs: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{key}: {value}" if key else value for key, value in one_line if value)
 
 
+def read_values(lines: Sequence[str]) -> list[str]:
+    """Return lines of a label and a value each as `label: value`; none of others.
+
+    The values are times of day, amounts of money or telephone numbers: `Office 01632 960740`.
+    """
+    found = [_LINE.fullmatch(line.strip()) for line in lines]
+    pairs = [(one["label"], one["value"]) for one in found if one and one["label"][0].isupper()]
+    if len(pairs) < max(len(lines), 2) or any(len(label.split()) > MOST_WORDS for label, _ in pairs):
+        return []
+    kinds = {"phone" if _TELEPHONE.fullmatch(value) else (kind_of(value) or [""])[0] for _, value in pairs}
+    money = all((amount := read_amount(value)) and amount.unit.isupper() for _, value in pairs)
+    return list(map(format_row, ([pair] for pair in pairs))) if money or kinds in _TOLD else []
+
+
 def is_label(text: str) -> bool:
     """Tell whether a text is short, and no sentence."""
     return len(text) <= LONGEST_LABEL and text[-1] not in ".:;!?"
@@ -70,7 +88,7 @@ def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bo
         below = [row[at] for row in others if at < len(row) and row[at].lower() not in MISSING]
         if not cell or not below:
             continue
-        kind, kinds = _kind_of(cell), [_kind_of(one) for one in below]
+        kind, kinds = kind_of(cell), [kind_of(one) for one in below]
         if kind and kind[0] in _VALUES and len(first) == 2 and 2 * max(Counter(kinds).values()) <= len(kinds):
             return False  # the values of keys, of all kinds
         alike = (kind and kind[0], "mark" if kind == _TIME else "")  # a day is closed, or has its hours
@@ -89,7 +107,7 @@ def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bo
     return len(first) > 2 if default is None else default
 
 
-def _kind_of(cell: str) -> tuple[str, str] | None:
+def kind_of(cell: str) -> tuple[str, str] | None:
     """Return the kind of a value, and what it is measured in; None for words."""
     if parse_day(cell) or _DAY.fullmatch(cell):
         return "day", ""

@@ -1,6 +1,6 @@
 """What is in force on the day that a question is about: the day of asking, or the year that it names."""
 
-from calendar import day_name
+from calendar import day_name, month_name
 from datetime import date, timedelta
 
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ragc.loop.evidence import ALIKE, drop_superseded, measure_dispute
 from ragc.passage import Passage
-from ragc.text.days import date_question, list_days
+from ragc.text.days import date_question, is_day_first, list_asked_days, list_days
 from tests.support.documents import open_documents
 
 ABOUT = "what things cost and when they are"
@@ -95,6 +95,8 @@ SHOP = {
     "| Saturday | 10 to 16 |\n| Sunday | 11 to 15 |\n",
     "courses.csv": "course,date,price,places\nSourdough for beginners,2026-12-05,GBP 45,6\nRye and spelt,2026-12-12,GBP 48,3\n"
     "Croissants,2027-01-09,GBP 62,8\n",
+    "office.txt": "OFFICE\n\nApril to September   07:10 to 19:30\nOctober to March     08:40 to 16:20\n",
+    "tides.csv": "date,high water\n03/12/2026,02:25\n04/12/2026,03:28\n05/12/2026,04:41\n",
     "markets.csv": "market,held on,stall\nWickham,Sat 5 Dec,A4\nOlney,Sun 6 Dec,C2\nStamford,Fri 11 Dec,B9\n",
 }
 SUNDAY, TUESDAY = date(2026, 11, 29), date(2026, 12, 1)
@@ -108,13 +110,31 @@ DAYS_ASKED = [
     ("What does the course next Saturday cost?", SUNDAY, "GBP 45"),
     ("How much is the course on December 5th?", SUNDAY, "GBP 45"),
     ("Which market is held on 6 December?", SUNDAY, "Olney"),
+    ("When is the office open in November?", SUNDAY, "08:40 to 16:20"),
+    ("When is the office open in May?", SUNDAY, "07:10 to 19:30"),
+    ("When is high water on 4 December?", SUNDAY, "03:28"),
 ]
 
 
 @pytest.mark.parametrize(("question", "today", "answer"), DAYS_ASKED)
 def test_a_question_names_the_row_of_a_day_by_the_day_of_asking(tmp_path, question, today, answer):
     told = open_documents(tmp_path, SHOP, ABOUT)(question, today=today)
-    others = {"11 to 15", "9 to 17", "closed", "10 to 16", "GBP 45", "GBP 48", "GBP 62", "A4", "B9"} - {answer}
+    others = {
+        "11 to 15",
+        "9 to 17",
+        "closed",
+        "10 to 16",
+        "GBP 45",
+        "GBP 48",
+        "GBP 62",
+        "A4",
+        "B9",
+        "08:40",
+        "07:10",
+        "02:25",
+        "03:28",
+        "04:41",
+    } - {answer, answer[:5]}
     assert answer in told.text and not any(other in told.text for other in others), told.text
 
 
@@ -150,15 +170,41 @@ def test_words_that_name_a_day_mean_it_on_every_day_of_asking(words, days, today
     assert f"({meant:%A} {meant.day} {meant:%B %Y})" in dated.explained
 
 
-days_of_week = st.integers(0, 6)
+calendars = st.sampled_from([[*day_name], [*month_name][1:]])
 
 
-@given(days_of_week, days_of_week, st.sampled_from([" to ", "-", " – ", " until ", ".-"]), st.booleans())
-def test_a_cell_of_two_days_names_each_from_one_to_the_other(first, last, between, short):
+@given(
+    calendars,
+    st.integers(0, 11),
+    st.integers(0, 11),
+    st.sampled_from([" to ", "-", " – ", " until ", ".-"]),
+    st.booleans(),
+)
+def test_a_cell_of_two_days_or_months_names_each_from_one_to_the_other(calendar, first, last, between, short):
     form = (lambda name: name[:3]) if short else str
-    cell = f"{form(day_name[first])}{between}{form(day_name[last])}"
-    named = {n % 7 for n in range(first, first + (last - first) % 7 + 1)}
-    assert list_days(cell) == frozenset().union(*(list_days(day_name[n]) for n in named))
+    count = len(calendar)
+    first, last = first % count, last % count
+    cell = f"{form(calendar[first])}{between}{form(calendar[last])}"
+    named = {n % count for n in range(first, first + (last - first) % count + 1)}
+    assert list_days(cell) == frozenset().union(*(list_days(calendar[n]) for n in named))
+
+
+@given(days, st.integers(3, 40), st.sampled_from("./"))
+def test_a_column_of_dates_in_figures_tells_whether_they_begin_with_the_day(start, count, sign):
+    written = [start.replace(month=2, day=1) + timedelta(n) for n in range(count)]
+    for first, form in ((True, f"%d{sign}%m{sign}%Y"), (False, f"%m{sign}%d{sign}%Y")):
+        cells = tuple(f"{day:{form}}" for day in written)
+        assert is_day_first(cells) is first
+        if first or sign == "/":
+            assert all(list_days(a, first) == list_days(f"{b}") for a, b in zip(cells, written, strict=True))
+    assert is_day_first(("03/04/2026",)) is None and not list_days("03/04/2026")
+
+
+@pytest.mark.parametrize(
+    ("question", "is_month"), [("May I come?", False), ("When may I come?", False), ("Are you open in May?", True)]
+)
+def test_may_is_a_month_only_where_it_is_written_so(question, is_month):
+    assert (list_days("May") <= list_asked_days(question)) == is_month
 
 
 @pytest.mark.parametrize(

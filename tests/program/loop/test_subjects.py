@@ -1,11 +1,13 @@
 """Whose sentence is quoted: that of what the question names, whatever else is said alike."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragc.loop.policy import WHOLE
-from ragc.loop.subjects import REPLACED, Subject, count_strange, find_subject, names_other
+from ragc.loop.subjects import BESIDE, REPLACED, Subject, count_strange, find_subject, names_other
 from ragc.text.pieces import split_pieces
 from tests.support.documents import open_documents
 
@@ -35,6 +37,14 @@ BOLTS = {"bolts.csv": "Bolt,Torque,as_of\nM6,9 Nm,2024-01-01\nM8,22 Nm,2026-01-0
 SHIPS = {
     "plan.csv": "Date,Ship,Departs\n2026-11-30,Otter,08:15\n2026-11-30,Heron,17:40\n2026-12-01,Otter,09:15\n2026-12-01,Heron,18:40\n"
 }
+PHONES = {
+    "desk.txt": "CONTACTS\n\nOffice 01632 960740\nNight watchman 01632 960755\nBoatyard (Peter) 01632 960762\n",
+    "yard.txt": "YARD\n\nMon-Fri 7.30am - 5pm\nSat 8am - 1pm\nSun closed\n",
+}
+CHOIR = {
+    "fees.md": "# Fees\n\n| Lesson | Children a term | Children single | Adults a term | Adults single |\n|---|---|---|---|---|\n"
+    "| Flute | £264 | £24 | £330 | £30 |\n| Choir | £55 | £6 | £77 | £8 |\n"
+}
 STAFF = {"team.csv": "Name,Role,Phone\nAnn Reed,Bookkeeping,5512\nBob Hale,Workshop,5518\nCara Moss,Reception,5500\n"}
 ASKED = [
     (PUMPS, "How often is the filter of the X1 changed?", "200", "350"),
@@ -49,6 +59,11 @@ ASKED = [
     (BOLTS, "What is the torque of the M6 bolt?", "9 Nm", "22"),
     (SHIPS, "When does the Heron leave on 30 November?", "17:40", "08:15"),
     (SHIPS, "When does the Otter depart on 1 December?", "09:15", "08:15"),
+    (PHONES, "What is the phone number of the night watchman?", "960755", "960740"),
+    (PHONES, "What is the phone number of the office?", "960740", "960755"),
+    (PHONES, "When is the yard open on Saturday?", "8am - 1pm", "5pm"),
+    (CHOIR, "How much is choir for children per term?", "£55", "£77"),
+    (CHOIR, "How much is choir for adults per term?", "£77", "£55"),
     (STAFF, "What is Bob Hale's phone number?", "5518", "5512"),
 ]
 STEPS = {
@@ -109,6 +124,17 @@ def test_another_name_in_the_place_of_the_one_asked_for_speaks_against_a_piece(p
     counts = count_strange(f"What does the {one} cost?", tuple(Subject("Page", text) for text in texts))
     same = pair[0][:1].isdigit() == pair[1][:1].isdigit()
     assert counts[0] == 0 and (counts[1] >= REPLACED) == same and counts[2] < REPLACED
+
+
+@given(st.permutations([2, 4, 7, 9]), st.integers(0, 2))
+def test_beside_a_column_that_is_named_in_full_one_that_shares_a_word_of_it_is_of_another_thing(sizes, at):
+    headers = [f"{a} to {b} m" for a, b in pairwise(sizes)]
+    row = (("Service", "Wash"), *((header, f"£{n}") for n, header in enumerate(headers)))
+    cells = tuple(
+        Subject("Prices\nService: Wash", f"{header}: £{n}", header, "Wash", row=row) for n, header in enumerate(headers)
+    )
+    counts = count_strange(f"How much is a wash for {headers[at]}?", cells)
+    assert all((count >= BESIDE) == (n != at) for n, count in enumerate(counts))
 
 
 UNKNOWN = [("What does the K40 weigh?", "K40"), ("How do I reset the lathe k99?", "k99")]
