@@ -45,6 +45,10 @@ CHOIR = {
     "fees.md": "# Fees\n\n| Lesson | Children a term | Children single | Adults a term | Adults single |\n|---|---|---|---|---|\n"
     "| Flute | £264 | £24 | £330 | £30 |\n| Choir | £55 | £6 | £77 | £8 |\n"
 }
+SAFETY = {
+    "safety.csv": "Machine,Checked every,By,Next check\nMitre saw,3 months,Felix Brandt,12 January 2027\n"
+    "Compressor,12 months,Aird Ltd,2 June 2027\n"
+}
 STAFF = {"team.csv": "Name,Role,Phone\nAnn Reed,Bookkeeping,5512\nBob Hale,Workshop,5518\nCara Moss,Reception,5500\n"}
 ASKED = [
     (PUMPS, "How often is the filter of the X1 changed?", "200", "350"),
@@ -64,6 +68,8 @@ ASKED = [
     (PHONES, "When is the yard open on Saturday?", "8am - 1pm", "5pm"),
     (CHOIR, "How much is choir for children per term?", "£55", "£77"),
     (CHOIR, "How much is choir for adults per term?", "£77", "£55"),
+    (SAFETY, "Who checks the compressor?", "Aird", "2 June"),
+    (SAFETY, "When is the next check of the mitre saw?", "12 January", "Felix"),
     (STAFF, "What is Bob Hale's phone number?", "5518", "5512"),
 ]
 STEPS = {
@@ -127,7 +133,7 @@ def test_another_name_in_the_place_of_the_one_asked_for_speaks_against_a_piece(p
 
 
 @given(st.permutations([2, 4, 7, 9]), st.integers(0, 2))
-def test_beside_a_column_that_is_named_in_full_one_that_shares_a_word_of_it_is_of_another_thing(sizes, at):
+def test_beside_a_column_that_is_named_in_full_another_is_of_another_thing(sizes, at):
     headers = [f"{a} to {b} m" for a, b in pairwise(sizes)]
     row = (("Service", "Wash"), *((header, f"£{n}") for n, header in enumerate(headers)))
     cells = tuple(
@@ -135,6 +141,8 @@ def test_beside_a_column_that_is_named_in_full_one_that_shares_a_word_of_it_is_o
     )
     counts = count_strange(f"How much is a wash for {headers[at]}?", cells)
     assert all((count >= BESIDE) == (n != at) for n, count in enumerate(counts))
+    other = Subject("Prices\nService: Wash", "Note: by hand", "Note", "Wash", row=row)
+    assert count_strange(f"How much is a wash for {headers[at]}?", (*cells, other))[-1] >= BESIDE
 
 
 UNKNOWN = [("What does the K40 weigh?", "K40"), ("How do I reset the lathe k99?", "k99")]
