@@ -68,7 +68,7 @@ ASKED = [
     (PHONES, "When is the yard open on Saturday?", "8am - 1pm", "5pm"),
     (CHOIR, "How much is choir for children per term?", "£55", "£77"),
     (CHOIR, "How much is choir for adults per term?", "£77", "£55"),
-    (SAFETY, "Who checks the compressor?", "Aird", "2 June"),
+    (SAFETY, "Who checks the compressor?", "Aird", "Felix"),
     (SAFETY, "When is the next check of the mitre saw?", "12 January", "Felix"),
     (STAFF, "What is Bob Hale's phone number?", "5518", "5512"),
 ]
