@@ -235,10 +235,10 @@ def _list_broken(done: Compiled) -> list[str]:
     kinds: dict[str, list[str]] = {}
     for name, why in done.broken.items():
         kinds.setdefault(why.partition(":")[0], []).append(f"{name} ({' '.join(why.split())[:LONGEST]})")
-    of = sum(asked for asked, _ in (done.asked[part] for part in ("train", "dev", "test") if part in done.asked))
-    of = of or len(done.after.grades)
+    asked = {part: some for part, (some, _) in done.asked.items() if some} or {"test": len(done.after.grades)}
+    of = f"{sum(asked.values())} questions of {', '.join(asked)}"
     return [
-        f"failed: {same[0]}" if len(same) == 1 else f"{len(same)} of the {of} asked failed: {kind}, as {same[0]}"
+        f"failed: {same[0]}" if len(same) == 1 else f"{len(same)} of the {of} failed: {kind}, as {same[0]}"
         for kind, same in kinds.items()
     ]
 

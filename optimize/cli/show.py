@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -313,11 +314,11 @@ def show_work(
     notices: list[str] = []
     over = Event()
 
-    def tell(label: str, done: int, of: int, *figures: str, once: str = "") -> None:
+    def tell(label: str, done: int, of: int, *figures: str, once: str = "", unit: str = "") -> None:
         check()
         if label != task.description:
             task.total = None
-        count = f"{done} of {of}" if of else f"{done} done" if done else ""
+        count = f"{done} of {of} {unit}".strip() if of else f"{done} done" if done else ""
         bar.update(task.id, description=label, completed=done, total=of or None, count=count)
         below[:] = figures
         if once and once not in notices:
@@ -371,19 +372,24 @@ def show_compile(left: Callable[[], str]) -> Iterator[Watch]:
 
     Ctrl-C stops the compile in order; a second one ends the process at once, with what `left` says.
     """
-    from ragc.optimize.report.estimate import format_minutes
+    from ragc.optimize.report.estimate import format_minutes, name_steps
+
+    least = math.inf
 
     with show_work("starting", stopping=STOPPING_CALLS, left=left) as tell:
 
         def show(progress: CompileProgress) -> None:
-            known = {"best so far": progress.best, "as it was": progress.baseline}  # more than the utility, at times
+            nonlocal least
+            known = {"best so far": progress.best, "as it was": progress.baseline}
             worth = ", ".join(f"{name} {x:.3f}" for name, x in known.items() if x is not None)
-            figures = [f"{worth} (utility + routing credit)"] if worth else []
+            figures = [f"{worth} ({progress.worth})"] if worth else []
             figures += [count_noun(progress.calls, "model call")] if progress.calls else []
             expected = progress.expected.describe()
-            minutes = progress.minutes_left
-            figures += [f"about {format_minutes(minutes)} left"] if minutes is not None else []
+            if (minutes := progress.minutes_left) is not None:
+                slower = round(minutes) > least
+                least = min(least, max(1, round(minutes)))
+                figures.append(f"about {format_minutes(minutes)} left{', as it is slower than planned' * slower}")
             once = f"expected: {expected}" if expected else ""
-            tell(progress.stage, progress.done, progress.of, *figures, once=once)
+            tell(progress.stage, progress.done, progress.of, *figures, once=once, unit=name_steps(progress.stage))
 
         yield show

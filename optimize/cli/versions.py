@@ -79,7 +79,7 @@ def _print_version(found: Manifest) -> None:
     from ragc.optimize.evaluation.stats import Interval
     from ragc.optimize.labelled.dataset import SPLITS
     from ragc.optimize.registry import versions as registry
-    from ragc.optimize.registry.diff import trace_origin
+    from ragc.optimize.registry.diff import flatten, trace_origin
     from ragc.serve.artifact import DEFAULT_POINT
 
     root = found.path.parents[2] if found.version else None
@@ -97,7 +97,7 @@ def _print_version(found: Manifest) -> None:
         "aliases": ", ".join(alias for one in listed if one.version == found.version for alias in one.aliases),
     }
     for name, table in tables.items():
-        entries = [f"{key} {value}" for key, value in table.items() if value not in ("", None)]
+        entries = [f"{key} {value}" for key, value in flatten(table).items() if value not in ("", None)]
         fields[name] = ", ".join(entry for entry in entries if " sha256:" not in entry)
     show.print_record(f"{found.label}\n{'':{show.GAP}}{found.digest}", list(fields.items()))
     sides = {

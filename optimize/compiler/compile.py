@@ -241,6 +241,7 @@ def fit_stages(
             untried.remove(name)
             session.progress.best = max(worth.values())
             session.progress.baseline = worth[AS_IT_IS]
+            session.progress.worth = train.read(setting).unit
             session.advance(done, len(ways))
     if not worth:
         session.limit("choose")

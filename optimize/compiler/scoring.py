@@ -51,6 +51,11 @@ class Scores(NamedTuple):
         return float(np.nanmean(self.credited))
 
     @property
+    def unit(self) -> str:
+        """What `worth` is, in words."""
+        return "utility + routing credit" if np.isfinite(self.routing).any() else "utility"
+
+    @property
     def credited(self) -> Floats:
         """Each question's utility, with credit for a right route; the mean is `worth`."""
         known = np.isfinite(self.routing)

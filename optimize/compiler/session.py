@@ -26,7 +26,8 @@ class CompileProgress:
     stage: str = ""  # name of the stage
     done: int = 0  # steps of the stage that are done
     of: int = 0  # steps of the stage in all; 0 where that is not known
-    baseline: float | None = None  # mean utility, with routing credit, of the program as it was
+    baseline: float | None = None  # mean worth of the program as it was
+    worth: str = "utility"  # what that is: with routing credit where labels tell routes
     best: float | None = None  # the highest so far
     calls: int = 0  # calls of language models that were paid for
     reused: int = 0  # replies of language models that the record had

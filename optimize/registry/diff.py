@@ -74,7 +74,7 @@ def diff_versions(a: str, b: str, point: str = DEFAULT_POINT, root: Path | str |
     neither has that operating point.
     """
     sealed = [open_version(ref, root) for ref in (a, b)]
-    if not any(one.section("points").get(point) for one in sealed):
+    if not any(point in one.section("points") for one in sealed):
         known = ", ".join(sorted({name for one in sealed for name in one.section("points")}))
         raise VersionError(f"Neither has an operating point {point!r}.", f"Use one of: {known or 'none'}.")
     states = [_read_state(one) for one in sealed]

@@ -36,6 +36,16 @@ STAGES: Mapping[str, tuple[float, float, float]] = {
     SEALING: (0.01, 0, 0),
 }
 """Of each stage: how often its questions are answered anew, settings scored on train, and the share of calls."""
+UNITS: Mapping[str, str] = {
+    "indexing the knowledge": "files",
+    "choosing candidates": "prompts",
+    "fitting decisions": "fits",
+    "trying whole ways": "ways",
+    "fitting thresholds": "steps",
+    SEARCHING: "settings",
+    "choosing on dev": "settings",
+}
+"""What the steps of a stage are, where they are not questions."""
 ATTEMPTS = 4  # calls made to measure a model that refuses some
 TRUSTED = 0.03  # the share of the plan that weighs as much as what the clock says
 
@@ -75,12 +85,19 @@ class Expected:
         trust = TRUSTED * 60 * self.minutes
         pace = (spent + trust) / (planned + trust)
         here = elapsed * (1 - share) / share if share else max(0.0, pace * now - elapsed)
+        if share and now:  # steps are uneven: the first ones of a stage say little of the others
+            here = (elapsed + pace * trust) / (share * now + trust) * now * (1 - share)
         return (here + pace * sum([*self.stages.values()][reached[-1] + 1 :])) / 60
 
 
 def format_minutes(minutes: float) -> str:
     """Return minutes as a person says them."""
     return f"{minutes:,.0f} minutes" if minutes >= 1.5 else "a minute"
+
+
+def name_steps(stage: str) -> str:
+    """Return what the steps of a stage are."""
+    return UNITS.get(_plain(stage), "questions")
 
 
 def _plain(stage: str) -> str:

@@ -44,8 +44,11 @@ class Proxy(ABC):
     async def aask(self, *args: Any, **inputs: Any) -> Any:
         """Return the same, awaited; the choice does not hold up the event loop."""
         program, began = await asyncio.to_thread(self.choose_program), time.perf_counter()
-        ask = program.aask if hasattr(program, "aask") else program.acall
-        return self.note_answer(await ask(*args, **inputs), time.perf_counter() - began)
+        if hasattr(program, "aask") or hasattr(program, "aforward"):
+            answer = await (program.aask if hasattr(program, "aask") else program.acall)(*args, **inputs)
+        else:  # one's own may have `forward` alone
+            answer = await asyncio.to_thread(program, *args, **inputs)
+        return self.note_answer(answer, time.perf_counter() - began)
 
     acall = aask
 

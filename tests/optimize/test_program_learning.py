@@ -246,7 +246,7 @@ def test_a_model_that_cannot_be_read_is_told_of_once_before_more_is_paid_for(tmp
     assert "I cannot say." in line and told.count("I cannot say.") == 1 + told.count("no instruction for self: ")
     assert len(told.splitlines()) < 12, "a line each"
     if answered:
-        assert code == 0 and "of the 24 asked failed: AdapterParseError, as e0000" in told
+        assert code == 0 and "of the 24 questions of train, dev, test failed: AdapterParseError, as e0000" in told
     else:
         calls = sys.modules["mute"].Mute.calls
         assert code == 2 and "The program failed on the example" in told and calls == 2, "by both adapters"

@@ -21,7 +21,7 @@ from dspy.lm15 import Request, Response, TextPart
 from hypothesis import strategies as st
 
 from ragc import Experiment, load
-from ragc.errors import BudgetError, DataError, ExperimentError, IntegrityError, ModelError, SettingsError
+from ragc.errors import BudgetError, DataError, ExperimentError, IntegrityError, ModelError, RagcError, SettingsError
 from ragc.loop.policy import Knob, apply_setting
 from ragc.optimize import compile_program, seal
 from ragc.optimize.abtest.online import start_experiment
@@ -153,6 +153,8 @@ def test_an_alias_of_a_program_of_ones_own_is_followed_with_the_inputs_it_has(de
     assert triage.current is not before
     with pytest.raises(SettingsError, match="Give the function"):
         load("triage@production", follow=True)
+    intake = load("intake@latest", read_module("intake").make, follow=True)  # which has no aforward
+    assert asyncio.run(intake.aask(letter=asked)).team == intake(letter=asked).team
 
 
 def test_versions_of_a_program_of_ones_own_are_put_to_a_live_test(desk, capsys, monkeypatch):
@@ -394,7 +396,7 @@ def make_writer(engine):
 
 
 def test_a_language_model_is_asked_once_for_each_content_and_never_past_a_cap(desk):
-    engine = Engine()
+    engine, told = Engine(), set()
     metric = lambda example, prediction, trace=None: prediction.team == example.team  # noqa: E731
     wanted = [("My parcel {} is late.", "delivery"), ("The invoice {} is wrong.", "billing")]
     tickets = [{"ticket": words.format(n), "team": team} for n in range(40) for words, team in wanted]
@@ -405,12 +407,34 @@ def test_a_language_model_is_asked_once_for_each_content_and_never_past_a_cap(de
     with pytest.raises(BudgetError, match="cap on calls"):
         compile_program(make_writer(engine), **options, max_calls=2)
     assert engine.calls <= 2
-    done = compile_program(make_writer(engine), **options)
+    done = compile_program(make_writer(engine), **options, watch=lambda live: told.add(live.worth))
+    assert told == {"utility"}, "a program of one's own has no routes"
     assert done.after.measure("utility").value > done.before.measure("utility").value
     assert done.replayed
     assert engine.calls == done.calls, "what the refused one paid is booked, too"
     again = compile_program(make_writer(engine), **options)
     assert (again.calls, engine.calls) == (0, done.calls)
+    shown = load("writer@v2", make_writer(engine)).predict.demos
+    assert shown and all(demo["reasoning"] == "so" for demo in shown), "a label is shown with what a good run wrote"
+    assert run("diff", "writer@v1", "writer@v2") == 0, "though neither has a knob or a threshold"
+
+
+@pytest.mark.parametrize("answered", [0, 1, 30])
+def test_a_model_that_dies_stops_the_compile_of_a_program_which_goes_on_when_it_is_back(desk, answered):
+    class Mortal(Engine):
+        def complete(self, request):
+            if self.calls >= answered:
+                raise ConnectionError("no server")
+            return super().complete(request)
+
+    tickets = [{"ticket": f"My parcel {n} is late.", "team": ("delivery", "billing")[n % 2]} for n in range(90)]
+    (desk / "many.jsonl").write_text("".join(json.dumps(ticket) + "\n" for ticket in tickets))
+    metric = lambda example, prediction, trace=None: prediction.team == example.team  # noqa: E731
+    options = {"data": "many.jsonl", "metric": metric, "name": "mortal"}
+    with pytest.raises(RagcError, match=r"no server.*Check the name, the key and that its server runs"):
+        compile_program(make_writer(Mortal()), **options)
+    assert not (desk / "artifacts" / "mortal" / "versions").exists()
+    assert compile_program(make_writer(Engine()), **options).reused == answered
 
 
 class Numbered(Engine):

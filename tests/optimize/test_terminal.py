@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from io import StringIO
 
 import pytest
@@ -75,6 +75,7 @@ def test_a_log_is_told_of_each_stage_that_lasts_and_then_once_a_minute(lasting):
 def test_a_compile_tells_what_it_is_about_to_cost_once_and_then_how_far_it_is(soon, capfd):
     class Live:
         stage, done, of, baseline, best, calls, minutes_left = "searching", 3, 10, 1.061, 1.1, 8, 4.2
+        worth = "utility + routing credit"
         expected = Expected(40, {"searching": 600}, 0.1)
 
     with show.show_compile(str) as tell:
@@ -84,7 +85,32 @@ def test_a_compile_tells_what_it_is_about_to_cost_once_and_then_how_far_it_is(so
     lines = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("starting")]
     assert lines[0] == "expected: about 40 calls to language models, 10 minutes, US$ 0.10" and lines[0] not in lines[1:]
     figures = "best so far 1.100, as it was 1.061 (utility + routing credit), 8 model calls, about 4 minutes left"
-    assert set(lines[1:]) == {f"searching: 3 of 10, {figures}, 0:00"}
+    assert set(lines[1:]) == {f"searching: 3 of 10 settings, {figures}, 0:00"}
+
+
+@given(st.lists(st.floats(0, 600), min_size=1, max_size=12))
+def test_minutes_that_are_left_are_told_to_have_grown_with_the_reason_alone(told):
+    class Live:
+        stage, done, of, baseline, best, calls, expected, worth = (
+            "searching",
+            0,
+            10,
+            None,
+            None,
+            0,
+            Expected(),
+            "utility",
+        )
+
+    shown = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(show, "show_work", lambda *_, **__: nullcontext(lambda *given, **_: shown.append(given[-1])))
+        with show.show_compile(str) as tell:
+            for Live.minutes_left in told:
+                tell(Live)
+    numbers = [int(number[1]) if (number := re.search(r"(\d+) minutes", line)) else 1 for line in shown]
+    for n, line in enumerate(shown):
+        assert ("as it is slower than planned" in line) == (numbers[n] > min(numbers[: n + 1]))
 
 
 cells = st.text(st.sampled_from("ab7-[], \n漢") | st.characters(categories=("L", "N")), max_size=60)

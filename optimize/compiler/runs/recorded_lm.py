@@ -39,7 +39,10 @@ class RecordedLM(dspy.BaseLM):
         settings = {name: value for name, value in (self.kwargs | kwargs).items() if "key" not in name}
         asked = orjson.dumps([self.model, settings, prompt, messages], default=_describe, option=orjson.OPT_SORT_KEYS)
         digest, made = digest_json(asked.decode()), list[float]()
-        if (entry := self._record.kept.get(digest) or self._record.read([digest]).get(digest)) is None:
+        entry = self._record.kept.get(digest)
+        if entry is None and (entry := self._record.read([digest]).get(digest)) is not None:
+            self._record.reused += 1
+        if entry is None:
             token, began = paid.set(made), time.perf_counter()
             try:
                 with track_spending(cap=self._spending) as spent:

@@ -252,22 +252,30 @@ class ModuleTask(Task):
         return Offer(tuple(written), sets)
 
     def _label_demonstrations(self, name: str, predictor: dspy.Predict, runs: Sequence[Run]) -> list[Demonstration]:
-        """Return a predictor's demonstrations from labels, else from the runs that scored best."""
+        """Return a predictor's demonstrations from labels, else from the runs that scored best.
+
+        What a language model writes beside the labels, such as its reasoning, is that of a good run; where there are
+        such demonstrations, others are left out.
+        """
         inputs, outputs = predictor.signature.input_fields, predictor.signature.output_fields
+        worked = [
+            (question, {**given, **plain_outputs(made)})
+            for question, answer in runs
+            if not answer.error and self.grade(question, answer).utility >= GOOD
+            for predicted, given, made in answer.trace
+            if predicted == name
+        ]
+        written = {} if name in self.undecided else {question.id: shown for question, shown in worked}
         made = []
         for question in self.parts["train"]:
             known = dict(question.example)
             labels = {field: known[field] for field in outputs if known.get(field) is not None}
             if labels and all(field in known for field in inputs):
-                shown = {**{field: known[field] for field in inputs}, **labels}
-                made.append(Demonstration(name, question.cluster, shown))
-        return made or [
-            Demonstration(name, question.cluster, {**given, **plain_outputs(outputs)})
-            for question, answer in runs
-            if not answer.error and self.grade(question, answer).utility >= GOOD
-            for predicted, given, outputs in answer.trace
-            if predicted == name
-        ]
+                given = {field: known[field] for field in inputs}
+                made.append(Demonstration(name, question.cluster, {**written.get(question.id, {}), **given, **labels}))
+        whole = [one for one in made if outputs.keys() <= one.fields.keys()] if written else []
+        made = whole if len(whole) >= FEW[0] else made
+        return made or [Demonstration(name, one.cluster, shown) for one, shown in worked]
 
     def _list_failures(self, name: str, runs: Sequence[Run]) -> list[Failure]:
         """Return a predictor's part in runs that ended badly, in GEPA's form."""
