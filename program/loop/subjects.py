@@ -123,12 +123,12 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
 
     A part of a question that names no row is asked of the one that the `whole` names.
     """
-    asked = find_stems(question)
+    asked = list_asked_days(question)
     named = asked & frozenset(_list_codes(question)).union(*(find_stems(one.name) for one in subjects))
     written = (asked & frozenset[str]().union(*(find_stems(one.text) for one in subjects))) - named
     headers, keys = defaultdict[str, set[str]](set), defaultdict[tuple[str, ...], set[frozenset[str]]](set)
     for one in subjects:
-        headers[one.name] |= find_stems(one.header) & asked
+        headers[one.name] |= _ask_header(one.header, asked)
         keys[_list_headers(one.row)] |= {key for key in [_find_name(one.key)] if key and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
     week = list_weekdays(question)
@@ -159,15 +159,28 @@ def _weigh_cell(
 ) -> float:
     """Return what speaks against a cell, given the asked words of its row's headers, and its table's keys asked for."""
     row, days = match.named, match.days
-    key, header = _find_name(one.key), find_stems(one.header) & asked
+    key, header = _find_name(one.key), _ask_header(one.header, asked)
     if row and one.header and (naming := _find_naming(one, asked, days)):
         return NAMED if naming == one.header else BESIDE
     of_row = key in keys or bool(row)
     named = of_row and header >= headers - find_stems(one.key) and (bool(header) or len(one.row) == 2)
     beside = row is False or (row is None and bool(keys and key and key not in keys)) or _is_narrower(one, asked)
-    columns = (_find_name(name) for name, value in one.row[1:] if name and value not in one.key) if of_row else ()
+    others = [name for name, value in one.row[1:] if name and value not in one.key] if of_row else []
+    columns = (asked & _list_header_days(name) or _find_name(name) for name in others)
     beside |= any(header < column <= asked and not column <= find_stems(one.name) | header for column in columns)
-    return IN_HEADER * bool(one.header) * len(headers - one.words) + NAMED * named + BESIDE * beside
+    return IN_HEADER * bool(one.header) * len(headers - one.words - header) + NAMED * named + BESIDE * beside
+
+
+def _ask_header(header: str, asked: frozenset[str]) -> frozenset[str]:
+    """Return the words of a header that are asked for, those of the days and months that it names among them."""
+    return asked & (find_stems(header) | _list_header_days(header))
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def _list_header_days(header: str) -> frozenset[str]:
+    """Return the words of the weekdays and months of a header, or of what it has in parentheses."""
+    days = list_days(_GLOSS.sub("", header)).union(*(list_days(gloss[1:-1]) for gloss in _GLOSS.findall(header)))
+    return frozenset(day for day in days if day.isalpha())
 
 
 def _is_narrower(one: Subject, asked: frozenset[str]) -> bool:
@@ -250,8 +263,8 @@ def name_keys(question: str, rows: RowMatches, subjects: Iterable[Subject], text
     """
     tables = Counter(_list_headers(row) for row, match in rows.items() if match.named)
     for row in dict.fromkeys(one.row for one in subjects if rows.get(one.row, NO_MATCH).named):
-        for _, value in row:
-            question = name_day(question, value)
+        for cell in (cell for header, value in row for cell in (value, header)):
+            question = name_day(question, cell)
         if tables[_list_headers(row)] > 1 or _find_name(row[0][1]) <= find_stems(question):
             continue
         spelt = question

@@ -49,6 +49,11 @@ SAFETY = {
     "safety.csv": "Machine,Checked every,By,Next check\nMitre saw,3 months,Felix Brandt,12 January 2027\n"
     "Compressor,12 months,Aird Ltd,2 June 2027\n"
 }
+POOL = {
+    "pool.md": "# Pool\n\n| Ticket | Summer (May to September) | Winter (October to April) |\n|---|---|---|\n| Adult | £6.10 | £4.50 |\n"
+    "| Child | £3.20 | £2.20 |\n",
+    "desk.csv": "Desk,Monday to Friday,Saturday,Sunday\nPier,9 to 17,10 to 14,closed\nHill,8 to 16,9 to 12,10 to 11\n",
+}
 STAFF = {"team.csv": "Name,Role,Phone\nAnn Reed,Bookkeeping,5512\nBob Hale,Workshop,5518\nCara Moss,Reception,5500\n"}
 ASKED = [
     (PUMPS, "How often is the filter of the X1 changed?", "200", "350"),
@@ -70,6 +75,9 @@ ASKED = [
     (CHOIR, "How much is choir for adults per term?", "£77", "£55"),
     (SAFETY, "Who checks the compressor?", "Aird", "Felix"),
     (SAFETY, "When is the next check of the mitre saw?", "12 January", "Felix"),
+    (POOL, "How much is a ticket for a child in July?", "£3.20", "£2.20"),
+    (POOL, "How much is a ticket for an adult in December?", "£4.50", "£6.10"),
+    (POOL, "When is the Pier desk open on Tuesday?", "9 to 17", "10 to 14"),
     (STAFF, "What is Bob Hale's phone number?", "5518", "5512"),
 ]
 STEPS = {
