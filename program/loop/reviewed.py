@@ -1,8 +1,10 @@
 """Answers that people reviewed, given again to a question that means the same: no model is called for them.
 
 1. A labelled question with its answer is one, once it is sealed with a version; a review is one from when it is made.
-2. The embedder finds the nearest; their numbers, names and negations have to be those of the question.
-3. A decision says how probably both ask for the same. How sure it has to be is compiled (`SAME` before that).
+2. The embedder finds the nearest; their numbers, names and negations have to be those of the question, which may not
+   be theirs with one place changed.
+3. A decision says how probably both ask for the same, by whether the reader finds one answer to both. How sure it has
+   to be is compiled (`SAME` before that). Where nothing is cited, only the very words count.
 4. An answer holds as long as what it cites, or all documents where it cites nothing, is as it was; for those who may
    read all of it, until a day if one is named.
 """
@@ -10,15 +12,12 @@
 from __future__ import annotations
 
 import hashlib
-import math
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +29,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ragc.answer import Answer, Citation, Outcome, Reviewed
 from ragc.knowledge.library import Library
 from ragc.knowledge.project import Project
+from ragc.loop.same_question import AnswerSource, agree_on, spell_question
 from ragc.passage import Passage
 from ragc.storage import append_row, decode_row, keep_last, write_whole
-from ragc.text.facts import STOP, find_names, normalise_text, states
+from ragc.text.facts import states
 from ragc.text.history import Asked
-from ragc.text.pieces import Claim, Piece, split_cells, split_pieces
-from ragc.text.words import find_stems, fold_text
+from ragc.text.pieces import Claim, Piece, split_pieces
 
 if TYPE_CHECKING:
     from ragc.models.embedded.decider import LocalDecider
@@ -44,17 +43,9 @@ FILE = "reviewed.jsonl"  # of the answers that a version carries
 DIGEST = 16  # hexadecimal digits of a passage's
 NEAREST = 3  # reviewed questions that a question is compared with
 NEAR = 0.5  # the least cosine of two questions that are compared
-SAME, LEAST_SAME = 0.7, 0.5
+SAME, LEAST_SAME = 0.7, 0.6
 """The least probability that two questions ask for the same: before a compile, and the least that one may find."""
-WEIGHTS = (10.88, 5.91, -0.17, -0.53, -0.32, -0.34)
-BIAS = -4.77
-"""The decision: a logistic regression of the cosine of the questions; how much nearer the source the new one is; and
-the words of it that are strange to the passage, or to the piece, of the reviewed one that the piece has, and of both.
-Fitted on rewordings of labelled questions beside their neighbours, and on vague questions beside their twins."""
 SOURCES_KEPT = 8192  # of answers
-TEXTS_KEPT = 8192  # of the questions and passages whose words were read last
-_ONE = re.compile(r"\bone\b")  # as good as an article
-_DENIES = re.compile(r"\b(?:not|no|never|none|nor|neither|without|cannot)\b|n't\b")
 NOT_KNOWN = "This is not in the documents."
 
 
@@ -206,18 +197,9 @@ class ReviewedAnswers:
         near = [int(at) for at in np.argsort(-cosines)[:NEAREST] if cosines[at] >= NEAR]
         agreed = agree_on(question)
         known = [held.answers[at] for at in near if agree_on(held.answers[at].question) == agreed]
-        found = [(self.decide_same(question, one, library), one) for one in known]
+        stand = [(source, one) for one in known if (source := self._find_source(one, library)) is not None]
+        found = [(source.decide(question, one.question, self._decider.reader), one) for source, one in stand]
         return sorted(found, key=lambda pair: -pair[0])
-
-    def decide_same(self, question: str, known: KnownAnswer, library: Library) -> float:
-        """Return how probably a question asks for what a reviewed one does."""
-        source = self._find_source(known, library)
-        words = find_stems(question), find_stems(known.question)
-        if source is None or not share_names(question, known.question, source) or source.tells_apart(*words):
-            return 0.0
-        asked, other, said = self._decider.embedder.encode([question, known.question, source.said])
-        features = source.compare(*words, float(asked @ other), float((asked - other) @ said))
-        return 1 / (1 + math.exp(-BIAS - sum(weight * one for weight, one in zip(WEIGHTS, features, strict=True))))
 
     def _find_source(self, known: KnownAnswer, library: Library) -> AnswerSource | None:
         """Return where an answer stands, None where it does not hold."""
@@ -226,7 +208,8 @@ class ReviewedAnswers:
             if key not in self._kept:
                 found = None
                 with suppress(SourceChanged):
-                    found = AnswerSource.of_pieces(self._find_pieces(known, library), known.answer)
+                    pieces = self._find_pieces(known, library)
+                    found = AnswerSource.of_pieces(known.question, pieces, known.answer, self._decider.reader)
                 keep_last(self._kept, {key: found}, SOURCES_KEPT)
             return self._kept[key]
 
@@ -276,93 +259,6 @@ class ReviewedAnswers:
             scores = [one.best_within(piece.start, piece.end)[0] for one, (_, piece) in zip(read, stating, strict=True)]
             return stating[int(np.argmax(scores))]
         return stating[0] if stating else None
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerSource:
-    """The words of what an answer rests on, as far as they tell one question from another."""
-
-    said: str
-    """Its sentences or cells behind their titles; what somebody wrote where there is none."""
-    passages: frozenset[str]
-    """The words of the passages around them."""
-    keys: tuple[frozenset[str], ...]
-    """The words of the keys of its rows."""
-    rivals: tuple[frozenset[str], ...]
-    """Those of the other rows of their tables."""
-    heads: frozenset[str]
-    """The words of the headers of its cells."""
-    other_heads: frozenset[str]
-    """Those of the other headers of their tables."""
-
-    @classmethod
-    def of_pieces(cls, places: Sequence[tuple[Passage, Piece | None]], written: str) -> AnswerSource:
-        """Return that of passages, and of the pieces in them."""
-        shown = [f"{one.subject}\n{piece.shown} {piece.lead or ''}" if piece else one.subject for one, piece in places]
-        keys = {_key_words(piece) for _, piece in places if piece and piece.row}
-        tables = {one.text for one, piece in places if piece and piece.row}
-        cells = [cell for text in tables for cell in split_pieces(text) if cell.row]
-        heads = _head_words(piece for _, piece in places if piece and piece.row)
-        said = "\n".join([*shown, written])
-        words, rivals = find_stems(" ".join([said, *(one.text for one, _ in places)])), {*map(_key_words, cells)} - keys
-        return cls(said, words, (*keys,), (*rivals,), heads, _head_words(cells) - heads)
-
-    def tells_apart(self, asked: frozenset[str], other: frozenset[str]) -> bool:
-        """Tell whether a question says less than a reviewed one, or something else.
-
-        It says less where it has no word of its own and lacks one that the passages have, or where it does not tell the
-        row that the other one names.
-        """
-        lost, strange = other - asked, asked - other
-        if (lost & self.passages and not strange) or (lost & self.heads and strange & self.other_heads):
-            return True
-        pairs = [(key, rival) for key in self.keys for rival in self.rivals]
-        return any(asked & key <= rival and not other & key <= rival for key, rival in pairs)
-
-    def compare(self, asked: frozenset[str], other: frozenset[str], cosine: float, nearer: float) -> tuple[float, ...]:
-        """Return the features of two questions, `nearer` the source by how much."""
-        lost, strange, pieces = other - asked, asked - other, find_stems(self.said)
-        sets = (
-            strange - self.passages,
-            strange & self.passages - pieces,
-            lost & pieces,
-            asked & other,
-        )
-        return cosine, nearer, *(sum(math.log1p(len(word)) for word in words) for words in sets)
-
-
-def _key_words(cell: Piece) -> frozenset[str]:
-    """Return the words of the key of a cell's row."""
-    return find_stems("; ".join(split_cells(cell.text)[:-1]))
-
-
-def _head_words(cells: Iterable[Piece]) -> frozenset[str]:
-    """Return the words of the headers of some cells."""
-    return frozenset[str]().union(*(find_stems(split_cells(cell.text)[-1].partition(": ")[0]) for cell in cells))
-
-
-def share_names(question: str, known: str, source: AnswerSource) -> bool:
-    """Tell whether a question has the names of a reviewed one, and no strange ones."""
-    asked, other = find_stems(question), find_stems(known)
-    return _name_words(known) <= asked and _name_words(question) <= other | find_stems(source.said)
-
-
-@lru_cache(maxsize=TEXTS_KEPT)
-def _name_words(text: str) -> frozenset[str]:
-    return frozenset[str]().union(*map(find_stems, find_names(text)))
-
-
-@lru_cache(maxsize=TEXTS_KEPT)
-def agree_on(question: str) -> tuple[frozenset[str], bool]:
-    """Return the numbers of a question, and whether it denies something."""
-    words = spell_question(_ONE.sub("a", fold_text(question))).split()
-    numbers = frozenset(word for word in words if any(map(str.isdigit, word)))
-    return numbers, _DENIES.search(fold_text(question)) is not None
-
-
-def spell_question(question: str) -> str:
-    """Return a question in the one spelling of its words and numbers."""
-    return normalise_text(question).replace(f" {STOP} ", " ").strip()
 
 
 def tell_end(known: KnownAnswer) -> str:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from ragc.answer import Outcome
 from ragc.knowledge.project import Project
-from ragc.loop.reviewed import Review, agree_on, see_sources, write_answer
+from ragc.loop.reviewed import Review, see_sources, write_answer
+from ragc.loop.same_question import agree_on, changes_one_place
 from ragc.serve.opening import open_program
 
 MERLE, FIRMS = "product/kettles.md#capacity", "billing/refunds.md#business-customers"
@@ -54,6 +55,10 @@ def test_a_question_that_means_the_same_gets_the_reviewed_answer_at_no_call(rag,
         "How much water does the Merle hold in 2024?",  # another year
         "How much water do 2 Merle hold?",  # another number
         "How much water does the kettle hold?",  # no thing
+        "How much water does the Merle lose?",  # the opposite, in one place
+        "How much tea does the Merle hold?",
+        "How much water does the broken Merle hold?",
+        "When does the Merle hold water?",  # which the reader does not find there
     ],
 )
 def test_a_question_that_only_looks_alike_does_not(rag, project, question):
@@ -90,6 +95,14 @@ def test_an_abstention_holds_for_the_documents_as_they_were(rag, project):
     assert open_program(project)(question).reviewed is None
 
 
+@pytest.mark.parametrize("outcome", ["clarify", "abstain"])
+@pytest.mark.parametrize("question", ["Does the big kettle come in green?", "Is there a green kettle?"])
+def test_what_cites_nothing_is_given_to_the_very_words_alone(rag, project, outcome, question):
+    review(rag, project, "Does the kettle come in green?", (), (), outcome=outcome, answer="Which kettle?")
+    assert rag("does the kettle come in green").reviewed is not None
+    assert rag(question).reviewed is None
+
+
 def test_an_answer_for_some_readers_is_given_to_them_alone(rag, project):
     review(rag, project, readers=("staff",))
     assert rag(ASKED).reviewed is None and rag(ASKED, readers=["staff", "sales"]).reviewed is not None
@@ -119,3 +132,19 @@ def test_questions_agree_only_where_their_numbers_do(one, other, form):
 @pytest.mark.parametrize("denied", ["not", "never", "can't", "don’t", "without", "no"])
 def test_a_question_that_denies_agrees_with_none_that_does_not(denied):
     assert agree_on(f"May I {denied} pay by card?") != agree_on("May I pay by card?")
+
+
+WORDS = st.lists(st.sampled_from("boat tide lamp sledge pilot sand rope fog".split()), min_size=6, max_size=9)
+
+
+@given(WORDS, st.data(), st.sampled_from(["harbour", "harbour wall", ""]))
+def test_a_question_is_another_one_with_a_word_of_it_replaced_or_left_out(words, data, put):
+    at = data.draw(st.integers(0, len(words) - 1))
+    changed = [*words[:at], *put.split(), *words[at + 1 :]]
+    assert changes_one_place(" ".join(changed), " ".join(words))
+    assert not changes_one_place(" ".join(words), " ".join(words))
+
+
+@given(WORDS)
+def test_a_question_in_other_words_is_not_one_with_a_word_replaced(words):
+    assert not changes_one_place(" ".join(f"{word} harbour" for word in words), " ".join(words))
