@@ -11,6 +11,7 @@ from random import Random
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import orjson
 import pytest
 import torch
@@ -173,6 +174,17 @@ def test_the_packaged_card_is_written_from_its_data():
     assert (FOLDER / "README.md").read_text() == train.render_card(card)
 
 
+def largest_sum(folder):
+    """The largest sum of two products of a reader's weights and activations, of which a processor may hold 16 bits."""
+    kept = onnx.load(folder / "reader.onnx").graph.initializer
+    weights = [onnx.numpy_helper.to_array(one) for one in kept if one.data_type == onnx.TensorProto.INT8]
+    return 2 * 255 * max(int(np.abs(one.astype(int)).max()) for one in weights)
+
+
+def test_the_packaged_reader_reads_alike_on_every_processor():
+    assert 0 < largest_sum(FOLDER) < 2**15, "what saturates on one, as without VNNI, does not on another"
+
+
 @pytest.mark.slow
 def test_a_training_through_the_command_line_ends_in_a_reader_that_opens(ragc, tmp_path):
     data = write_lines(tmp_path / "a.jsonl", [*ROWS, *SILENT])
@@ -184,6 +196,7 @@ def test_a_training_through_the_command_line_ends_in_a_reader_that_opens(ragc, t
     files = "README.md reader.json reader.onnx weights.safetensors"
     assert sorted(path.name for path in first.iterdir()) == files.split()
     assert Reader(first).digest == f"sha256:{card['sha256']}" == f"sha256:{digest(first / 'reader.onnx')}"
+    assert 0 < largest_sum(first) < 2**15
     counts = {"file": "a.jsonl", "sha256": digest(data), "questions": 6, "answered": 4}
     assert card["data"] == [{**counts, "share": 0.5}]
     assert card["held_out"][0].items() >= {**counts, "seen": 6}.items(), "all that is held out was trained on"

@@ -112,12 +112,12 @@ def test_what_is_left_open_is_told_of_each_behind_the_step_that_differs(tmp_path
 ABSENT = [
     ("The head of the Oslo office is K. Lund. The Bergen office is open from 9 to 15.", "Oslo", "Bergen"),
     ("Parking at the north hall costs 3 euros an hour.\n\nThe south hall has 40 bicycle stands.", "north", "south"),
-    ("The Heron chalet sleeps six.\n\nThe Otter chalet has a terrace.", "Heron", "Otter"),
+    ("The code of the Heron gate is 4471.\n\nThe Otter gate stands beside the lake.", "Heron", "Otter"),
 ]
 QUESTIONS = {
     "Oslo": "Who is the head of the {} office?",
     "north": "What does parking at the {} hall cost?",
-    "Heron": "How many people does the {} chalet sleep?",
+    "Heron": "What is the code of the {} gate?",
 }
 
 
