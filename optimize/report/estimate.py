@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dspy.utils.exceptions import LMError
+from dspy.utils.exceptions import LMError, LMServerError
 
 from ragc.errors import ModelError
 from ragc.knowledge.project import Project
@@ -17,7 +17,6 @@ from ragc.models.catalog import is_local, open_endpoint
 from ragc.models.language.gateway import ProviderLM
 from ragc.models.language.pace import UNANSWERED, Pace, allow_long_calls, measure_pace, read_paces
 from ragc.models.language.spending import Cap
-from ragc.models.language.transport import CallInterrupted
 
 WRITTEN, DECIDED = (3, 2), (8, 5)
 """Calls of a writing and of a deciding language model for a question of train and dev, and for one of the test."""
@@ -121,7 +120,7 @@ def measure_model(project: Project, name: str, cap: Cap) -> Pace:
         try:
             return measure_pace(model, cap)
         except LMError as error:  # a stand-in would answer, and what is compiled would be for that
-            if not left or isinstance(error, CallInterrupted):  # which was repeated already
+            if not left or isinstance(error, LMServerError):  # which was repeated already
                 raise ModelError(f"{error.message}.", UNANSWERED) from error
     raise AssertionError
 

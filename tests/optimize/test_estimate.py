@@ -129,4 +129,5 @@ def test_a_compile_whose_model_does_not_answer_stops_where_its_pace_is_measured_
     told = f"{MODEL} {'cannot be reached' if fault == 'gone' else 'answered'}.*that its server runs"
     with pytest.raises(ModelError, match=told):
         compile_project(Project.open(folder))
+    assert provider.calls <= 1, "what was repeated already is not asked again"
     assert not list((folder / "artifacts").glob("*/versions/*"))

@@ -46,6 +46,7 @@ class CircuitBreaker:
     seconds: float
     failures: int = 0
     next_try: float = 0.0
+    why: str = ""  # the last failure
 
     def allows_request(self) -> bool:
         """Tell whether a request may be sent now; while open, one every `seconds`."""
@@ -149,7 +150,8 @@ class Endpoint:
             if spent.seconds_left <= 0:
                 raise transport.late_failure(call)
             if not self.breaker.allows_request():
-                raise transport.CallFailed(f"{self.model} is left alone for a while")
+                why = self.breaker.why or f"{self.model} gave no answer"
+                raise transport.CallFailed(f"{why} (it is left alone for a while)")
             spent.under_way += 1
             usage, failed, began = None, None, time.monotonic()
             try:
@@ -159,6 +161,7 @@ class Endpoint:
             except transport.CallFailed as failure:
                 speaks = isinstance(failure, transport.CallInterrupted) and failure.status != transport.BUSY
                 usage, failed = failure.usage, True if speaks else None
+                self.breaker.why = failure.message
                 raise
             except BaseException:  # called off under way, its prompt charged
                 usage = transport.estimate_usage(call)
