@@ -22,8 +22,8 @@ from ragc.text.words import WORD, find_stems, fold_text
 SHORTEST = 3  # letters of the name of a weekday or month; of two are `we` and `th`
 _TABLE = Path("data", "date_translation_data", "en.py")
 _DAY, _YEAR = "day", "year"
-MONTHS = (*month_name,)
-"""The names of the months, from 1."""
+MONTHS = (*month_name,)[1:]
+"""The names of the months."""
 _DAYS = (*day_name,)
 _WEEK = find_stems(" ".join(_DAYS))
 _ISO_DAY = re.compile(r"(?a)\b\d{4}-\d\d-\d\d\b")
@@ -92,7 +92,7 @@ def list_days(cell: str, day_first: bool | None = None) -> frozenset[str]:
     if found := _read_date(cell, day_first):
         day, month, year = found
         words = f"{date(year, month, day):%A} {year}" if year else ""
-        return find_stems(f"{day} {MONTHS[month]} {words}")
+        return find_stems(f"{day} {month_name[month]} {words}")
     before, *parts = _name_words().split(fold_text(cell))
     names, gaps = parts[::2], parts[1::2]
     if not names or WORD.search(before) or WORD.search(gaps[-1]) or any(len(WORD.findall(gap)) > 1 for gap in gaps):
@@ -127,17 +127,16 @@ def is_day_first(cells: tuple[str, ...]) -> bool | None:
 
 def _list_names(text: str, calendar: Sequence[str]) -> frozenset[str]:
     """Return the stems of the days of the week, or the months, that a text names, and of those between."""
-    names, first, found, gap = _names(), int(not calendar[0]), list[int](), ""
+    found, gap = list[int](), ""
     for n, part in enumerate(_name_words().split(fold_text(text))):
-        name = names[part] if n % 2 else ""
-        if name not in calendar or not name:
+        name = _names()[part] if n % 2 else ""
+        if name not in calendar:
             gap = gap + part if name else part
             continue
-        number, last = calendar.index(name) - first, found[-1] if found else 0
+        number, last = calendar.index(name), found[-1] if found else 0
         ranges = found and len(WORD.findall(gap)) < 2 and not _LISTED.search(gap)
-        count = len(calendar) - first
-        found += [last + n for n in range(1, (number - last) % count + 1)] if ranges else [number]
-    return find_stems(" ".join(calendar[n % (len(calendar) - first) + first] for n in found))
+        found += [last + k for k in range(1, (number - last) % len(calendar) + 1)] if ranges else [number]
+    return find_stems(" ".join(calendar[n % len(calendar)] for n in found))
 
 
 def misses_weekday(question: str, cells: Sequence[str]) -> bool:
@@ -154,11 +153,11 @@ def name_day(question: str, cell: str) -> str:
     one of that date; in place of a month one of several.
     """
     days, found = list_days(cell), _read_date(cell)
-    calendar = [*_DAYS] if found else [*_DAYS, *MONTHS[1:]]
+    calendar = _DAYS if found else (*_DAYS, *MONTHS)
     named = [name for name in calendar if len(days) > 1 and find_stems(name) <= days]
-    named = [_MAY.pattern if name == MONTHS[5] else rf"\b{name}\b" for name in named]
+    named = [_MAY.pattern if name == MONTHS[4] else rf"\b{name}\b" for name in named]
     if found:
-        of_month, month = rf"{found[0]}(?:st|nd|rd|th)?", MONTHS[found[1]]
+        of_month, month = rf"{found[0]}(?:st|nd|rd|th)?", month_name[found[1]]
         date_of = rf"\b(?:{of_month}(?: of)? {month}|{month} {of_month})(?!\d)(?:,? \d{{4}})?\b"
         named = [date_of, *named]
     return re.sub("|".join(named), lambda _: cell, question, flags=re.IGNORECASE) if named else question
@@ -178,7 +177,7 @@ def _read_date(cell: str, day_first: bool | None = None) -> tuple[int, int, int]
     else:
         words = [_ORDINAL.sub(r"\1", word) for word in WORD.findall(fold_text(cell))]
         numbers, named = [word for word in words if word.isdigit()], [word for word in words if word in _names()]
-        months = [MONTHS.index(_names()[word]) for word in named if _names()[word] in MONTHS]
+        months = [MONTHS.index(_names()[word]) + 1 for word in named if _names()[word] in MONTHS]
         if len(months) != 1 or len(words) > len(numbers) + len(named) or len(numbers) not in (1, 2):
             return None
     year = int(numbers[1]) if len(numbers) == 2 else 0
@@ -208,7 +207,7 @@ def _table() -> Mapping[str, Any]:
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
     """Return the weekday or month of each of their names in lower case."""
-    every = ((form.lower(), name) for name in (*_DAYS, *MONTHS[1:]) for form in _table()[name.lower()])
+    every = ((form.lower(), name) for name in (*_DAYS, *MONTHS) for form in _table()[name.lower()])
     known = {form: name for form, name in every if len(form) >= SHORTEST}
     return known | {f"{form}s": name for form, name in known.items() if name in _DAYS}
 

@@ -13,7 +13,7 @@ from ragc.text.pieces import NUMBER
 
 _PARTS = re.compile(r"[-/:,.]")
 _DECIMAL = re.compile(r"\d+\.\d+")
-_MONTHS = {name.lower(): str(n) for n, name in enumerate(MONTHS) if n}
+_MONTHS = {name.lower(): str(n) for n, name in enumerate(MONTHS, 1)}
 _LIST_NUMBER = re.compile(rf"^{NUMBER.pattern}", re.MULTILINE)
 _OPERATIONS = {"+": add, **dict.fromkeys("-−–", sub), **dict.fromkeys("*x×·", mul), **dict.fromkeys("/÷", truediv)}
 _RANKS = {sign: 1 + (operation in (mul, truediv)) for sign, operation in _OPERATIONS.items()}
