@@ -188,7 +188,8 @@ def _print_compiled(done: Compiled, project: Project | None, everything: bool) -
     paid = ", ".join(filter(None, [asked, f"{done.reused:,} replies from the record" if done.reused else ""]))
     tried = f"{done.optimizer}: {show.count_noun(done.trials, 'setting')} scored in {done.seconds:.0f} s"
     lines.append(f"{', '.join(filter(None, [tried, paid]))}. {show.describe_looks(done.looks, 'This test split was')}")
-    typer.echo("\n".join([*lines, *(_tell_ways(done, project) if project else [])]))
+    ways = _tell_ways(done, project) if project else [f'Load it: load("{done.reference}", make)']
+    typer.echo("\n".join([*lines, *ways]))
     if done.learned:
         show.print_losses(done.learned, "train and dev", everything)
     if done.stopped_by or any(some < every for some, every in done.asked.values()):

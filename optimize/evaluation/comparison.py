@@ -68,10 +68,8 @@ class Comparison(stats.PairedResult):
     a: str  # the control, as `name@v7`, with its digest where two would read the same
     b: str
     metric: str
-    others: Mapping[str, stats.PairedResult]
-    """The tests of all other metrics, their p-values corrected together (Holm)."""
-    flipped: Sequence[Mapping[str, str]]
-    """The questions that went from one of WORDS to another, with both answers."""
+    others: Mapping[str, stats.PairedResult]  # the tests of all other metrics, their p-values corrected together (Holm)
+    flipped: Sequence[Mapping[str, str]]  # the questions that went from one of WORDS to another, with both answers
     guardrails: Sequence[Guardrail] = ()
     by_tag: Mapping[str, stats.Interval] = field(default_factory=dict)
     """By tag B minus A on the metric: where to look next, no proof."""

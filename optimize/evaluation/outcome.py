@@ -46,8 +46,7 @@ class Compiled:
     stood_for: float = 0.0  # share of the questions of dev and test whose answers rest on such
     replayed: bool = True  # False when the program was run anew for every setting
     doubts: Sequence[str] = ()  # shortcuts in the labels, a paragraph each
-    broken: Mapping[str, str] = field(default_factory=dict)
-    """Questions that could not be graded, and why."""
+    broken: Mapping[str, str] = field(default_factory=dict)  # questions that could not be graded, and why
     asked: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Questions asked of each split, and how many of each it would be without a cap."""
     untried: Sequence[str] = ()  # ways of answering that were not tried, as a cap left no room for them
@@ -63,8 +62,7 @@ class Compiled:
     meanings: Mapping[str, str] = field(default_factory=dict)  # by parameter what it is, in words
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """By stage of the compile how long it took, in this process."""
-    learned: Sequence[Grade] = ()
-    """The answers to train and dev, each without what was learned from its topic."""
+    learned: Sequence[Grade] = ()  # the answers to train and dev, each without what was learned from its topic
 
     @property
     def losses(self) -> list[tuple[str, Grade]]:

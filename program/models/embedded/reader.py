@@ -36,10 +36,8 @@ TitledText = tuple[str, str]  # the title and the text of what is read
 class Reading:
     """What the reader makes of one passage for one question. Scores are logits; above 0 speaks for an answer."""
 
-    answers: float
-    """Whether the passage answers the question."""
-    offsets: NDArray[np.int32]
-    """Where each token of the text begins and ends, in characters; shape (tokens, 2)."""
+    answers: float  # whether the passage answers the question
+    offsets: NDArray[np.int32]  # where each token of the text begins and ends, in characters; shape (tokens, 2)
     logits: NDArray[np.float32]
     """Of each token as the first and as the last of the answer, over that there is none; shape (2, tokens)."""
 
