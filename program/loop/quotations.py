@@ -101,10 +101,11 @@ class _Quote:
         return not numbers or len({_DIGITS.sub("", value) for value in values}) == 1
 
     def varies(self, other: _Quote, question: str) -> bool:
-        """Tell whether both say the like in other numbers, and may be meant."""
-        alike = self.near and other.near and self.says_alike(other)
-        pairs = ((self.subject, other.subject), (other.subject, self.subject))
-        return alike and not any(names_other(question, *pair) for pair in pairs)
+        """Tell whether both say the like in other numbers, and may be meant; two rows of a table are of two things."""
+        a, b = self.subject, other.subject
+        rows = a.row and [header for header, _ in a.row] == [header for header, _ in b.row] and a.key != b.key
+        alike = self.near and other.near and not rows and self.says_alike(other)
+        return alike and not any(names_other(question, *pair) for pair in ((a, b), (b, a)))
 
     def disputes(self, other: _Quote, question: str, day: date) -> bool:
         """Tell whether a source of another rank says the like in other numbers."""

@@ -100,6 +100,17 @@ def test_what_is_said_of_another_thing_is_not_quoted(tmp_path, files, question, 
     assert right in answer.text and other not in answer.text
 
 
+TIDES = {
+    "tides december.csv": "Date,First high water,Height (m),Second high water,Height 2 (m)\n01/12/2026,00:42,6.1,13:05,6.3\n"
+    "02/12/2026,01:31,5.8,13:56,6.0\n03/12/2026,02:25,5.4,14:53,5.6\n04/12/2026,03:28,5.1,16:01,5.3\n"
+}
+
+
+def test_the_cells_of_several_rows_do_not_vouch_for_each_other(tmp_path):
+    answer = open_documents(tmp_path, TIDES, ABOUT)("How much is a berth of 9 m in December?")
+    assert answer.outcome == "abstain"
+
+
 def test_what_is_left_open_is_told_of_each_behind_the_step_that_differs(tmp_path):
     answer = open_documents(tmp_path, BRANCHES, ABOUT)("When is the branch open?")
     for part in (
