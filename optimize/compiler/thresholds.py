@@ -7,9 +7,9 @@
    close, and on their luck.
 3. The fit stays unless it surely loses on topics that it was not made from.
 4. A decision that is asked several times of an example, which no one value can force, is swept.
-5. From which probability a quotation is said is fitted by itself, held near the value that the program has. On 351
-   questions of 28 topics that gained .036 in utility on topics left out, the best value of a grid .020; how strongly it
-   is held was chosen on the same questions.
+5. From which probability a quotation is said is fitted by itself, held near the value that the program has.
+   On topics left out of train that gained .023 in utility on the example, and .062 on squad2; held by 50 in place of 17
+   it gained .004 and .030, by 5 .012 and .041.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ragc.optimize.compiler.search import left_out_past_a_cap, sweep_knobs
 LIGHTEST, HEAVIEST = 1e-6, 1e6  # weights of an option at which no other, or only others, are chosen
 ROUNDS = 2  # over the decisions of a program that has several, as others moved meanwhile
 LIKELIEST = 8  # values of a decision that are tried on every example
-CAUTION = 50.0  # strength of the priors about what holds a quotation back: that of 20 to 50 lasts on topics left out
+CAUTION = 20.0  # strength of the priors about what holds a quotation back
 RAREST = 5e-7  # half of the last digit of a probability in a reply
 
 
