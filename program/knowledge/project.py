@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -45,7 +46,7 @@ class Project:
             mend = f"Name its folder: {Path(folder).parent}" if own else f"Name a folder that holds a {FILE}."
             raise SettingsError(f"{folder} is a file, not a project's folder.", mend)
         if not (path := root / FILE).is_file():
-            raise SettingsError(f"There is no {FILE} in {root}.", f"Run: ragc init {shlex.quote(str(folder))}")
+            raise SettingsError(f"There is no {FILE} in {root}.", _mend_folder(folder, root))
         try:
             text = path.read_text(encoding="utf-8")
             settings = Settings(**tomllib.loads(text))
@@ -151,6 +152,16 @@ def _explain_invalid(path: Path, text: str, error: ValidationError) -> SettingsE
     what = f"{where}: {key} {describe_fault(first)}"
     mend = suggest_option(first) or f"Mend it in {path}."
     return SettingsError(what if what[-1] in "?." else f"{what}.", mend, key=key, line=line)
+
+
+def _mend_folder(folder: str | Path, root: Path) -> str:
+    """Return a sentence with the projects above, in or named like a folder, and how to make one."""
+    near = [parent for parent in root.parents if (parent / FILE).is_file()][:1]
+    near += sorted(path.parent for path in root.glob(f"*/{FILE}"))
+    beside = {path.parent.name: path.parent for path in root.parent.glob(f"*/{FILE}")}
+    near += [beside[name] for name in difflib.get_close_matches(root.name, beside)]
+    named = f"Nearest: {', '.join(shlex.quote(str(one)) for one in near[:3])}. To make another, run" if near else "Run"
+    return f"{named}: ragc init {shlex.quote(str(folder))}"
 
 
 def _list_valid_keys(parents: list[str], kind: str) -> list[str]:

@@ -270,7 +270,7 @@ def read_alias(root: Path, name: str, alias: str) -> dict[str, str]:
     Raises `VersionError` when the name has no such alias, `IntegrityError` when its file is not one.
     """
     if alias not in (known := list_aliases(root, name)):
-        raise _explain_unknown(f"{name}@{alias}", alias, [*known, *find_versions(root, name)], f"{name}@")
+        raise _explain_unknown(f"{name}@{alias}", alias, [*known, LATEST, *find_versions(root, name)], f"{name}@")
     path = _require_no_link(root / name / "aliases" / f"{alias}.json", root)
     try:
         found = orjson.loads(path.read_bytes())

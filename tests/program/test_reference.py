@@ -101,6 +101,7 @@ def test_a_project_is_opened_by_its_newest_whole_version(root):
     [
         ("helpdsk@latest", r"There is no version of helpdsk in .*/artifacts\. Nearest: helpdesk\."),
         ("zzz", r"Nearest: helpdesk\."), ("helpdesk@v11", "helpdesk@v10-"), ("helpdesk@prod", "helpdesk@production"),
+        ("helpdesk@lastest", "Nearest: helpdesk@latest"),
         ("helpdesk@sha256:00000000", "There is no helpdesk@sha256:00000000"),
         ("./nowhere", r"holds no manifest\.json"),
     ],

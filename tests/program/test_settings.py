@@ -14,16 +14,26 @@ from tests.conftest import add_toml
 
 
 def test_a_missing_file_says_how_to_make_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for way, named in ((".", tmp_path), ("..", tmp_path.parent), (tmp_path, tmp_path)):
+    (here := tmp_path / "above" / "here").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    for way, named in ((".", here), ("..", here.parent), (here, here)):
         told = rf"There is no ragc\.toml in {re.escape(str(named))}\. Run: ragc init {re.escape(str(way))}$"
         with pytest.raises(SettingsError, match=told):
             Project.open(way)
     with pytest.raises(SettingsError, match=r"Run: ragc init 'mein Büro'"):
         Project.open("mein Büro")
-    (tmp_path / "ragc.toml").write_text("")
+    (here / "ragc.toml").write_text("")
     with pytest.raises(SettingsError, match="is a file"):
-        Project.open(tmp_path / "ragc.toml")
+        Project.open(here / "ragc.toml")
+
+
+@pytest.mark.parametrize("asked", ["shops", "shops/help/knowledge/faq", "shops/hepl", "shops/help/absent"])
+def test_a_folder_above_in_or_named_like_a_project_is_told_the_project(tmp_path, asked):
+    (tmp_path / "shops/help/knowledge/faq").mkdir(parents=True)
+    (tmp_path / "shops/help/ragc.toml").write_text("")
+    told = f"Nearest: {tmp_path}/shops/help. To make another, run: ragc init {tmp_path / asked}"
+    with pytest.raises(SettingsError, match=re.escape(told)):
+        Project.open(tmp_path / asked)
 
 
 @pytest.mark.parametrize(
