@@ -72,7 +72,7 @@ def run_ask(
 ) -> None:
     """Answer one question, or one a line, with its citations.
 
-    On a terminal the lines are a conversation, which Ctrl-D ends; piped they are independent.
+    On a terminal the lines are a conversation, which Ctrl-D ends; piped they are independent, and each is repeated.
     """
     rag = open_target(target, artifacts, project, point).readable_by(split_groups(readers, ","))
     if question and question != ["-"]:
@@ -85,6 +85,8 @@ def run_ask(
     with interruptible() as check:
         for line in filter(str.strip, iter(partial(_read_line, history is not None), "")):
             check()
+            if history is None and not show.AS_JSON.get():
+                typer.echo(f"> {line.strip().encode(errors='replace').decode()}")
             try:
                 code = max(code, _answer_question(rag, line, trace, stream, flat=True, history=history))
             except QuestionError as error:
@@ -129,11 +131,10 @@ def _answer_question(
         if citation.reason:
             typer.echo(f"      reached by {citation.reason}")
     calls, seconds = show.count_noun(answer.usage.calls, "model call"), f"{answer.usage.seconds:.2f} s"
-    spoke = [answer.version or "uncompiled", f"trace {answer.trace.id}"]
     sure = f"confidence {answer.confidence:.2f}"
     if answer.reviewed is not None:
         sure = " ".join(filter(None, ("reviewed", answer.reviewed.at[:10], f"({answer.reviewed.id})")))
-    status = [answer.outcome, sure, calls, seconds, *spoke]
+    status = [answer.outcome, sure, calls, seconds, answer.version or "uncompiled", f"trace {answer.trace.id}"]
     typer.echo(f"  {' | '.join(status)}", err=True)
     if lacks := "; ".join(answer.degraded):
         typer.echo(f"  {lacks} (ragc doctor PROJECT says what is amiss)", err=True)

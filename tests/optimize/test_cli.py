@@ -104,6 +104,16 @@ def test_a_line_that_is_not_utf_8_is_refused_and_the_next_is_answered(compiled):
     assert json.loads(done.stdout)["outcome"] in {"answered", "abstain"}
 
 
+def test_each_of_several_questions_is_repeated_above_its_answer_or_error(compiled):
+    lines = [WREN.encode(), b"", b"How many watts does the \xff draw?", MERLE.encode()]
+    done = subprocess.run([*RAGC, "ask", str(compiled)], input=b"\n".join(lines), capture_output=True, check=False)
+    shown = done.stdout.decode().splitlines()
+    heads = [number for number, line in enumerate(shown) if line.startswith("> ")]
+    assert [shown[head] for head in heads] == [f"> {WREN}", "> How many watts does the ? draw?", f"> {MERLE}"]
+    followed = [after - head > 1 for head, after in zip(heads, [*heads[1:], len(shown)], strict=True)]
+    assert followed == [True, False, True]
+
+
 def test_a_dash_in_the_place_of_a_question_has_one_a_line_read(ragc, own_shop):
     asked = ["How many watts does the Wren draw?", "How much water does the Merle hold?"]
     lines = ragc("ask", own_shop, "-", "--json", stdin="\n".join(asked))[1].splitlines()
