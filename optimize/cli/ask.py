@@ -37,6 +37,7 @@ STRATEGY = "auto, vector, keyword, hybrid or graph."
 
 def open_target(target: str, artifacts: Path, project: Path | None, point: str) -> AgenticRAG:
     """Open a version, or a project at its current version or uncompiled."""
+    from ragc.knowledge.project import mend_folder
     from ragc.serve.opening import load, open_latest
 
     place = Path(target)
@@ -54,7 +55,7 @@ def open_target(target: str, artifacts: Path, project: Path | None, point: str) 
                 raise
             raise VersionError(
                 f"There is no project folder {target}. {error.what}",
-                "Make a project with `ragc init FOLDER`, or name a version that `ragc ls` lists.",
+                f"{mend_folder(place)}. Or name a version that `ragc ls` lists.",
             ) from error
 
 

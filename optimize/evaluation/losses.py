@@ -17,7 +17,7 @@ REMEDIES = {
     REFUSED: "label more such questions, so that a compile trusts such passages",
     HALF: "state the facts in one sentence or row, or raise `sentences`",
     ASKED_BACK: "label the question with its twin that leaves something open",
-    TOLD: "label more questions that the documents do not answer",
+    TOLD: "look whether its label is right; else label more questions that the documents do not answer",
 }
 """What to do about the questions that a stage lost, the stages in the order of a question's way."""
 

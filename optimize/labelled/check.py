@@ -101,7 +101,7 @@ def require_sound_labels(
         return report
     first = "; ".join(f"line {f.line} ({f.id}): {f.what}" for f in report.errors[:SHOWN])
     wrong = "1 label is" if len(report.errors) == 1 else f"{len(report.errors)} labels are"
-    raise DataError(f"{wrong} not in order: {first}", "See them all with: ragc data check PROJECT")
+    raise DataError(f"{wrong} not in order: {first}", f"See them all with: ragc data check {project.argument}")
 
 
 def find_shortages(parts: Parts) -> Iterator[DataFinding]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 from ragc.errors import DataError
 from ragc.knowledge.ingest.convert import UnreadableFile
 from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES
-from ragc.knowledge.project import Project
+from ragc.knowledge.project import Project, mend_folder
 from ragc.optimize.labelled.cases import read_cases
 from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
 from ragc.optimize.labelled.formats import Item, Passages, list_objects, read_beir, read_squad
@@ -119,8 +118,7 @@ def _add_to_project(
     base, toml = report.base, folder / FILE
     project = Project.open(folder) if toml.is_file() else None
     if project is None and not passages.texts:
-        mend = f"Run: ragc init {shlex.quote(str(folder))}"
-        raise DataError(f"{source} brings no passages, and {folder} is no project.", mend)
+        raise DataError(f"{source} brings no passages, and {folder} is no project.", mend_folder(folder))
     corpus = folder / "knowledge" / base / "corpus.jsonl"
     own = {path.name for path in corpus.parent.iterdir()} if corpus.parent.exists() else set()
     strange = {name for name in own if not name.startswith(ASIDE)} - {corpus.name}

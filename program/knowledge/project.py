@@ -46,7 +46,7 @@ class Project:
             mend = f"Name its folder: {Path(folder).parent}" if own else f"Name a folder that holds a {FILE}."
             raise SettingsError(f"{folder} is a file, not a project's folder.", mend)
         if not (path := root / FILE).is_file():
-            raise SettingsError(f"There is no {FILE} in {root}.", _mend_folder(folder, root))
+            raise SettingsError(f"There is no {FILE} in {root}.", mend_folder(folder))
         try:
             text = path.read_text(encoding="utf-8")
             settings = Settings(**tomllib.loads(text))
@@ -59,6 +59,12 @@ class Project:
         project = cls(root, settings)
         project.check_places()
         return project
+
+    @property
+    def argument(self) -> str:
+        """The folder as a command takes it: quoted, and as seen from the working folder where it lies in that."""
+        near = self.folder.is_relative_to(Path.cwd())
+        return shlex.quote(os.path.relpath(self.folder) if near else str(self.folder))
 
     def with_risk(self, risk: float | None) -> Project:
         """Return the project with another `[utility] risk`; with its own for None."""
@@ -154,8 +160,9 @@ def _explain_invalid(path: Path, text: str, error: ValidationError) -> SettingsE
     return SettingsError(what if what[-1] in "?." else f"{what}.", mend, key=key, line=line)
 
 
-def _mend_folder(folder: str | Path, root: Path) -> str:
+def mend_folder(folder: str | Path) -> str:
     """Return a sentence with the projects above, in or named like a folder, and how to make one."""
+    root = Path(folder).resolve()
     near = [parent for parent in root.parents if (parent / FILE).is_file()][:1]
     near += sorted(path.parent for path in root.glob(f"*/{FILE}"))
     beside = {path.parent.name: path.parent for path in root.parent.glob(f"*/{FILE}")}

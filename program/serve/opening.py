@@ -207,9 +207,7 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     read = update_index(project, progress)
     library = Library.open(documents, project.private / INDEX, embedder, extra, settings)
     if unread := read.tell_unread():
-        near = project.folder.is_relative_to(Path.cwd())
-        folder = os.path.relpath(project.folder) if near else str(project.folder)
-        _log.warning("%s: ragc index %s", unread, shlex.quote(folder))
+        _log.warning("%s: ragc index %s", unread, project.argument)
     return library
 
 

@@ -341,6 +341,7 @@ def test_what_may_not_be_read_is_named_and_never_taken_for_an_index_that_cannot_
 
 MISTAKES = {
     "no project": (["ask", "{tmp}/nowhere", "Q?"], "There is no project folder"),
+    "project of another name": (["ask", "{shop}x", "Q?"], "Nearest: {shop}. To make another"),
     "no toml": (["compile", "{tmp}"], "ragc.toml"),
     "compile of a file": (["compile", "{shop}/ragc.toml"], "ragc.toml is a file"),
     "check of a file": (["data", "check", "{shop}/knowledge/product/kettles.md"], "Name a folder that holds"),
@@ -371,7 +372,7 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_told_in_two_sentences_or_as_json_with_exit_code_2(ragc, shop, tmp_path, mistake):
     arguments, told = MISTAKES[mistake]
-    arguments = [a.format(tmp=tmp_path, shop=shop) for a in arguments]
+    *arguments, told = (a.format(tmp=tmp_path, shop=shop) for a in (*arguments, told))
     code, out, err = ragc(*arguments)
     assert (code, out, err.startswith("error: "), "Traceback" in err) == (2, "", True, False)
     assert told in err

@@ -288,7 +288,9 @@ def test_labels_that_do_not_hold_fail_the_command_and_keep_a_compile_from_beginn
     opened = Project.open(folder)
     questions = read_labelled(opened.labelled)
     if code:
-        with pytest.raises(DataError, match=r"1 label is not in order: line 1 \(q1\).*ragc data check"):
+        with pytest.raises(
+            DataError, match=rf"1 label is not in order: line 1 \(q1\).*ragc data check {opened.folder}$"
+        ):
             require_sound_labels(opened, questions)
     else:
         assert require_sound_labels(opened, questions, {"train": questions, "dev": [], "test": questions}).passed
