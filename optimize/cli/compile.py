@@ -177,7 +177,8 @@ def _print_compiled(done: Compiled, project: Project | None, everything: bool) -
     """Print what a compile came to, the sentence first; of a project also how to ask the version."""
     from ragc.optimize.evaluation.risk import describe_curves
 
-    typer.echo(f"{done.reference} is sealed. {done.explain()}")
+    sealed = "was sealed before, and the same compile comes to it again" if done.repeated else "is sealed"
+    typer.echo(f"{done.reference} {sealed}. {done.explain()}")
     sides = {"plain RAG": done.plain, "parent": done.before, "compiled": done.after}
     figures = {name: side.metrics() for name, side in sides.items() if side is not None}
     on = show.count_noun(len(done.after.grades), "test question" if project else "test example")

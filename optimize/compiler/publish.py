@@ -210,10 +210,10 @@ def seal(
         **_describe_search(found, after),
     )
     contents, origin = task.contents(program), done.describe_origin(key, task.seed)
-    reference = find_sealed(task.project, key, contents.files) or publish(
-        task, contents, after, points, origin, done.plain, render_compile_page(done) if found.candidates else b""
-    )
-    return replace(done, reference=reference)
+    if known := find_sealed(task.project, key, contents.files):
+        return replace(done, reference=known, repeated=True)
+    page = render_compile_page(done) if found.candidates else b""
+    return replace(done, reference=publish(task, contents, after, points, origin, done.plain, page))
 
 
 def _share_stood_for(record: Record, found: Found, after: Evaluation) -> float:

@@ -26,6 +26,7 @@ class Compiled:
 
     name: str
     reference: str  # the new version
+    repeated: bool = False  # whether the same compile had sealed it before
     parent: str
     began_as_parent: bool = True  # whether it was compiled from its parent, or is compared with it alone
     optimizer: str = "ragc"

@@ -155,6 +155,7 @@ def test_a_version_for_whose_models_a_stand_in_answered_is_told_and_comes_into_u
     model.fails = lambda n: False
     code, out, _ = ragc("compile", paid_shop)
     assert out.startswith("shop@v3 is sealed.") and "is answered by shop@v3" in out
+    assert ragc("compile", paid_shop)[1].startswith("shop@v3 was sealed before")
 
 
 @pytest.mark.parametrize(
@@ -233,6 +234,7 @@ def test_the_uncompiled_program_is_sealed_once_and_what_is_in_use_is_the_parent(
     for n in range(2):
         done, again = compile_(own_shop), compile_(own_shop)
         assert (again.reference, again.parent, again.gain) == (done.reference, done.parent, done.gain)
+        assert (done.repeated, again.repeated) == (False, True)
         data = manifest_of(own_shop, done.reference).section("data")
         now = {question: part for part in SPLITS for question in data[part]["questions"]}
         assert splits.items() <= now.items(), "what a version learned from is in no test of the next"
