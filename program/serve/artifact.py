@@ -161,7 +161,7 @@ def check_fit(manifest: Manifest, program: dspy.Module, state: Mapping[str, Any]
     differences += _find_out_of_range(manifest, program, state)
     there = manifest.section("models")
     other = {role: own for role, own in weights.items() if there.get(role) != own}
-    differences += [f"{role} {there.get(role)} there, {own} here" for role, own in other.items()]
+    differences += [f"{role} {str(there.get(role))[:15]} there, {own[:15]} here" for role, own in other.items()]
     if differences:
         what = f"{manifest.label} does not fit this program: {'; '.join(differences)}."
         raise IntegrityError(what, COMPILE_ANEW, differences=differences)

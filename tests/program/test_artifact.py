@@ -117,7 +117,7 @@ def test_every_difference_is_in_the_one_error(changed):
         (judge,) = [one for one in fields["program"]["structure"] if one.get("predictor") == "judge.sufficiency"]
         judge["fields"][0][0] = "asked"
         del fields["program"]["structure"][-1]
-        fields["models"]["embedder"] = "sha256:0"
+        fields["models"] |= {"embedder": "sha256:0", "reader": f"sha256:{'5' * 64}"}
         fields["points"] |= {f"odd {n}": {name: value} for n, (name, value) in enumerate(ODD)}
 
     with pytest.raises(IntegrityError) as error:
@@ -126,7 +126,7 @@ def test_every_difference_is_in_the_one_error(changed):
         )
     for part in (
         "missing here: judge.sufficiency(asked: str (in)", "missing in the artifact: judge.sufficiency(question: str (in)",
-        "missing in the artifact: knob policy.", "embedder sha256:0 there",
+        "missing in the artifact: knob policy.", "embedder sha256:0 there", "reader sha256:55555555 there",
         "policy.sentences is -3, outside [1, 6]", "its state has no judge.missing", "its state has a surplus other",
         "policy.k is 13 at odd 1, outside [2, 12]", *(f" at odd {n}" for n in range(len(ODD) - 1)),
         "unknown setting at odd 8: policy.unheard_of",
