@@ -43,7 +43,7 @@ def open_target(target: str, artifacts: Path, project: Path | None, point: str) 
     place = Path(target)
     is_folder = place.is_dir() and "@" not in target and not (place / "manifest.json").is_file()
     is_project = is_folder or (place / "ragc.toml").is_file()
-    with show.show_progress("indexing") as advance:
+    with show.show_opening() as advance:
         if is_project or (place.name == "ragc.toml" and place.is_file()):  # the file is refused, in words that fit
             if project is not None:
                 raise RagcError(f"{target} is a project itself.", "Give --project with a version, such as name@v2.")
@@ -322,7 +322,7 @@ def run_search(
 
     weight, graph = find_strategy(strategy)
     question = check_question(question)
-    with show.show_progress("indexing") as advance:
+    with show.show_opening() as advance:
         library = open_library(Project.open(project), progress=advance).readable_by(split_groups(readers, ","))
     missed: dict[str, str] = {}
     sources = [card.name for card in library.describe()]
@@ -361,7 +361,7 @@ def _eval_search(project: Path, beir: Path | None, split: str | None, strategy: 
     if beir is not None and split is not None:
         raise SettingsError("--split is of the project's own questions.", "Leave it out beside --beir.")
     opened = Project.open(project)
-    with show.show_progress("indexing") as advance:
+    with show.show_opening() as advance:
         if beir is not None:
             name, labelled = beir.name, retrieval.read_judged(beir)
             library = retrieval.open_beir(opened, beir / "corpus.jsonl", advance)

@@ -35,7 +35,7 @@ def run_serve(
     log = logging.getLogger("ragc")
     log.handlers = []  # a command's prints a warning once and without its time
     log.setLevel(logging.WARNING)
-    with show.show_progress("indexing") as advance:
+    with show.show_opening() as advance:
         app = open_app(target, host, artifacts, project, point or None, advance)
     name = app.state.work.programs.default
     make_server(app, host, port, lambda url: typer.echo(f"Serving {name} at {url}", err=True)).run()

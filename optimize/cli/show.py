@@ -367,6 +367,13 @@ def show_progress(label: str, patient: bool = False) -> Iterator[Advance]:
 
 
 @contextmanager
+def show_opening() -> Iterator[Advance]:
+    """Show that something is opened, and how far what changed is indexed, on stderr."""
+    with show_work("opening") as tell:
+        yield partial(tell, "indexing")
+
+
+@contextmanager
 def show_compile(left: Callable[[], str]) -> Iterator[Watch]:
     """Show a compile's stage, trial, best so far and calls on stderr.
 

@@ -140,7 +140,7 @@ def run_verify(
     if all_:
         checked = registry.verify_all(artifacts)
     else:
-        with show.show_progress("indexing") as advance:
+        with show.show_opening() as advance:
             make = import_function(program) if program else None
             checked = [registry.verify_by_loading(ref, artifacts, project, advance, make)]
     rows = [(c.reference, "; ".join(c.problems) or ", ".join(filter(None, ("sound", c.note)))) for c in checked]

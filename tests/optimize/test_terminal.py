@@ -55,6 +55,12 @@ def test_progress_has_what_how_many_of_how_many_and_how_long_and_is_not_told_of_
         advance(3, 10)
         time.sleep(0.1)
     assert "indexing: 3 of 10, 0:00" in capfd.readouterr().err.splitlines()
+    with show.show_opening() as advance:
+        time.sleep(0.1)
+        advance(3, 10)
+        time.sleep(0.1)
+    told = re.findall(r"^[a-z]+", capfd.readouterr().err, re.MULTILINE)
+    assert list(dict.fromkeys(told)) == ["opening", "indexing"]
     began = time.monotonic()
     done = subprocess.run([*RAGC, "index", own_shop], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and (done.stderr == "" or time.monotonic() - began > 5)
