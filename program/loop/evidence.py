@@ -6,6 +6,7 @@ Pure functions of recorded scores and knobs, so that another setting needs no ot
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from functools import lru_cache
 from itertools import product, zip_longest
@@ -153,6 +154,12 @@ def measure_dispute(one: str, other: str) -> float:
 def order_conflict(a: Passage, b: Passage) -> Conflict:
     """Return the pair as a conflict, the passage with the higher rank first."""
     return Conflict(*sorted((a, b), key=lambda passage: (rank_source(passage), passage.score), reverse=True))
+
+
+def add_conflict(known: Sequence[Conflict], new: Conflict) -> list[Conflict]:
+    """Return the conflicts with a new one: what its overruled source overruled gives way to the other, too."""
+    after = (replace(one, followed=new.followed) if one.followed is new.overruled else one for one in known)
+    return [*dict.fromkeys([*after, new])]
 
 
 def rank_source(passage: Passage) -> tuple[int, date]:

@@ -12,13 +12,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
 
 from ragc.loop.decide import weigh_rivals
 from ragc.loop.evidence import (
     ALIKE,
+    add_conflict,
     ask_pieces,
     begins_after,
     measure_dispute,
@@ -276,12 +277,7 @@ def _choose_quotes(state: State, allowed: Sequence[_Quote], said: Sequence[_Quot
         at = next((at for at, one in enumerate(chosen) if quote.disputes(one, query, state.day)), None)
         if at is not None:
             conflict = order_conflict(quote.passage, chosen[at].passage)
-            # what an overruled source overruled gives way to the one that speaks
-            after = [
-                conflict.followed if one.followed is conflict.overruled else one.followed for one in state.conflicts
-            ]
-            pairs = zip(after, state.conflicts, strict=True)
-            state.conflicts = [*dict.fromkeys([*(replace(one, followed=to) for to, one in pairs), conflict])]
+            state.conflicts = add_conflict(state.conflicts, conflict)
             chosen[at] = quote if conflict.followed is quote.passage else chosen[at]
             continue
         shown, *texts = [show_piece(one.passage, one.piece) for one in (quote, *said, *chosen)]
