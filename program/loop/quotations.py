@@ -102,8 +102,9 @@ class _Quote:
         return not numbers or len({_DIGITS.sub("", value) for value in values}) == 1
 
     def varies(self, other: _Quote, question: str) -> bool:
-        """Tell whether both say the like in other numbers, and may be meant; two rows of a table are of two things."""
+        """Tell whether both say the like in other numbers, and may be meant."""
         a, b = self.subject, other.subject
+        # two rows of a table are of two things
         rows = a.row and [header for header, _ in a.row] == [header for header, _ in b.row] and a.key != b.key
         alike = self.near and other.near and not rows and self.says_alike(other)
         return alike and not any(names_other(question, *pair) for pair in ((a, b), (b, a)))
