@@ -114,7 +114,7 @@ def measure_arms(
                 copy = Path(place) / project.folder.name
                 shutil.copytree(project.folder, copy)
                 compile_project(Project.open(copy), max_calls=options.calls, jobs=count_threads())
-                arms.append(ask_all(f"{name}, compiled", open_latest(Project.open(copy)), questions, weights))
+                arms.append(ask_all(f"{name}, compiled", open_latest(copy), questions, weights))
         for arm in arms:
             yield from arm.show()
         for arm in arms[1:]:
