@@ -69,7 +69,7 @@ def read_pairs(folder: Path) -> list[ReadingExample]:
 def measure_search(folder: Path, quick: bool, reader: Reader) -> Iterator[Figure]:
     """Which of the passages that search found answers."""
     with tempfile.TemporaryDirectory() as made:
-        (Path(made) / "ragc.toml").write_text(TOML.format(name="reader"), encoding="utf-8")
+        (Path(made) / "ragc.toml").write_text(TOML.format(name="reader", path="docs", gap=" "), encoding="utf-8")
         library = open_beir(Project.open(made), folder / "corpus.jsonl")
         labelled = read_judged(folder)
         ranked = rank_questions(library, labelled, k=DEPTH)

@@ -51,7 +51,7 @@ LENGTH = 60
 def quality(folder: Path) -> Iterator[Figure]:
     """Every strategy on one set."""
     with tempfile.TemporaryDirectory() as made:
-        (Path(made) / "ragc.toml").write_text(TOML.format(name="search"), encoding="utf-8")
+        (Path(made) / "ragc.toml").write_text(TOML.format(name="search", path="docs", gap=" "), encoding="utf-8")
         library = open_beir(Project.open(made), folder / "corpus.jsonl")
         for strategy in STRATEGIES:
             measured = measure_rankings(rank_questions(library, read_judged(folder), strategy), strategy)
