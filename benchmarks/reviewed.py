@@ -114,7 +114,7 @@ def ask_all(program: AgenticRAG, rows: Iterable[dict[str, Any]]) -> dict[str, li
 def measure_alike(folder: Path) -> Iterator[Figure]:
     rng = random.Random(0)
     example = open_program(EXAMPLE)
-    found = [(example, Project.open(EXAMPLE), pair) for pair in pair_example(rng)]
+    found = [(example, Project.open(EXAMPLE), pair) for pair in pair_example()]
     for reading in find_datasets("reading"):
         sets = {
             "vague": pick_vague(rng, reading / "vague.jsonl"),
@@ -148,7 +148,7 @@ def gives(program: AgenticRAG, project: Project, pair: Pair, same: float) -> boo
     return held.find(Asked(pair.asked), library) is not None
 
 
-def pair_example(rng: random.Random) -> Iterator[Pair]:
+def pair_example() -> Iterator[Pair]:
     """Yield vague questions of the example beside their twins, either of them asked."""
     rows = read_labelled(EXAMPLE / "labelled.jsonl")
     twins = [row for row in rows if "twin" in row.tags and row.outcome == "answered"]

@@ -111,7 +111,7 @@ def publish_uncompiled(task: Task, scores: Evaluation, plain: Evaluation | None)
 
 def find_sealed(project: Project, identity: str, files: Mapping[str, bytes] = {}) -> str:
     """Return the last version that the same compile sealed with the same bytes."""
-    known = (one for one in _list_holding(files, project) if not one.stood_for)  # another is made once models answer
+    known = (one for one in _list_holding(files, project) if one.usable)  # another is made once models answer
     same = [one.label for one in known if one.section("optimizer").get("compile") == identity]
     return same[-1] if same else ""
 

@@ -36,6 +36,7 @@ from ragc.loop.subjects import (
     find_steps,
     find_subject,
     find_unknown,
+    list_headers,
     name_keys,
     name_rows,
     names_other,
@@ -105,7 +106,7 @@ class _Quote:
         """Tell whether both say the like in other numbers, and may be meant."""
         a, b = self.subject, other.subject
         # two rows of a table are of two things
-        rows = a.row and [header for header, _ in a.row] == [header for header, _ in b.row] and a.key != b.key
+        rows = a.row and list_headers(a.row) == list_headers(b.row) and a.key != b.key
         alike = self.near and other.near and not rows and self.says_alike(other)
         return alike and not any(names_other(question, *pair) for pair in ((a, b), (b, a)))
 

@@ -97,9 +97,9 @@ class Manifest:
         return str(self.section("program").get("kind", ""))
 
     @property
-    def stood_for(self) -> bool:
-        """True when a stand-in had a hand in most of the answers by which it was chosen and tested."""
-        return float(self.section("gain").get("stood_for", 0.0)) > MOSTLY
+    def usable(self) -> bool:
+        """False when a stand-in had a hand in most of the answers by which it was chosen and tested."""
+        return float(self.section("gain").get("stood_for", 0.0)) <= MOSTLY
 
     @property
     def verdict(self) -> str:
@@ -220,7 +220,7 @@ def find_current(root: Path, name: str) -> Manifest | None:
     if PRODUCTION in list_aliases(root, name):
         return resolve(f"{name}@{PRODUCTION}", root)
     found = (resolve(f"{name}@{version}", root) for version in reversed(find_whole_versions(root, name)))
-    return next((one for one in found if one.parent and one.verdict != "worse" and not one.stood_for), None)
+    return next((one for one in found if one.parent and one.verdict != "worse" and one.usable), None)
 
 
 def list_programs(root: Path) -> list[str]:

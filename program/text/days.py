@@ -106,8 +106,8 @@ def list_weekdays(text: str) -> frozenset[str]:
     return _list_names(text, _DAYS)
 
 
-def list_asked_days(question: str) -> frozenset[str]:
-    """Return the words of a question that may name a day, `May` as it is written."""
+def find_asked_stems(question: str) -> frozenset[str]:
+    """Return a question's stems, `may` only where it is the month."""
     return find_stems(question) - (frozenset() if _MAY.search(question) else _MAY_ALONE)
 
 

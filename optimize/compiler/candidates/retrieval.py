@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from statistics import median_high
 from typing import Any
 
 from ragc.loop.evidence import rank_pool
@@ -49,6 +50,5 @@ def find_best_search(replay: Replay, questions: Sequence[LabelledQuestion], k: i
 
 
 def count_evidence(questions: Sequence[LabelledQuestion]) -> int:
-    """Return how many passages most questions' evidence takes; 0 without any."""
-    sizes = sorted(len(question.evidence) for question in questions if question.evidence)
-    return sizes[len(sizes) // 2] if sizes else 0
+    """Return the median number of passages that a question has for evidence; 0 without any."""
+    return median_high([len(question.evidence) for question in questions if question.evidence] or [0])

@@ -165,8 +165,9 @@ class Replay:
         paths: list[list[Note]] = [[] for _ in questions]
         rounds = view.runtime.budget.max_rounds
         runs = self._run_all([steps(q, view, rounds, path=path) for q, path in zip(questions, paths, strict=True)])
-        asked = zip(questions, runs, strict=True)
-        self.record.stood_for |= {one for one, run in asked if any(entry.other for entry in run.entries)}
+        if self.record.stand_ins:
+            asked = zip(questions, runs, strict=True)
+            self.record.stood_for |= {one for one, run in asked if any(entry.other for entry in run.entries)}
         return [(_finish_answer(run, path), run) for run, path in zip(runs, paths, strict=True)]
 
     def reply(self, request: Request) -> Reply:

@@ -241,16 +241,11 @@ class ProjectTask(Task):
             return {name: _name_knobs(one) for name, one in ways.items()} | candidates.list_ways()
         unset = {name: knob.default for name, knob in self.base.policy.named_parameters()}
         ways = {} if self.origin else {name: {**unset, **one} for name, one in PRESETS.items()}
-        runner, tuning = self.runner(session, self.base), self.base.policy.tuning()
-        if found := find_best_search(runner, self.searched, tuning.k):
+        search = partial(find_best_search, self.runner(session, self.base), self.searched)
+        if found := search(self.base.policy.k.value):
             ways["the search that finds most evidence"] = found
         if (k := count_evidence(self.searched)) > 1:  # of several subjects
-            ways["as many passages as the evidence has"] = {
-                **find_best_search(runner, self.searched, k),
-                **WHOLE,
-                "k": k,
-                "subject": 0,
-            }
+            ways["as many passages as the evidence has"] = {**search(k), **WHOLE, "k": k, "subject": 0}
         return {name: _name_knobs(one) for name, one in ways.items()}
 
     def grade_learned(

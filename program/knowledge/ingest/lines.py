@@ -99,10 +99,8 @@ def unwrap_lines(lines: Sequence[str]) -> str:
     width = max(NARROW, *(len(line.rstrip()) for line in lines))
     breaks = [(before.rstrip(), line.rstrip()) for before, line in pairwise(lines)]
     no_room = [len(before) + 1 + len(line.split()[0]) > width for before, line in breaks]
-    ended, small = (
-        [line.rstrip()[-1] in SENTENCE_ENDS for line in lines],
-        [line.lstrip()[0].islower() for line in lines],
-    )
+    ended = [line.rstrip()[-1] in SENTENCE_ENDS for line in lines]
+    small = [line.lstrip()[0].islower() for line in lines]
     # Of a text each line goes on, or had to; sentences end within most lines, or none is short.
     ends_within = 2 * sum(map(bool, map(_ENDS_WITHIN.search, lines))) >= len(lines)
     goes_on = [a or b for a, b in zip(small, _find_numbers(lines, ends_within), strict=True)]

@@ -22,7 +22,7 @@ _LINE = re.compile(r"(?P<label>[^\W\d_][^\d:;]*?)[ .]*\s(?P<value>[+(£$€]*\d.
 _TELEPHONE = re.compile(r"(?a)\+?[\d()](?:[ ()/-]*\d){5,}")
 _MEASURED = re.compile(r"(?:[\d.,]*\d\s*[-–]\s*)?[\d.,]*\d\s*(?P<unit>[^\W\d_][^\d]{0,15})?")
 _TIME, _MARK = ("time", ""), ("mark", "")
-_TOLD = ({"phone"}, {"time"}, {"time", "mark"})
+_KINDS_OF_LINES = ({"phone"}, {"time"}, {"time", "mark"})
 _VALUES = ("day", "time", "mark", "size")  # kinds that no name is of
 
 
@@ -66,9 +66,9 @@ def read_values(lines: Sequence[str]) -> list[str]:
     pairs = [(one["label"], one["value"]) for one in found if one and one["label"][0].isupper()]
     if len(pairs) < max(len(lines), 2) or any(len(label.split()) > MOST_WORDS for label, _ in pairs):
         return []
-    kinds = {"phone" if _TELEPHONE.fullmatch(value) else (kind_of(value) or [""])[0] for _, value in pairs}
+    kinds = {"phone" if _TELEPHONE.fullmatch(value) else (_kind_of(value) or [""])[0] for _, value in pairs}
     money = all((amount := read_amount(value)) and amount.unit.isupper() for _, value in pairs)
-    return list(map(format_row, ([pair] for pair in pairs))) if money or kinds in _TOLD else []
+    return list(map(format_row, ([pair] for pair in pairs))) if money or kinds in _KINDS_OF_LINES else []
 
 
 def is_label(text: str) -> bool:
@@ -88,7 +88,7 @@ def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bo
         below = [row[at] for row in others if at < len(row) and row[at].lower() not in MISSING]
         if not cell or not below:
             continue
-        kind, kinds = kind_of(cell), [kind_of(one) for one in below]
+        kind, kinds = _kind_of(cell), [_kind_of(one) for one in below]
         if kind and kind[0] in _VALUES and len(first) == 2 and 2 * max(Counter(kinds).values()) <= len(kinds):
             return False  # the values of keys, of all kinds
         alike = (kind and kind[0], "mark" if kind == _TIME else "")  # a day is closed, or has its hours
@@ -107,7 +107,7 @@ def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bo
     return len(first) > 2 if default is None else default
 
 
-def kind_of(cell: str) -> tuple[str, str] | None:
+def _kind_of(cell: str) -> tuple[str, str] | None:
     """Return the kind of a value, and what it is measured in; None for words."""
     if parse_day(cell) or _DAY.fullmatch(cell):
         return "day", ""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ragc.loop.evidence import ALIKE, drop_superseded, measure_dispute
 from ragc.passage import Passage
-from ragc.text.days import date_question, is_day_first, list_asked_days, list_days
+from ragc.text.days import date_question, find_asked_stems, is_day_first, list_days
 from tests.support.documents import open_documents
 
 ABOUT = "what things cost and when they are"
@@ -206,7 +206,7 @@ def test_a_column_of_dates_in_figures_tells_whether_they_begin_with_the_day(star
     ("question", "is_month"), [("May I come?", False), ("When may I come?", False), ("Are you open in May?", True)]
 )
 def test_may_is_a_month_only_where_it_is_written_so(question, is_month):
-    assert (list_days("May") <= list_asked_days(question)) == is_month
+    assert (list_days("May") <= find_asked_stems(question)) == is_month
 
 
 @pytest.mark.parametrize(
