@@ -50,5 +50,5 @@ def find_best_search(replay: Replay, questions: Sequence[LabelledQuestion], k: i
 
 
 def count_evidence(questions: Sequence[LabelledQuestion]) -> int:
-    """Return the median number of passages that a question has for evidence; 0 without any."""
+    """Return the median number of a question's evidence passages; 0 without any."""
     return median_high([len(question.evidence) for question in questions if question.evidence] or [0])
