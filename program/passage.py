@@ -224,14 +224,18 @@ def join_readers(one: ReaderSets, other: ReaderSets) -> ReaderSets:
     return tuple(dict.fromkeys((*one, *other)))
 
 
+SEPARATORS = (",", ";", "|")
+"""What parts the groups in a text that names readers."""
+
+
 def split_groups(text: str, *separators: str) -> list[str]:
     """Return the groups named in a text, trimmed.
 
-    A name that holds a separator stands in double quotes.
+    A name that holds one of the separators, or of those of any list of readers, stands in double quotes.
     """
-    part = "|".join(map(re.escape, separators))
+    part, separator = ("|".join(map(re.escape, {*signs})) for signs in (separators, (*separators, *SEPARATORS)))
     named = re.findall(rf'\s*("([^"]*)")\s*(?:{part}|$)|((?:(?!{part}).)+)', text, re.DOTALL)
-    names = (inner if re.search(part, inner) else quoted or plain for quoted, inner, plain in named)
+    names = (inner if re.search(separator, inner) else quoted or plain for quoted, inner, plain in named)
     return [name.strip() for name in names if name.strip()]
 
 

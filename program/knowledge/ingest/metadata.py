@@ -11,7 +11,7 @@ from itertools import takewhile
 
 import yaml
 
-from ragc.passage import AUTHORITY, Flaw, ReaderSets, split_groups
+from ragc.passage import AUTHORITY, SEPARATORS, Flaw, ReaderSets, split_groups
 from ragc.text.days import parse_day
 
 READERS = "readers"
@@ -130,7 +130,7 @@ def read_groups(value: object) -> ReaderSets:
     """Return the readers in a list of groups, or in a text that , or ; or | parts."""
     if value is None or value == "":
         return ()
-    named = value if isinstance(value, list) else split_groups(_one_line(value), ",", ";", "|")
+    named = value if isinstance(value, list) else split_groups(_one_line(value), *SEPARATORS)
     groups = {_one_line(name).encode("utf-8", "replace").decode() for name in named}
     return (tuple(sorted(groups - {""})),)
 

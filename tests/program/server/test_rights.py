@@ -1,5 +1,6 @@
 """Who is told what: no group's page, row or count reaches an asker outside it, by whichever door and strategy."""
 
+import asyncio
 import csv
 import json
 import os
@@ -11,9 +12,11 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.requests import HTTPConnection
 
 from ragc import open_program
 from ragc.knowledge.index.fusion import STRATEGIES
+from ragc.knowledge.ingest.metadata import read_groups
 from ragc.passage import Filters
 from ragc.server import access
 from tests.serving import serving
@@ -149,6 +152,15 @@ def test_no_strategy_finds_and_no_select_reads_what_is_for_others(program, asker
         )
         assert sorted(line.rpartition(" ")[2] for line in listed.splitlines()) == mine
         assert ends == f"low: {mine[0]}; high: {mine[-1]}" and counted == f"n: {len(mine)}"
+
+
+@given(st.sampled_from([*GROUPS]), st.sampled_from([",", ";", "|"]))
+def test_a_name_in_quotes_is_the_same_group_in_a_document_and_in_a_header_however_it_is_parted(group, separator):
+    proxy = access.Access(header="X-Groups", separator=separator)
+    headers = [(b"x-groups", f"{quote_group(group)}{separator}others".encode())]
+    connection = HTTPConnection({"type": "http", "path": "/", "method": "GET", "headers": headers})
+    known, _ = asyncio.run(proxy.authenticate(connection))
+    assert {*known.scopes} == {group, "others"} == {*read_groups(f"{quote_group(group)}{separator}others")[0]}
 
 
 @pytest.fixture(scope="module")
