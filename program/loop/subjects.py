@@ -291,8 +291,8 @@ def _find_values(row: Row) -> frozenset[str]:
 @lru_cache(maxsize=TEXTS_KEPT)
 def _list_numbers(question: str) -> tuple[tuple[str, float, frozenset[str]], ...]:
     """Return each number of a question, in digits or in words, and what it may be measured in."""
-    worded = list_worded_numbers(question)
-    return *list_measured(question), *((f"{number:g}", number, find_measures(f"{a} {b}")) for number, a, b in worded)
+    worded = (f"{a} {number:g} {b}" for number, a, b in list_worded_numbers(question))
+    return tuple(measured for text in (question, *worded) for measured in list_measured(text))
 
 
 def _lies_outside(question: str, cells: Sequence[tuple[str, str]]) -> bool:

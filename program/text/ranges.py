@@ -18,6 +18,8 @@ _TIME = re.compile(  # 13:00, 1.30 pm, and the 6 of `6 to 8 pm`
 _NO_RANGE = re.compile(r"(?a)\d[:/]\d|\d[.-]\d+[.-]\d")  # days, and times with seconds
 _HOURS, _MINUTE = frozenset({":"}), 1 / 60
 _MEASURE = re.compile(r"[^\W\d_]+|[%€£$]")
+_UNIT = re.compile(r"\s*([mck]?)([glm])(?![^\W_])")  # grams, litres and metres, and their parts
+_PREFIXES = {"m": 0.001, "c": 0.01, "": 1.0, "k": 1000.0}
 
 
 class Range(NamedTuple):
@@ -66,9 +68,10 @@ def list_measured(text: str) -> tuple[tuple[str, float, frozenset[str]], ...]:
     found = [(word, hour, _HOURS) for word, hour in _list_times(folded)]
     folded = _TIME.sub(" ", folded)
     for match in () if _NO_RANGE.search(folded) else _NUMBER.finditer(folded):
-        before, after = _MEASURE.findall(folded[: match.start()])[-1:], _MEASURE.match(folded[match.end() :].lstrip())
+        before, rest = _MEASURE.findall(folded[: match.start()])[-1:], folded[match.end() :]
+        after = _MEASURE.match(rest.lstrip())
         words = find_measures(" ".join([*before, *([after[0]] if after else [])]))
-        found.append((match[0], float(match[0].replace(",", "")), words))
+        found.append((match[0], _scale(match[0], _find_scale(rest) or 1.0), words))
     return tuple(found)
 
 
@@ -77,7 +80,8 @@ def find_measures(text: str) -> frozenset[str]:
     """Return the stems and the signs in which a number may be measured."""
     folded = fold_text(text)
     signs = frozenset(one for one in folded if one in "%€£$")
-    return frozenset(split_words(text)) | signs | (_HOURS if _TIME.search(folded) else frozenset())
+    words = (unit[2] if (unit := _UNIT.fullmatch(word)) else word for word in split_words(text))
+    return frozenset(words) | signs | (_HOURS if _TIME.search(folded) else frozenset())
 
 
 def spell_range(text: str, number: str, cell: str) -> str:
@@ -94,8 +98,21 @@ def _read_numbers(cell: str) -> list[float]:
     folded = fold_text(cell)
     if times := _list_times(folded):
         return [hour for _, hour in times]
-    numbers = [] if _NO_RANGE.search(folded) else _NUMBER.findall(folded)
-    return sorted(float(number.replace(",", "")) for number in numbers)
+    scale, numbers = 0.0, list[float]()
+    for match in reversed([] if _NO_RANGE.search(folded) else [*_NUMBER.finditer(folded)]):
+        scale = _find_scale(folded[match.end() :]) or scale or 1.0  # the 2 of `2 to 20 kg`
+        numbers.append(_scale(match[0], scale))
+    return sorted(numbers)
+
+
+def _scale(number: str, scale: float) -> float:
+    return round(float(number.replace(",", "")) * scale, 6)
+
+
+def _find_scale(after: str) -> float:
+    """Return how many grams, litres or metres the unit is that a text begins with; 0 where it begins with none."""
+    unit = _UNIT.match(after)
+    return _PREFIXES[unit[1]] if unit else 0.0
 
 
 def _list_times(folded: str) -> list[tuple[str, float]]:

@@ -231,31 +231,49 @@ def _open_panels(soup: BeautifulSoup) -> int:
 def _drop_menus(main: Tag) -> int:
     """Take away the menus at both ends of a page without a <main>; return the number of their words.
 
-    A line of one is a <div> of a few words, without a figure. What else stands beside it belongs to no section.
+    A menu is nothing but links, or several <div> of a few words without a figure. What else stands beside it belongs to
+    no section.
     """
-    leaves = [one for one in main(is_block) if one.get_text().strip() and one.find(is_block) is None]
+    blocks = [one for one in main(is_block) if one.get_text().strip()]
+    menus = {id(one) for one in blocks if _holds_links(one)}
+    inner = {id(below) for one in blocks if id(one) in menus for below in one.descendants}
+    leaves = [one for one in blocks if id(one) not in inner and (id(one) in menus or one.find(is_block) is None)]
+
+    def is_line(leaf: Tag) -> bool:
+        return id(leaf) in menus or (leaf.name == "div" and _is_entry(leaf))
+
     words = 0
-    for run in (list(takewhile(_is_menu_line, leaves)), list(takewhile(_is_menu_line, reversed(leaves)))[::-1]):
+    for run in (list(takewhile(is_line, leaves)), list(takewhile(is_line, reversed(leaves)))[::-1]):
         before = leaves[leaves.index(run[0]) - 1] if run and run[0] is not leaves[0] else None
-        listed = before is not None and (before.name not in ("p", "div") or before.get_text().rstrip()[-1] == ":")
-        if listed or len(run) in (0, len(leaves)):
+        led = before is not None and (before.name in HEADINGS or before.get_text().rstrip()[-1] == ":")
+        listed = before is not None and before.name not in ("p", "div") and id(run[0]) not in menus
+        if led or listed or len(run) in (0, len(leaves)):
             continue
         if before is not None:
             run[0].insert_before(Tag(name=END_OF_SECTION, attrs={"level": "1"}))
         figures = {id(one.parent) for one in run if _has_figure(one)}
         menu = [one for one in run if id(one.parent) not in figures]
-        words += sum(len(one.extract().get_text().split()) for one in menu) if len(menu) > 1 else 0
+        whole = len(menu) > 1 or not menus.isdisjoint(map(id, menu))
+        words += sum(len(one.extract().get_text(" ").split()) for one in menu) if whole else 0
     return words
 
 
-def _has_figure(leaf: Tag) -> bool:
-    return any(map(str.isdigit, _COUNT.sub("", leaf.get_text())))
+def _holds_links(block: Tag) -> bool:
+    """Tell whether a block is several links of a few words, none to a telephone or a mailbox, and nothing else."""
+    links = block("a", href=True)
+    said, linked = (sum(map(str.isalnum, "".join(one.get_text() for one in tags))) for tags in ([block], links))
+    calls = any(str(one["href"]).startswith(("tel:", "mailto:")) for one in links)
+    return len(links) > 1 and said == linked and not calls and not _has_figure(block) and all(map(_is_entry, links))
 
 
-def _is_menu_line(leaf: Tag) -> bool:
-    text = _COUNT.sub("", leaf.get_text(" ")).strip()
-    short = not text or (is_label(text) and (len(text.split()) <= _MENU_WORDS or _has_figure(leaf)))
-    return leaf.name == "div" and short
+def _is_entry(tag: Tag) -> bool:
+    """Tell whether an element has a few words, as an entry of a menu has, or a figure beside them."""
+    text = _COUNT.sub("", tag.get_text(" ")).strip()
+    return not text or (is_label(text) and (len(text.split()) <= _MENU_WORDS or _has_figure(tag)))
+
+
+def _has_figure(tag: Tag) -> bool:
+    return any(map(str.isdigit, _COUNT.sub("", tag.get_text())))
 
 
 def _part_cards(main: Tag) -> None:

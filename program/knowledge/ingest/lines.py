@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 
 from ragc.knowledge.ingest.blocks import Block, join_blocks
-from ragc.knowledge.ingest.table_rows import format_table, has_header, read_values
+from ragc.knowledge.ingest.table_rows import format_table, has_header, is_label, read_values
 from ragc.text.pieces import BULLET, NUMBER, SENTENCE_ENDS
 
 NARROW = 40  # characters of a line that no column was too narrow for
@@ -27,7 +27,7 @@ def read_plain_text(text: str) -> list[Block]:
     for at, (last, level) in [*_find_headings(lines).items(), (len(lines), (0, 0))]:
         of_section = _read_section(lines[start:at])
         blocks += (replace(block, first=block.first + start, last=block.last + start) for block in of_section)
-        if level:
+        if last > at:
             blocks.append(Block("heading", lines[at].strip(), at, last, level))
         start = last
     return blocks
@@ -36,18 +36,28 @@ def read_plain_text(text: str) -> list[Block]:
 def _find_headings(lines: Sequence[str]) -> dict[int, tuple[int, int]]:
     """Return by line where each heading ends, and its level: those underlined, and those in capitals where several are.
 
-    Each begins a paragraph, and is one cell. One in capitals has a line that is not behind it.
+    Each begins a paragraph, and is one cell. One in capitals has a line that is not behind it. The first line is the
+    title where it is marked or stands apart, unless text follows it and another heading is marked alike.
     """
     alone = [at for at, line in enumerate(lines) if line.strip() and not (at and lines[at - 1].strip())]
+    top = alone[0] if len(alone) > 1 else -1
     alone = [at for at in alone if not _GAP.search(lines[at]) and not _RULE.fullmatch(lines[at])]
     found, capitals = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()
     for at in alone:
         line, under = lines[at].strip(), "".join(lines[at + 1 : at + 2]).strip()
         if len({*under}) == 1 and under[0] in "=-~_" and len(under) > 2 and abs(len(under) - len(line)) <= 2:
             found[at] = at + 2, 2 if under[0] == "=" else 3
+        elif at == top and not under and is_label(line) and line[0].isupper() and not _NAME.match(line):
+            found[at] = at + 1, 3 if _is_capital(line) else 1
         elif _is_capital(line) and not _is_capital(next(filter(str.strip, lines[at + 1 :]), line)):
             capitals[at] = at + 1, 3
-    return dict(sorted({**found, **(capitals if len(capitals) > 1 else {})}.items()))
+    found |= capitals if len(capitals) + len(found) > 1 else {}
+    if top in found:
+        end, level = found.pop(top)
+        below = next((at for at in range(end, len(lines)) if lines[at].strip()), end)
+        marks = [(of, "".join(lines[last : last + 1]).strip() == "") for last, of in ((end, level), *found.values())]
+        found[top] = end, level if below not in found and marks[0] in marks[1:] else 0
+    return dict(sorted(found.items()))
 
 
 def _is_capital(line: str) -> bool:
@@ -107,7 +117,7 @@ def unwrap_lines(lines: Sequence[str]) -> str:
     is_text = ended[-1] and not goes_on[0] and (ends_within or all(2 * len(before) >= width for before, _ in breaks))
     is_text &= all(a or (b and not c) for a, b, c in zip(goes_on[1:], no_room, ended, strict=False))
     # Of a list each line begins with a capital, or none does.
-    is_list = not any(small[1:]) and len(breaks) > 1 if ended[-1] else small[0] or not any(small[1:])
+    is_list = not any(goes_on[1:]) and len(breaks) > 1 if ended[-1] else small[0] or not any(small[1:])
     least = 2 if is_text else 4 if is_list else 2 if 2 * sum(no_room) >= len(breaks) else 3
     stamped, named = sum(map(bool, map(_STAMP.match, lines))) > 1, bool(_NAME.match(lines[0]))
     text = lines[0].rstrip()

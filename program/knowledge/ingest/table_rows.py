@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ragc.knowledge.ingest.amounts import MISSING, read_amount
-from ragc.text.days import parse_day
+from ragc.text.days import list_days, parse_day
 
 LONGEST_LABEL = 60  # characters of a key beside its one value
 SAMPLE = 200  # rows by which the kind of a column is told
@@ -109,7 +109,7 @@ def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bo
 
 def _kind_of(cell: str) -> tuple[str, str] | None:
     """Return the kind of a value, and what it is measured in; None for words."""
-    if parse_day(cell) or _DAY.fullmatch(cell):
+    if parse_day(cell) or _DAY.fullmatch(cell) or list_days(cell):
         return "day", ""
     if all(map(_CLOCK.fullmatch, _BETWEEN.split(cell))):
         return _TIME

@@ -82,7 +82,24 @@ def test_a_number_is_held_by_the_cell_in_whose_range_it_lies(ends, form, low, hi
     number = data.draw(st.integers(0, 500))
     wanted = [low and number < first, *(a <= number <= b for a, b in pairs), high and number > pairs[-1][1]]
     wanted = wanted[0 if low else 1 : None if high else -1]
-    assert last and [one is not None and one.holds(number) for one in ranges] == wanted
+    assert last and [one is not None and one.holds(1000 * number) for one in ranges] == wanted
+
+
+UNITS = {"kg": 1000, "g": 1, "m": 100, "cm": 1, "l": 1000, "ml": 1}
+SAME = [("kg", "g"), ("m", "cm"), ("l", "ml")]
+
+
+@given(bounds, st.sampled_from(SAME), st.data())
+def test_a_number_is_held_in_whatever_unit_it_and_the_cells_are_written(ends, units, data):
+    written = [data.draw(st.sampled_from(units)) for _ in ends]
+    spell = [f"{100 * end / UNITS[unit]:g} {unit}" for end, unit in zip(ends, written, strict=True)]
+    cells = [f"{a} to {b}" for a, b in zip(spell[::2], spell[1::2], strict=False)]
+    number, unit = data.draw(st.integers(0, 500)), data.draw(st.sampled_from(units))
+    text = "\n".join(f"Size: {cell}; Price: {n}; Place: north" for n, cell in enumerate(cells))
+    subjects = [find_subject("Parcels", piece) for piece in split_pieces(text)]
+    rows = name_rows(f"What is the price for {100 * number / UNITS[unit]:g} {unit}?", subjects)
+    held = [a <= number <= b for a, b in zip(ends[::2], ends[1::2], strict=False)]
+    assert [rows[row].named is True for row in dict.fromkeys(one.row for one in subjects)] == held
 
 
 NO_RANGES = [("Hall 2", "Hall 14"), ("9:00", "13:00"), ("1/2 to 3/4",), ("2026-11-30", "2026-12-01"), ("8 m", "12 m")]
