@@ -1,6 +1,8 @@
 """Slow models: the time limits follow a measured call, and a compile tells what it comes to before it spends."""
 
+import asyncio
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -131,3 +133,21 @@ def test_a_compile_whose_model_does_not_answer_stops_where_its_pace_is_measured_
         compile_project(Project.open(folder))
     assert provider.calls <= 1, "what was repeated already is not asked again"
     assert not list((folder / "artifacts").glob("*/versions/*"))
+
+
+def test_a_compile_whose_model_is_gone_though_its_pace_is_known_is_told_so_after_ten_seconds_of_waiting_at_most(
+    slow_shop, monkeypatch
+):
+    folder, provider = slow_shop
+    provider.stop()
+    note_pace(folder / ".ragc", MODEL, Pace(0.4, 1000, 20))
+    waited = []
+
+    async def wait(seconds):
+        waited.append(seconds)
+
+    monkeypatch.setattr("dspy.clients.execution.asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": wait}))
+    monkeypatch.setattr("dspy.clients.execution.time", SimpleNamespace(sleep=waited.append))
+    with pytest.raises(ModelError, match=f"{MODEL} cannot be reached"):
+        compile_project(Project.open(folder))
+    assert 0 < sum(waited) <= 10, "one call at a time, so that all are waited for"

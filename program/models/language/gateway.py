@@ -28,7 +28,8 @@ from ragc.threads import LoopThread
 
 WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM loads the provider's part
 SILENT_SECONDS = 0.5  # without a word until the question's time was over, from which on the server failed
-FIRST_WAIT, LONGEST_WAIT = 0.25, 20.0  # seconds between tries, before jitter
+FIRST_WAIT, LONGEST_WAIT, UNREACHED_WAIT = 0.25, 20.0, 1.0
+"""Seconds between tries, before jitter: at first, at most, and at most where the server could not be reached at all."""
 
 
 class EndpointTerms(CallSettings):
@@ -133,7 +134,8 @@ class Endpoint:
         except TimeoutError:
             raise transport.late_failure(call) from None
         except transport.CallInterrupted as failure:
-            backoff = min(FIRST_WAIT * 2 ** min(self.breaker.failures, 9), LONGEST_WAIT)
+            longest = UNREACHED_WAIT if failure.usage is None else LONGEST_WAIT
+            backoff = min(FIRST_WAIT * 2 ** min(self.breaker.failures, 9), longest)
             failure.retry_after = max(failure.retry_after or 0.0, backoff + random.uniform(0, FIRST_WAIT))
             if spent.seconds_left <= failure.retry_after:
                 raise transport.CallFailed(failure.message, status=failure.status) from None
