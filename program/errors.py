@@ -29,6 +29,11 @@ class RagcError(Exception):
         self.mend, self.data = mend, data
         super().__init__(f"{self.what} {mend}".strip())
 
+    def name_project(self, folder: str) -> None:
+        """Name a project's folder in the remedy, where that says PROJECT."""
+        self.mend = self.mend.replace("PROJECT", folder)
+        self.args = (f"{self.what} {self.mend}".strip(),)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the error as `--json` shows it."""
         return {"code": self.code, "what": self.what, "mend": self.mend, **self.data}

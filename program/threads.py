@@ -1,4 +1,4 @@
-"""Threads of this process that others wait for: one that runs an event loop, and one for each work that may hang."""
+"""Threads of this process: one that runs an event loop, one for each work that may hang, and some that share work."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 class LoopThread:
@@ -69,6 +70,24 @@ def begin_in_thread(work: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=body, daemon=True).start()
     return done
+
+
+def share_in_threads(work: Callable[[Item], T], items: Iterable[Item], most: int) -> list[T]:
+    """Return what work comes to for each item, in order, so many at once at most; each has a copy of the context.
+
+    Where one raises, or the wait is interrupted, no other is begun, and those under way are waited for, whatever
+    interrupts that again: else the process would wait for them at its end, where nobody minds a Ctrl-C.
+    """
+    pool = ThreadPoolExecutor(most)
+    try:
+        begun = [pool.submit(contextvars.copy_context().run, work, item) for item in items]
+        return [one.result() for one in begun]
+    finally:
+        try:
+            pool.shutdown(cancel_futures=True)
+        except KeyboardInterrupt:
+            pool.shutdown()
+            raise
 
 
 def _run_always(loop: asyncio.AbstractEventLoop) -> None:

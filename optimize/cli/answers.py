@@ -16,7 +16,7 @@ from ragc.passage import split_groups
 
 if TYPE_CHECKING:
     from ragc.knowledge.library import Library
-    from ragc.loop.reviewed import KnownAnswer
+    from ragc.loop.reviewed import ReviewedAnswers
 
 
 def run_answers(
@@ -40,9 +40,11 @@ def run_answers(
     if reviewed is None:
         return
     if pin or retire:
-        row = _pin(pin, says, cites or [], split_groups(readers, ","), until, library)
-        row = row if pin else _retire(retire, reviewed.list_answers())
-        write_answer(find_project(target, artifacts, project), row)
+        home = find_project(target, artifacts, project)
+        with home.named():
+            groups = split_groups(readers, ",")
+            row = _pin(pin, says, cites or [], groups, until, library) if pin else _retire(retire, reviewed)
+        write_answer(home, row)
     shapes = [
         {**one.model_dump(mode="json", exclude_defaults=True), "unused": reviewed.explain_disuse(one, library)}
         for one in reviewed.list_answers()
@@ -63,7 +65,7 @@ def _pin(
     from ragc.loop.reviewed import Review, see_sources
 
     lacks = [id_ for id_ in cites if library.find_passage(id_) is None]
-    if question and (not says.strip() or not cites or lacks):
+    if not says.strip() or not cites or lacks:
         what = f"There is no passage {lacks[0]}." if lacks else "A pinned answer needs its text and what it cites."
         raise DataError(what, "Give --says TEXT --cites ID; `ragc index PROJECT --list` prints the ids.")
     try:
@@ -88,9 +90,9 @@ def _pin(
     }
 
 
-def _retire(id_: str, known: list[KnownAnswer]) -> dict[str, Any]:
+def _retire(id_: str, reviewed: ReviewedAnswers) -> dict[str, Any]:
     """Return the row of an answer that is given no more. Raises `DataError` for one that is not known."""
-    found = next((one for one in known if one.id == id_), None)
+    found = next((one for one in reviewed.list_answers() if one.id == id_), None)
     if found is None:
         raise DataError(f"There is no reviewed answer {id_}.", "`ragc answers` lists their ids.")
     row = found.model_dump(mode="json", exclude_defaults=True)

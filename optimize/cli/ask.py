@@ -75,9 +75,12 @@ def run_ask(
 
     On a terminal the lines are a conversation, which Ctrl-D ends; piped they are independent, and each is repeated.
     """
+    from ragc.serve.opening import find_project
+
     rag = open_target(target, artifacts, project, point).readable_by(split_groups(readers, ","))
+    doctor = f"ragc doctor {find_project(target, artifacts, project).argument}"
     if question and question != ["-"]:
-        if code := _answer_question(rag, " ".join(question), trace, stream):
+        if code := _answer_question(rag, " ".join(question), trace, stream, doctor):
             raise typer.Exit(code)
         return
     if isinstance(sys.stdin, TextIOWrapper):
@@ -89,7 +92,7 @@ def run_ask(
             if history is None and not show.AS_JSON.get():
                 typer.echo(f"> {line.strip().encode(errors='replace').decode()}")
             try:
-                code = max(code, _answer_question(rag, line, trace, stream, flat=True, history=history))
+                code = max(code, _answer_question(rag, line, trace, stream, doctor, flat=True, history=history))
             except QuestionError as error:
                 code = max(code, error.exit_code)
                 show.print_error(error)
@@ -105,7 +108,13 @@ def _read_line(talks: bool) -> str:
 
 
 def _answer_question(
-    rag: AgenticRAG, question: str, trace: bool, stream: bool, flat: bool = False, history: list[Turn] | None = None
+    rag: AgenticRAG,
+    question: str,
+    trace: bool,
+    stream: bool,
+    doctor: str,
+    flat: bool = False,
+    history: list[Turn] | None = None,
 ) -> int:
     """Print the answer, add it to a history, and return the exit code: that of a failure where there is none."""
     from ragc.notes import NoteKind
@@ -138,7 +147,7 @@ def _answer_question(
     status = [answer.outcome, sure, calls, seconds, answer.version or "uncompiled", f"trace {answer.trace.id}"]
     typer.echo(f"  {' | '.join(status)}", err=True)
     if lacks := "; ".join(answer.degraded):
-        typer.echo(f"  {lacks} (ragc doctor PROJECT says what is amiss)", err=True)
+        typer.echo(f"  {lacks} ({doctor} says what is amiss)", err=True)
     if removed := next((note for note in answer.trace.path if NoteKind.LINKS_REMOVED.begins(note)), ""):
         typer.echo(f"  {removed} ([answer] links in ragc.toml names the hosts whose addresses stay)", err=True)
     if trace:
@@ -371,7 +380,8 @@ def _eval_search(project: Path, beir: Path | None, split: str | None, strategy: 
             library = open_library(opened, progress=advance)
             if "test" in splits:
                 _note_look(opened, "eval --search", [strategy, library.corpus_digest], _read_splits(opened, "test"))
-            labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))
+            with opened.named():
+                labelled = retrieval.build_search_set(questions, (passage.id for passage in library.passages()))
     with show.show_progress("searching") as advance:
         deepest = max(*depths, *retrieval.DEPTHS)
         ranked = retrieval.rank_questions(library, labelled, strategy, deepest, advance)

@@ -41,7 +41,7 @@ def run_check(folder: ProjectFolder) -> None:
     with show_progress("checking"):
         corpus, reviewed = read_corpus(project), join_reviewed(project, split_questions(questions))
         questions, parts, unread = reviewed.questions, reviewed.parts, [*unread, *reviewed.unread]
-        report = check_questions(questions, corpus, unread, corpus.read.flaws, parts)
+        report = check_questions(questions, corpus, unread, corpus.read.flaws, parts, project.argument)
     labels, labelled = count_labels(questions), project.labelled.name
     looks = count_test_uses(project.artifacts, project.name, [one.conversation for one in parts["test"]])
     counts = {"reviewed": reviewed.joined, "reviewed_left_out": reviewed.left_out, "labels": labels}

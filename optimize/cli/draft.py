@@ -47,9 +47,10 @@ def run_draft(
     with show_progress("drafting") as advance:
         waiting, passages = find_drafts(project, 0 if keep or drop else limit, advance)
     if keep or drop:
-        labels = [drafts.keep(id_, passages.get, by=getpass.getuser()) for id_ in keep or ()]
-        for id_ in drop or ():
-            drafts.drop(id_)
+        with project.named():
+            labels = [drafts.keep(id_, passages.get, by=getpass.getuser()) for id_ in keep or ()]
+            for id_ in drop or ():
+                drafts.drop(id_)
         print_result(labels, lambda: _tell_end(folder, len(labels), len(drop or ()), drafts, passages.get))
     elif AS_JSON.get() or not (sys.stdin.isatty() and sys.stdout.isatty()):
         print_result(waiting, lambda: typer.echo("\n".join(orjson.dumps(row).decode() for row in waiting)))

@@ -61,3 +61,9 @@ def leave(line: str) -> NoReturn:
     """Says a line and ends the process at once, whatever its threads wait for."""
     say(line)
     os._exit(INTERRUPTED)
+
+
+def end_at_once() -> None:
+    """Have the system end the process at the next Ctrl-C, whatever threads it waits for at its end."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from ragc.errors import RagcError, explain_disk
 from ragc.optimize.cli import answers, ask, compare, compile, data, experiment, project, reader, serve, trace, versions
 from ragc.optimize.cli.examples import EXAMPLES
-from ragc.optimize.cli.interruption import INTERRUPTED
+from ragc.optimize.cli.interruption import INTERRUPTED, end_at_once
 from ragc.optimize.cli.show import AS_JSON, print_error
 
 DEBUG = "--debug"
@@ -155,11 +155,14 @@ def run_app(app: typer.Typer, name: str | None = None) -> NoReturn:
     try:
         app(args=arguments, prog_name=name)
     except KeyboardInterrupt:
+        end_at_once()
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):
             sys.exit(UNREAD)  # Typer would say 1, which is a verdict here
+        if end.code == INTERRUPTED:
+            end_at_once()
         raise
     except Exception as error:
         if debug:

@@ -14,6 +14,7 @@ from ragc.optimize.cli.show import ProjectFolder, count_noun, print_result, prin
 
 if TYPE_CHECKING:
     from ragc.knowledge.index.build import IndexReport
+    from ragc.knowledge.project import Project
     from ragc.passage import ReadReport
 
 PRINTED = 20  # flaws that are printed at most
@@ -103,10 +104,10 @@ def run_index(
     with show_progress("indexing") as advance:
         report = index_project(project, advance, engine=engine, workers=workers)
     read = read_corpus(project).read
-    print_result({**asdict(report), "flaws": list(read.flaws)}, lambda: _print_indexed(report, read))
+    print_result({**asdict(report), "flaws": list(read.flaws)}, lambda: _print_indexed(report, read, project))
 
 
-def _print_indexed(report: IndexReport, read: ReadReport) -> None:
+def _print_indexed(report: IndexReport, read: ReadReport, project: Project) -> None:
     state = "nothing changed" if report.unchanged else f"{report.embedded} embedded, {report.reused} reused"
     state = f"{count_noun(report.parsed, 'file')} read, {state}" if report.parsed else state
     passages, documents = count_noun(report.passages, "passage"), count_noun(report.documents, "document")
@@ -118,7 +119,7 @@ def _print_indexed(report: IndexReport, read: ReadReport) -> None:
         for line in (f"{head}:", *(f"  {flaw}" for flaw in flaws)) if flaws else ():
             typer.echo(line, err=True)
     if len(read.flaws) > PRINTED:
-        typer.echo(f"  {len(read.flaws) - PRINTED} more: ragc doctor PROJECT", err=True)
+        typer.echo(f"  {len(read.flaws) - PRINTED} more: ragc doctor {project.argument}", err=True)
 
 
 def run_doctor(

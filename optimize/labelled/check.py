@@ -61,11 +61,12 @@ def check_questions(
     unread: Sequence[DataFinding] = (),
     flaws: Sequence[Flaw] = (),
     parts: Parts | None = None,
+    project: str = "PROJECT",
 ) -> CheckReport:
     """Find every contradiction between the questions, the knowledge and the splits.
 
     Errors would make a score wrong, warnings weaken one. `unread` and `flaws` are lines and documents with faults;
-    `parts` are the splits where the `split` fields alone do not decide.
+    `parts` are the splits where the `split` fields alone do not decide, `project` is the folder that remedies name.
     """
     report = CheckReport(len(questions))
     for flaw in flaws:
@@ -84,7 +85,7 @@ def check_questions(
     report.warnings.extend(_find_leaks(links.loose, where))
     report.warnings.extend(_find_repeats(links.near))
     if questions and not unread:
-        report.warnings.extend(find_shortages(parts or divided))
+        report.warnings.extend(find_shortages(parts or divided, project))
         report.shortcuts.extend(find_shortcuts(parts or divided))
         report.warnings.extend(report.shortcut_warnings)
     for findings in (report.errors, report.warnings):
@@ -96,7 +97,7 @@ def require_sound_labels(
     project: Project, questions: Sequence[LabelledQuestion], parts: Parts | None = None
 ) -> CheckReport:
     """Return the check of what is to be learnt. Raises `DataError` with first faults."""
-    report = check_questions(questions, read_corpus(project), parts=parts)
+    report = check_questions(questions, read_corpus(project), parts=parts, project=project.argument)
     if report.passed:
         return report
     first = "; ".join(f"line {f.line} ({f.id}): {f.what}" for f in report.errors[:SHOWN])
@@ -104,8 +105,8 @@ def require_sound_labels(
     raise DataError(f"{wrong} not in order: {first}", f"See them all with: ragc data check {project.argument}")
 
 
-def find_shortages(parts: Parts) -> Iterator[DataFinding]:
-    """Yield what the splits lack; where a compile cannot begin, only why."""
+def find_shortages(parts: Parts, project: str) -> Iterator[DataFinding]:
+    """Yield what the splits of a project lack; where a compile cannot begin, only why."""
     topics = {name: {q.cluster for q in part} for name, part in parts.items()}
     known, tested = len(link_questions(tuple(q for part in parts.values() for q in part)).groups), len(topics["test"])
     uses = {"train": "learn from", "test": "test on"}
@@ -115,7 +116,7 @@ def find_shortages(parts: Parts) -> Iterator[DataFinding]:
             why, mend = f"there {held}, and a topic is never in two splits", MORE_TOPICS
         else:
             why = f"the `split` fields, or the version begun from, put all {known} topics elsewhere"
-            mend = "Leave `split` out of some, or divide them anew: ragc data split PROJECT --again."
+            mend = f"Leave `split` out of some, or divide them anew: ragc data split {project} --again."
         what = f"a compile cannot begin: no labelled question is left to {' or '.join(empty)}: {why}."
         yield DataFinding("", 0, what, mend)
         return

@@ -7,12 +7,14 @@ import os
 import re
 import shlex
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
-from ragc.errors import SettingsError, describe_fault, suggest, suggest_option
+from ragc.errors import RagcError, SettingsError, describe_fault, suggest, suggest_option
 from ragc.settings import (
     DEFAULT,
     ENVIRONMENT,
@@ -65,6 +67,15 @@ class Project:
         """The folder as a command takes it: quoted, and as seen from the working folder where it lies in that."""
         near = self.folder.is_relative_to(Path.cwd())
         return shlex.quote(os.path.relpath(self.folder) if near else str(self.folder))
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Have the remedy of an error in the block name this project's folder, where it says PROJECT."""
+        try:
+            yield
+        except RagcError as error:
+            error.name_project(self.argument)
+            raise
 
     def with_risk(self, risk: float | None) -> Project:
         """Return the project with another `[utility] risk`; with its own for None."""

@@ -134,7 +134,7 @@ def check_models(manifest: Manifest, project: Project) -> None:
     if (there := then.get("embed", here)) != here:
         raise IntegrityError(
             f"{manifest.label} was compiled with the embedding model {there}, the project names {here}.",
-            f'Set [models] embed = "{there}" in ragc.toml and run: ragc index PROJECT. {COMPILE_ANEW}',
+            f'Set [models] embed = "{there}" in ragc.toml and run: ragc index {project.argument}. {COMPILE_ANEW}',
         )
     for role in ROLES:
         require_keys(project, role, manifest.label)

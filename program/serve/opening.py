@@ -204,8 +204,9 @@ def open_library(project: Project, models: Models | None = None, progress: Advan
     embedder.remember_in(project.private)
     models.reader.remember_in(project.private)
     documents, extra = list_bases(project), open_sources(project, embedder)
-    read = update_index(project, progress)
-    library = Library.open(documents, project.private / INDEX, embedder, extra, settings)
+    with project.named():
+        read = update_index(project, progress)
+        library = Library.open(documents, project.private / INDEX, embedder, extra, settings)
     if unread := read.tell_unread():
         _log.warning("%s: ragc index %s", unread, project.argument)
     return library

@@ -478,3 +478,34 @@ def test_a_number_beyond_all_use_and_an_empty_name_are_refused_and_nothing_is_be
     code, _, told = ragc(verb, own_shop, option, value)
     assert code == 2 and option.strip("-") in told.replace("_", "-") and (value or "empty" in told)
     assert not (own_shop / ".ragc").exists()
+
+
+def relabel(folder, **changes):
+    file = folder / "labelled.jsonl"
+    rows = [{**json.loads(line), **changes} for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def lose_index(folder):
+    assert invoke("index", folder).exit_code == 0
+    for generation in (folder / ".ragc" / "index").glob("gen-*"):
+        generation.unlink()
+
+
+NAMING = {
+    "Run: ragc index": (lose_index, ["ask"], ["Why?"]),
+    "ragc data split": (lambda folder: relabel(folder, split="train"), ["data", "check"], []),
+    "ragc index": (lambda folder: relabel(folder, evidence=[]), ["eval"], ["--search", "--split", "train,dev,test"]),
+    "ragc index PROJECT --list": (None, ["answers"], ["--pin", "Why?", "--says", "So."]),
+    "ragc data draft": (None, ["data", "draft"], ["--keep", "nothing"]),
+}
+
+
+@pytest.mark.parametrize("command", NAMING)
+def test_a_command_that_is_told_to_be_given_next_names_the_projects_folder(ragc, own_shop, command):
+    spoil, verb, options = NAMING[command]
+    if spoil:
+        spoil(own_shop)
+    _, out, err = ragc(*verb, own_shop, *options)
+    named = command.replace(" PROJECT --list", "")
+    assert f"{named} {shlex.quote(str(own_shop))}" in out + err and "PROJECT" not in out + err

@@ -196,6 +196,54 @@ def test_ctrl_c_says_at_once_that_calls_are_waited_for_and_a_second_one_leaves(p
     assert compile_project(Project.open(paid_shop)).reference == "shop@v2"
 
 
+SHARED = "share_in_threads(work, range(100), 4)"
+LEFT_BEHIND = "threading.Thread(target=work, args=[1]).start(); time.sleep(60)"
+SCRIPT = """
+import threading, time, typer
+from ragc.optimize.cli import show
+from ragc.optimize.cli.interruption import INTERRUPTED
+from ragc.optimize.cli.main import run_app
+from ragc.threads import share_in_threads
+
+def work(n):
+    if n == 0:
+        raise ValueError("one failed, and the others are under way")
+    print("ready", flush=True)
+    time.sleep(60)
+
+app = typer.Typer()
+
+@app.command()
+def go():
+    try:
+        with show.show_compile(lambda: "left at once"):
+            {work}
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+run_app(app)
+"""
+
+
+@pytest.mark.parametrize("work", [SHARED, LEFT_BEHIND], ids=["shared", "left behind"])
+def test_a_second_ctrl_c_leaves_at_once_wherever_threads_are_waited_for(work):
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", SCRIPT.format(work=work)], **streams) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline().startswith("Stopping")
+        if work == LEFT_BEHIND:
+            assert process.stdout.readline() == "stopped\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(5) == (130 if work == SHARED else -signal.SIGINT)
+        assert process.stderr.read().split("\n") == (["left at once", ""] if work == SHARED else [""])
+        assert "stopped" not in process.stdout.read()
+
+
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals here")
 def test_on_a_terminal_one_view_shows_how_far_it_is_and_says_that_and_gives_the_cursor_back(paid_shop, model):
     master, slave = pty.openpty()

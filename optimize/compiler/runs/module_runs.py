@@ -11,9 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,6 +31,7 @@ from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.recorded_lm import RecordedLM, paid
 from ragc.optimize.compiler.runs.runner import Decided
 from ragc.optimize.compiler.spending import Spending
+from ragc.threads import share_in_threads
 
 PARALLEL_RUNS = 8  # examples under way at once where a language model is asked
 CHECKED = 3  # examples that are run twice to see whether a program can be replayed
@@ -137,8 +136,7 @@ class ModuleRuns:
         if all(traits_of(client).embedded for client in clients):
             self._decide_ahead(texts)
             return [self._run(text) for text in texts]
-        with ThreadPoolExecutor(PARALLEL_RUNS) as pool:
-            return [one.result() for one in [pool.submit(copy_context().run, self._run, t) for t in texts]]
+        return share_in_threads(self._run, texts, PARALLEL_RUNS)
 
     def _decide_ahead(self, texts: Sequence[str]) -> None:
         """Ask for the decisions on the examples' own inputs in one batch."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextvars
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -25,6 +23,7 @@ from ragc.models.language.transport import CallFailed
 from ragc.optimize.compiler.record import Entry, Record
 from ragc.optimize.compiler.spending import Spending
 from ragc.signatures import to_prompt_inputs
+from ragc.threads import share_in_threads
 
 ATTEMPTS = 4
 PARALLEL_CALLS = 8  # calls under way at once to a model whose provider states no number
@@ -79,12 +78,8 @@ class Performer:
             return self._keep(calls, self._decide(model, asks), lambda value: value)
         if here:
             return [self._make_call(call) for call in calls]
-        pool = ThreadPoolExecutor(model.endpoint.terms.concurrency if traits.metered else PARALLEL_CALLS)
-        try:
-            made = [pool.submit(contextvars.copy_context().run, self._make_call, call) for call in calls]
-            return [one.result() for one in made]
-        finally:
-            pool.shutdown(cancel_futures=True)  # after a stop, calls under way are waited for, and none is begun
+        most = model.endpoint.terms.concurrency if traits.metered else PARALLEL_CALLS
+        return share_in_threads(self._make_call, calls, most)
 
     def _needs_no_server(self, call: PendingCall) -> bool:
         library = self._program.runtime.library

@@ -337,7 +337,7 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
     parts = joined.parts
     report = require_sound_labels(project, joined.questions, parts)
     if not (parts["train"] and parts["test"]):
-        lacks = next(find_shortages(parts))
+        lacks = next(find_shortages(parts, project.argument))
         raise DataError(f"{lacks.what[0].upper()}{lacks.what[1:]}", lacks.mend)
     return ProjectTask(
         project=project,

@@ -80,7 +80,7 @@ def index_project(
     embedder = shared_embedder(project.settings.models.embed)
     embedder.remember_in(project.private)
     spread = nullcontext() if engine == "local" else embed_over_ray(partial(Embedder, embedder.name), workers)
-    with spread as fan:
+    with spread as fan, project.named():
         return build_index(list_bases(project), project.private / INDEX, embedder, progress, project.settings, fan)
 
 
@@ -116,7 +116,8 @@ def read_files(project: Project) -> FolderContents:
     """Return the documents of a project's bases, parsed where the cache lacks them."""
     file = project.private / INDEX / PARSED
     cache = DiskCache(file) if file.is_file() else None
-    return _read_bases(list_bases(project), cache)
+    with project.named():
+        return _read_bases(list_bases(project), cache)
 
 
 def build_index(
