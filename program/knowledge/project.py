@@ -70,7 +70,7 @@ class Project:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Have the remedy of an error in the block name this project's folder, where it says PROJECT."""
+        """Have errors of the block name this folder where their remedy says PROJECT."""
         try:
             yield
         except RagcError as error:

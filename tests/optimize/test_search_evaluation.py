@@ -58,7 +58,7 @@ def test_without_a_set_the_projects_own_questions_of_train_and_dev_are_used(own_
     with pytest.raises(RagcError, match="no split 'tset'"):
         invoke_json("eval", own_shop, "--search", "--split", "tset")
     (own_shop / "labelled.jsonl").write_text(json.dumps({**lines[0], "evidence": [], "outcome": "abstain"}))
-    with pytest.raises(DataError, match="ragc index PROJECT --list"):
+    with pytest.raises(DataError, match=f"ragc index {own_shop} --list"):
         invoke_json("eval", own_shop, "--search")
 
 
