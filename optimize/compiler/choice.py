@@ -16,15 +16,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from ragc.errors import BudgetStop
 from ragc.knowledge.index.build import Advance
 from ragc.loop.policy import Setting, is_candidate
+from ragc.loop.trust import log_odds
 from ragc.optimize.compiler.scoring import Scores, Scoring, prove_gain
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
 
 DEAR = 0.15  # utility that a model call costs at `economy`, or twice the project's own price where that is more
 FEWEST = 8  # answers under which no bound of confidence is fitted
+PULL = 1.0  # precision with which the numbers of a confidence are drawn to those without labels, in log-odds
+FAR = 9.0  # log-odds past which none of them goes
 FITTED = "labels and thresholds"
 
 
@@ -118,6 +123,24 @@ def _score_stages(train: Scoring, dev: Scoring, stages: Mapping[str, Setting], p
         if not scored:
             scored[name] = Stage(name, dict(setting), train.read(setting), dev.read(setting))
     return scored
+
+
+def fit_trust(judged: Sequence[tuple[Sequence[float], bool]], start: Sequence[float]) -> list[float]:
+    """Return the shift of log-odds, and the weight of each opinion, that tell best which answers are not wrong.
+
+    `judged` has the opinions on each answer, as probabilities, and whether it was wrong. The numbers are drawn to those
+    they start from, as strongly as a few answers would. No weight is below 0: who is surer never counts against it.
+    """
+    told = np.array([[1.0, *map(log_odds, said)] for said, _ in judged]).reshape(-1, len(start))
+    sign = np.array([-1.0 if wrong else 1.0 for _, wrong in judged])
+
+    def loss_at(given: np.ndarray) -> tuple[float, np.ndarray]:
+        off, margin = given - start, sign * (told @ given)
+        loss = np.logaddexp(0.0, -margin).sum() + PULL / 2 * (off @ off)
+        return float(loss), PULL * off - told.T @ (sign * expit(-margin))
+
+    bounds = [(-FAR, FAR), *[(0.0, FAR)] * (len(start) - 1)]
+    return [float(one) for one in minimize(loss_at, start, jac=True, method="L-BFGS-B", bounds=bounds).x]
 
 
 def fit_doubt(judged: Sequence[tuple[float, bool]]) -> float:

@@ -193,7 +193,7 @@ def search_task(session: Session, task: Task, trials: int) -> Found:
             before(read_setting(parent))
         points = replace(points, before=before.read(read_setting(parent)).utility.tolist())
     apply_setting(final, points.points[BALANCED])
-    risks = task.prove_risks(session, final, points)
+    risks = task.prove_risks(session, final, points, train)
     session.begin_stage(LISTING)
     learned = task.grade_learned(session, final, points, train, dev)
     lacking = (untried, session.plan.price_ways(len(untried)))

@@ -23,8 +23,9 @@ import ragc
 from ragc.errors import ModelError, RecordError
 from ragc.knowledge.project import Project
 from ragc.loop.rag import AgenticRAG
-from ragc.loop.state import Find, Request
+from ragc.loop.state import DRAFT, Find, Request
 from ragc.models.catalog import is_local
+from ragc.models.language.adapter import LOGPROB
 from ragc.models.language.pace import UNANSWERED
 from ragc.models.requests import to_jsonable
 from ragc.optimize.compiler.spending import Account, Spent
@@ -264,7 +265,7 @@ def fingerprint_predictor(program: AgenticRAG, name: str, model: Any) -> str:
         [dict(demo) for demo in shown], predictor.config, model.model,
         {name: value for name, value in (model.kwargs or {}).items() if "key" not in name},
         [source_digest(), *program.runtime.models.weights.values()] if here else
-        [dspy.__version__, layout],
+        [dspy.__version__, layout, *([LOGPROB] if name == DRAFT else ())],
     ]  # fmt: skip
     packed = orjson.dumps(content, default=lambda item: item.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(packed, digest_size=16).hexdigest()

@@ -30,12 +30,16 @@ _OPTION = re.compile(r"\s*(?:[-*•]|\d{1,2}[.)])\s+(\S.*)")
 
 @dataclass(frozen=True, slots=True)
 class TypedReply:
-    """A reply by its kind: the text behind the word, the query that would find what is missing, the options."""
+    """A reply by its kind: the text behind the word, the query that would find what is missing, the options.
+
+    `logprob` is the mean log-probability of its tokens, None where nobody gives it.
+    """
 
     kind: ReplyKind
     text: str
     query: str = ""
     options: tuple[str, ...] = ()
+    logprob: float | None = None
 
 
 def read_reply(written: str) -> TypedReply:

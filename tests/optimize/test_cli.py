@@ -438,7 +438,7 @@ def test_doctor_calls_the_model_of_every_role_and_tells_its_price_or_how_to_mend
         assert provider.calls == 4  # a decision, and a text to take the time of
         answers = rf"{MODEL} answers, \d+\.\d s a call; US\$ 0.5 in, 2 out a million"
         assert len(found) == 2 and all(one.good and re.search(answers, one.what) for one in found)
-        provider.follow(Script(refuses_schema=True))
+        provider.follow(Script(refuses={"response_format": 400}))
         assert all("answered 400" in one.what and "set structured = false" in one.mend for one in told())
     assert all("cannot be reached" in gone.what and "its server runs" in gone.mend for gone in told())
 

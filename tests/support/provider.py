@@ -60,7 +60,9 @@ class Script:
 
     `delay` is the seconds before a reply (or its first word), `token_delay` those between streamed words. `replies` are
     patterns of the last message, each with its reply. `at_once` is how many requests are served, the rest wait; 0: all.
-    `cached` is the share of a prompt's tokens that are said to have been cached.
+    `cached` is the share of a prompt's tokens that are said to have been cached. `refuses` has the status by which a
+    request with some setting is refused. `sureness` gives the log-probability of each word of a text, where it is asked
+    for: anything that JSON can say.
     """
 
     faults: Mapping[str, float] = field(default_factory=dict)
@@ -71,7 +73,8 @@ class Script:
     replies: tuple[tuple[str, str], ...] = ()
     at_once: int = 0
     cached: float = 0.0
-    refuses_schema: bool = False
+    refuses: Mapping[str, int] = field(default_factory=dict)
+    sureness: Callable[[str], Any] | None = None
 
     def reply(self, body: Mapping[str, Any]) -> str:
         """Return the reply of the first pattern that the last message matches, else a plain sentence."""
@@ -110,6 +113,7 @@ class Provider:
         self.script = script
         self.calls = self.tokens_in = self.tokens_out = self.most_in_flight = 0
         self.formed = 0  # requests that named a schema for the reply
+        self.weighed = 0  # requests for log-probabilities
         self.faults: Counter[str] = Counter()
         self.first = 0.0  # seconds from the last streamed request to its first word
         self.authorizations: set[str] = set()
@@ -175,8 +179,10 @@ class Provider:
             return web.json_response(error, status=_STATUS[fault], headers=headers)
         if "response_format" in body:
             self.formed += 1
-            if script.refuses_schema:
-                return web.json_response({"error": {"message": "no such parameter: response_format"}}, status=400)
+        self.weighed += bool(body.get("logprobs"))
+        for name, status in script.refuses.items():
+            if name in body:
+                return web.json_response({"error": {"message": f"no such parameter: {name}"}}, status=status)
         began = time.perf_counter()
         served.tokens_in = count_messages(body["model"], body["messages"])
         served.cached = int(script.cached * served.tokens_in)
@@ -189,7 +195,10 @@ class Provider:
         if body.get("stream"):
             return await self._stream(request, body, served, text, began)
         served.tokens_out = 0 if fault in {"no_choices", "dropped", "cut_body"} else count_text(body["model"], text)
-        whole = json.dumps(completion(body, served, text)).encode()
+        sent = completion(body, served, text)
+        if body.get("logprobs") and script.sureness and sent["choices"]:
+            sent["choices"][0]["logprobs"] = weigh(re.findall(r"\s*\S+", text), script.sureness)
+        whole = json.dumps(sent).encode()
         if fault not in {"dropped", "cut_body"}:
             return web.Response(body=whole, content_type="application/json")
         half = whole[: len(whole) // 2]
@@ -214,7 +223,8 @@ class Provider:
             await asyncio.sleep(self.script.token_delay if n else 0)
             if cut:
                 served.tokens_out = count_text(body["model"], "".join(words[: n + 1]))
-            await response.write(b"data: " + chunk(body, served, word, not n) + b"\n\n")
+            given = weigh([word], self.script.sureness) if body.get("logprobs") and self.script.sureness else None
+            await response.write(b"data: " + chunk(body, served, word, not n, given) + b"\n\n")
             self.first = self.first or time.perf_counter() - began
         if cut:
             if request.transport is not None:
@@ -270,7 +280,12 @@ def completion(body: Mapping[str, Any], served: Served, text: str) -> dict[str, 
     return whole if served.fault == "no_usage" else {**whole, "usage": _usage(served)}
 
 
-def chunk(body: Mapping[str, Any], served: Served, word: str, first: bool) -> bytes:
+def weigh(words: list[str], sureness: Callable[[str], Any]) -> dict[str, Any]:
+    """Return words as tokens with their log-probabilities."""
+    return {"content": [{"token": one, "logprob": sureness(one), "bytes": None, "top_logprobs": []} for one in words]}
+
+
+def chunk(body: Mapping[str, Any], served: Served, word: str, first: bool, logprobs: Any = None) -> bytes:
     """Return one word of a streamed reply; nothing of it for the fault `no_choices`."""
     if served.fault == "no_choices":
         return _event(body, [])
@@ -278,7 +293,7 @@ def chunk(body: Mapping[str, Any], served: Served, word: str, first: bool) -> by
     if served.fault == "tool_call":
         call = _call(word) if first else {"function": {"arguments": word}}
         delta = {"content": None, "tool_calls": [{"index": 0, **call}]}
-    return _event(body, [{"index": 0, "delta": delta, "finish_reason": None}])
+    return _event(body, [{"index": 0, "delta": delta, "finish_reason": None, "logprobs": logprobs}])
 
 
 def ending(body: Mapping[str, Any], served: Served) -> list[bytes]:

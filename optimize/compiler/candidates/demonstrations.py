@@ -20,6 +20,7 @@ from ragc.loop.state import DRAFT, Ask, Find, Reply, StepFailed
 from ragc.models.catalog import is_local
 from ragc.models.clients import client_of, is_decision
 from ragc.models.embedded.features import read_case
+from ragc.models.language.adapter import LOGPROB
 from ragc.models.requests import Decision, to_jsonable
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
 from ragc.optimize.evaluation.grades import Correctness, judge_answer
@@ -313,8 +314,9 @@ def bootstrap_demonstrations(runs: Sequence[Run]) -> list[Demonstration]:
 
 
 def plain_values(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reply as plain values: of a decision its decoded value."""
-    return {name: value.value if isinstance(value, Decision) else value for name, value in reply.items()}
+    """Return a reply as plain values: of a decision its decoded value, of a text not how sure its tokens were."""
+    values = {name: value.value if isinstance(value, Decision) else value for name, value in reply.items()}
+    return {name: value for name, value in values.items() if name != LOGPROB}
 
 
 def collect_failures(runs: Sequence[Run], name: str) -> list[Failure]:

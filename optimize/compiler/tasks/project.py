@@ -28,6 +28,7 @@ from ragc.loop import reviewed
 from ragc.loop.policy import PRESETS, WHOLE, Risk, Setting, apply_setting, find_dimensions, read_setting
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find
+from ragc.loop.trust import TRUST, list_opinions
 from ragc.models.catalog import is_local
 from ragc.models.clients import client_of
 from ragc.models.language.layout import Layout
@@ -36,7 +37,7 @@ from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstrati
 from ragc.optimize.compiler.candidates.instructions import propose_instructions
 from ragc.optimize.compiler.candidates.offers import CandidateSets, find_candidates
 from ragc.optimize.compiler.candidates.retrieval import count_evidence, find_best_search
-from ragc.optimize.compiler.choice import OperatingPoints, fit_doubt
+from ragc.optimize.compiler.choice import OperatingPoints, fit_doubt, fit_trust
 from ragc.optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
 from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
@@ -178,8 +179,12 @@ class ProjectTask(Task):
         """Return a program's runs as it answers in use."""
         return Replay(program, session.record, session.spending)
 
-    def prove_risks(self, session: Session, program: AgenticRAG, points: OperatingPoints) -> dict[str, Risk]:
+    def prove_risks(
+        self, session: Session, program: AgenticRAG, points: OperatingPoints, train: Scoring
+    ) -> dict[str, Risk]:
         """Return the risk of each point as dev proves it; nothing else was chosen there."""
+        if not self.base.view().quotes:
+            program.policy.turn(**self._fit_trust(session, points, train.arms))
         if self.risk is None:
             return {}
         session.begin_stage("proving the risk on dev")
@@ -195,6 +200,20 @@ class ProjectTask(Task):
                 )
         program.policy.turn(refuse_below=found[BALANCED].threshold)
         return found
+
+    def _fit_trust(self, session: Session, points: OperatingPoints, arms: Sequence[Any]) -> Mapping[str, float]:
+        """Return the knobs of the confidence of what a model writes, fitted to the answers to train's questions."""
+        session.begin_stage("fitting the confidence")
+        judged: list[tuple[Sequence[float], bool]] = []
+        for arm in arms:
+            apply_setting(arm.replay.program, points.points[BALANCED])
+            with suppress(BudgetStop):
+                answers = self.tester(session, arm.replay.program).answer_all([one.asked for one in arm.questions])
+                for answer, grade in zip(answers, map(self.search_grader, arm.questions, answers), strict=True):
+                    if grade.confidence is not None and (said := list_opinions(answer.trace.path)):
+                        judged.append((said, bool(grade.wrong)))
+        fitted = fit_trust(judged, [getattr(self.base.policy, name).default for name in TRUST])
+        return dict(zip(TRUST, fitted, strict=True))
 
     def offer(self, session: Session, arms: Sequence[ReplayArm]) -> CandidateSets:
         """Return demonstrations and instructions."""

@@ -87,8 +87,8 @@ class Task(ABC):
         """Return the runs of a program with the confidence of every answer."""
         return self.runner(session, program)
 
-    def prove_risks(self, session: Session, program: Any, points: OperatingPoints) -> dict[str, Risk]:
-        """Return the stated risk of each point; the program refuses by `balanced`'s."""
+    def prove_risks(self, session: Session, program: Any, points: OperatingPoints, train: Scoring) -> dict[str, Risk]:
+        """Return the stated risk of each point, the confidence fitted to train; the program refuses by `balanced`'s."""
         return {}
 
     @abstractmethod

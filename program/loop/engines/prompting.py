@@ -11,8 +11,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 from ragc.answer import Answer, Outcome, Round, StoppedBy
 from ragc.loop.answers import answer_from_claims, make_answer, repeats_prompt, state_claims, text_of
@@ -21,6 +24,8 @@ from ragc.loop.engines.quoting import QuotingEngine
 from ragc.loop.quotations import quote_passages
 from ragc.loop.reply import ReplyKind, TypedReply, read_reply
 from ragc.loop.state import DRAFT, Ask, Flow, State, StepFailed, list_ids
+from ragc.loop.trust import TRUST, list_opinions, pool_opinions
+from ragc.models.language.adapter import LOGPROB
 from ragc.notes import NoteKind
 from ragc.text.facts import holds, holds_phrase
 from ragc.text.numbers import list_unstated
@@ -67,14 +72,14 @@ class PromptingEngine:
             state.path.append(NoteKind.UNRETRIEVED())
             state.kept = []
             return make_answer(state, reply.text, Outcome.ANSWERED, UNVOUCHED, stopped_by=stopped_by)
-        return (yield from _check(state, reply.text, stopped_by))
+        return (yield from _check(state, reply, stopped_by))
 
 
 def _ask(state: State) -> Flow[TypedReply]:
     """Return the reply to the question with the best passages, which are kept."""
     state.kept = state.found[: state.tuning.shown]
     (reply,) = yield [Ask(DRAFT, {**state.asking, "passages": state.kept, "sentences": state.tuning.sentences})]
-    state.reply = read_reply(str(reply["answer"]))
+    state.reply = replace(read_reply(str(reply["answer"])), logprob=reply.get(LOGPROB))
     state.path.append(NoteKind[f"WROTE_{state.reply.kind.name}"]())
     return state.reply
 
@@ -97,10 +102,10 @@ def _ask_back(state: State, reply: TypedReply, stopped_by: StoppedBy) -> Answer 
     return Answer(make_answer(state, text, Outcome.CLARIFY, UNVOUCHED, stopped_by=stopped_by), options=reply.options)
 
 
-def _check(state: State, text: str, stopped_by: StoppedBy) -> Flow[Answer | None]:
-    """Return the answer of those statements of a text that can be said."""
+def _check(state: State, reply: TypedReply, stopped_by: StoppedBy) -> Flow[Answer | None]:
+    """Return the answer of those statements of a reply that can be said."""
     texts = [text_of(passage) for passage in state.kept]
-    stated = tuple(_cite(drop_unknown_marks(text, len(texts)), texts))
+    stated = tuple(_cite(drop_unknown_marks(reply.text, len(texts)), texts))
     sources = [state.question, state.own_words, *texts]
     upheld = tuple(claim for claim in stated if claim.cites and not list_unstated(claim.bare, sources))
     if state.tuning.check == WORDS:
@@ -111,7 +116,7 @@ def _check(state: State, text: str, stopped_by: StoppedBy) -> Flow[Answer | None
     if not upheld or (state.tuning.check == MODEL and not (yield from _is_supported(state, upheld))):
         return None
     supported = len(upheld) / len(stated)
-    confidence = (yield from _estimate_confidence(state, upheld)) * supported
+    confidence = (yield from _estimate_confidence(state, upheld, reply.logprob)) * supported
     if confidence < state.tuning.answer_above:
         return None
     return answer_from_claims(state, upheld, confidence, stopped_by, supported)
@@ -143,15 +148,14 @@ def _is_supported(state: State, claims: Sequence[Claim]) -> Flow[bool]:
     return bool(supported.value)
 
 
-def _estimate_confidence(state: State, claims: Sequence[Claim]) -> Flow[float]:
-    """Return how probably the claims are right: by the embedded decider, which costs no call, where it decides."""
-    if not state.program.vouches or state.tripped():
-        return UNVOUCHED
-    inputs = {"question": state.question, "answer": state_claims(claims, state.kept)}
-    try:
-        (reply,) = yield [Ask("grounder.responsive", inputs)]
-    except StepFailed:  # the answer is there all the same
-        return UNVOUCHED
-    responsive = float(reply["responsive"].probability)
-    state.path.append(NoteKind.RESPONSIVE(share=responsive))
-    return responsive
+def _estimate_confidence(state: State, claims: Sequence[Claim], logprob: float | None) -> Flow[float]:
+    """Return how probably the claims are right: by their tokens, and by the embedded decider, which costs no call."""
+    if logprob is not None:
+        state.path.append(NoteKind.WRITTEN(share=math.exp(logprob)))
+    if state.program.vouches and not state.tripped():
+        inputs = {"question": state.question, "answer": state_claims(claims, state.kept)}
+        with suppress(StepFailed):  # the answer is there all the same
+            (reply,) = yield [Ask("grounder.responsive", inputs)]
+            state.path.append(NoteKind.RESPONSIVE(share=float(reply["responsive"].probability)))
+    said = list_opinions(state.path)
+    return pool_opinions(said, [getattr(state.tuning, name) for name in TRUST]) if said else UNVOUCHED

@@ -20,11 +20,14 @@ from ragc.models.language.fence import find_addresses, remove_links
 from ragc.models.language.gateway import shared_gateway
 from ragc.models.language.layout import PromptLayout, is_text
 from ragc.models.language.parsing import UnreadableReply, is_record, record_of
+from ragc.models.language.provider import LOGPROBS
 from ragc.models.language.spending import current_spending
 from ragc.notes import NoteKind
 from ragc.signatures import Excerpt
 
 LONGEST_ANSWER = 8_000  # characters; the rest is cut at the end of a sentence
+ANSWER = "answer"  # the output whose tokens' log-probabilities are asked for, and which may hold passages' links
+LOGPROB = "logprob"  # the field of a reply that has the mean log-probability of its tokens
 REMINDER = "Your last reply was not in this form. Keep to it exactly."
 
 
@@ -56,6 +59,7 @@ class FencedAdapter(dspy.ChatAdapter):
         for wanted in _with_reminder(signature):
             try:
                 replies = await super().acall(lm, self._settings(signature, lm_kwargs), wanted, demos, inputs)
+                replies = [_weigh_tokens(reply) for reply in replies]
             except AdapterParseError:
                 continue
             except LMError as error:
@@ -102,6 +106,8 @@ class FencedAdapter(dspy.ChatAdapter):
 
     def _settings(self, signature: Any, lm_kwargs: Mapping[str, Any]) -> dict[str, Any]:
         settings = {"temperature": 0.0, **lm_kwargs}
+        if ANSWER in signature.output_fields:
+            settings[LOGPROBS] = True
         if self.structured and not is_text(signature):
             settings["response_format"] = _response_format(signature)
         return settings
@@ -142,11 +148,17 @@ def use_adapter(lm: Any, layout: PromptLayout = PromptLayout.FULL) -> Iterator[N
         yield
 
 
+def _weigh_tokens(reply: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a reply, with the mean log-probability of its tokens in place of each token's, if any."""
+    tokens = reply.pop(LOGPROBS, {}).get("content")
+    return {**reply, LOGPROB: sum(one["logprob"] for one in tokens) / len(tokens)} if tokens else reply
+
+
 def _strip_links(replies: Sequence[Mapping[str, Any]], inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the fields of replies without links; an answer keeps its passages' own."""
     values = [item for value in inputs.values() for item in (value if isinstance(value, list) else [value])]
     texts = [item.text for item in values if isinstance(item, Excerpt)]
-    known = {"answer": find_addresses(texts)}
+    known = {ANSWER: find_addresses(texts)}
     return [{n: _without_links(value, known.get(n, set()), texts) for n, value in one.items()} for one in replies]
 
 

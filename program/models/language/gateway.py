@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ from dspy import lm15
 from dspy.clients.lm15_boundary import request_kwargs
 
 from ragc.models.language import transport
-from ragc.models.language.provider import is_priced, listed_price
+from ragc.models.language.provider import LOGPROBS, is_priced, knows_logprobs, listed_price
 from ragc.models.language.spending import Paid, current_spending, limit_reply, reserve_cost
 from ragc.settings import CallSettings
 from ragc.threads import LoopThread
@@ -30,6 +30,7 @@ WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM
 SILENT_SECONDS = 0.5  # without a word until the question's time was over, from which on the server failed
 FIRST_WAIT, LONGEST_WAIT, UNREACHED_WAIT = 0.25, 20.0, 1.0
 """Seconds between tries, before jitter: at first, at most, and at most where the server could not be reached at all."""
+NOT_TAKEN = (400, 422, 500, 501, transport.MALFORMED)  # statuses where a setting is not understood
 
 
 class EndpointTerms(CallSettings):
@@ -78,6 +79,7 @@ class Endpoint:
     slots: asyncio.Semaphore = field(init=False)
     breaker: CircuitBreaker = field(init=False)
     warm: bool = False
+    logprobs: bool | None = None  # whether the server takes a request for log-probabilities; None: not known yet
 
     def __post_init__(self) -> None:
         self.begin()
@@ -105,6 +107,8 @@ class Endpoint:
     def to_call(self, request: lm15.Request) -> transport.Call:
         """Return a request of DSPy's in LiteLLM's words."""
         settings = request_kwargs(request, "chat")
+        if self.logprobs is False or not knows_logprobs(self.model):
+            settings.pop(LOGPROBS, None)
         return transport.Call(self.model, settings.pop("messages"), settings, self.api_base)
 
     async def ask(self, call: transport.Call) -> lm15.Response:
@@ -118,9 +122,30 @@ class Endpoint:
     async def stream(self, call: transport.Call, streams: bool = True) -> AsyncGenerator[str | lm15.Response]:
         """Yield the pieces of the reply to one attempt, then all of it, once it is in the books.
 
+        A server that does not take a request for log-probabilities is asked once more without, and from then on.
         Raises `CallInterrupted`, with the seconds to wait, where a repetition may mend it and there is time, else
         `CallFailed`.
         """
+        asks, heard = LOGPROBS in call.settings, False
+        try:
+            async for piece in self._attempt(call, streams):
+                heard = True
+                yield piece
+            self.logprobs = True if asks else self.logprobs
+        except transport.CallFailed as failure:
+            if not asks or heard or self.logprobs or failure.status not in NOT_TAKEN:
+                raise
+            self.logprobs = False
+            bare = {name: value for name, value in call.settings.items() if name != LOGPROBS}
+            try:
+                async for piece in self._attempt(replace(call, settings=bare), streams):
+                    yield piece
+            except transport.CallFailed as again:
+                self.logprobs = None if again.status == failure.status else False  # it was something else
+                raise
+
+    async def _attempt(self, call: transport.Call, streams: bool) -> AsyncGenerator[str | lm15.Response]:
+        """Yield the pieces of the reply to one request, then all of it."""
         spent = current_spending()
         call = limit_reply(call, spent)
         try:
@@ -263,4 +288,6 @@ class AsyncProviderEngine(ProviderEngine):
             sent.cancel()
         if isinstance(piece, BaseException):
             raise piece
+        if piece.logprobs:
+            yield lm15.StreamDeltaEvent(lm15.TextDelta(text="", part_index=0, logprobs=piece.logprobs))
         yield lm15.StreamEndEvent(finish_reason=piece.finish_reason, usage=piece.usage)

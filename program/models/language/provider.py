@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 KEY_PREFIX = "RAGC_API_KEY_"
+LOGPROBS = "logprobs"  # by which a request asks for the log-probabilities of the reply's tokens
 NO_KEY = "none"  # for servers that want none
 HTTP_SECONDS = 3600.0  # LiteLLM's own limit, one for all: it keeps a connection pool for each limit it is given
 
@@ -74,6 +75,12 @@ def connection_arguments(model: str, api_base: str) -> dict[str, Any]:
 def needs_cache_marks(model: str) -> bool:
     """Tell whether the provider keeps a prompt's beginning only if it is marked."""
     return "claude" in model and bool(load_litellm().utils.supports_prompt_caching(model))
+
+
+@lru_cache(maxsize=256)
+def knows_logprobs(model: str) -> bool:
+    """Tell whether the provider may be asked for the log-probability of each token that a model writes."""
+    return LOGPROBS in (load_litellm().get_supported_openai_params(model) or ())
 
 
 @lru_cache(maxsize=256)

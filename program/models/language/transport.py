@@ -7,14 +7,16 @@ zero, and ends a stream at a field that it does not know.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import math
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from dspy.lm15 import Message, ProviderError, Response, ServerError, TextPart, Usage
+from dspy.lm15 import Message, ProviderError, Response, ServerError, TextPart, TokenLogprob, Usage
+from pydantic import ValidationError
 
 from ragc.models.language import provider
 
@@ -22,6 +24,7 @@ LONGEST_STREAM = 8_000  # characters, as of the longest answer; the rest counts 
 EXTRA_TOKENS = 10_000  # in, beyond the prompt's bytes: what a provider may add to it
 MOST_TOKENS_OUT = 1_000_000
 BUSY = 429
+MALFORMED = 0  # the status of a reply whose log-probabilities LiteLLM cannot read
 BUSY_SECONDS = 1.0  # to leave a busy provider alone that does not say how long
 _REFUSALS = (BUSY, 502, 503, 529)
 _FINAL = (400, 401, 403, 404, 405, 413, 415, 422)  # asking again gets the same
@@ -60,7 +63,7 @@ async def send_call(call: Call, seconds: float, streams: bool) -> AsyncIterator[
 
     `seconds` bounds the time to the first piece and between two. Raises `CallFailed`, perhaps amid the pieces.
     """
-    text, source, finish = "", None, None
+    text, tokens, source, finish = "", list[TokenLogprob](), None, None
     counts: Mapping[str, Any] = {}
     litellm = provider.prepare_litellm(call.model)
     try:
@@ -76,6 +79,7 @@ async def send_call(call: Call, seconds: float, streams: bool) -> AsyncIterator[
             counts = body.get("usage") or counts
             for choice in body.get("choices") or ():
                 finish = choice.get("finish_reason") or finish
+                tokens += _read_logprobs(choice)
                 if piece := _read_text(choice.get("delta") or choice.get("message") or {}):
                     text += piece
                     yield piece
@@ -89,13 +93,8 @@ async def send_call(call: Call, seconds: float, streams: bool) -> AsyncIterator[
     usage = _read_usage(call, counts, text)
     if not text and cut:
         raise CallFailed(f"{call.model} used its reply's tokens up before the first word", usage=usage, cut=True)
-    yield to_response(call.model, text, usage, not cut)
-
-
-def to_response(model: str, text: str, usage: Usage, whole: bool = True) -> Response:
-    """Return a reply in DSPy's words; it is not `whole` when the model was cut off."""
-    message = Message.assistant([TextPart(text)])
-    return Response(id=None, model=model, message=message, finish_reason="stop" if whole else "length", usage=usage)
+    message, why = Message.assistant([TextPart(text)]), "length" if cut else "stop"
+    yield Response(None, call.model, message, finish_reason=why, usage=usage, logprobs=tuple(tokens) or None)
 
 
 def estimate_usage(call: Call, text: str = "") -> Usage:
@@ -124,6 +123,9 @@ def failure_of(call: Call, error: Exception, text: str = "") -> CallFailed:
         return CallInterrupted(f"{call.model} cannot be reached")
     if names[0] in _UNASKED:
         return CallFailed(f"{call.model} cannot be asked ({names[0]})")
+    if any(isinstance(cause, ValidationError) and provider.LOGPROBS in str(cause).casefold() for cause in causes):
+        what, usage = f"{call.model} sent log-probabilities that are no numbers", estimate_usage(call, text)
+        return CallInterrupted(what, usage=usage, status=MALFORMED)
     late = isinstance(error, TimeoutError) or any("Timeout" in name for name in names)
     what = f"{call.model} did not answer in time" if late else f"{call.model} sent an unreadable reply"
     return CallInterrupted(what, usage=estimate_usage(call, text))
@@ -148,6 +150,16 @@ def _read_text(message: Mapping[str, Any]) -> str:
     return provider.to_text(message.get("content")) or "".join(
         provider.to_text((call.get("function") or {}).get("arguments")) for call in calls
     )
+
+
+def _read_logprobs(choice: Mapping[str, Any]) -> Iterator[TokenLogprob]:
+    """Yield the tokens of a reply, or of a piece of one, whose log-probability the provider gives."""
+    given = choice.get("logprobs")
+    content = given.get("content") if isinstance(given, Mapping) else None
+    for one in content if isinstance(content, list) else ():
+        value = one.get("logprob") if isinstance(one, Mapping) else None
+        if isinstance(value, int | float) and math.isfinite(value):
+            yield TokenLogprob(provider.to_text(one.get("token")), min(0.0, float(value)))
 
 
 def _list_causes(error: BaseException | None) -> list[BaseException]:

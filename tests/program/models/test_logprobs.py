@@ -1,0 +1,93 @@
+"""The log-probabilities of a reply's tokens: asked for where they are given, and never at a question's cost."""
+
+import asyncio
+import math
+
+import dspy
+import pytest
+from dspy.lm15 import Message, Request, materialize_response
+
+from ragc import Outcome
+from ragc.models.language.gateway import AsyncProviderEngine, Endpoint, EndpointTerms, ProviderEngine
+from ragc.models.language.provider import knows_logprobs
+from tests.support.faults import EMBEDDED
+from tests.support.goods import program_at
+from tests.support.provider import Script, serve
+
+QUESTION = "What does the kettle cost?"
+GOOD = "The kettle costs GBP 10 [1]."
+WORDS = [" ".join(GOOD.split()[:n]) for n in range(7)]
+LOW = lambda word: -0.5 if "10" in word else -0.1  # noqa: E731
+ASKED = Request(model="openai/m", messages=(Message.user("Hello."),), config=dspy.lm15.Config(logprobs=0))
+
+
+def reply_of(url, streamed, request=ASKED):
+    endpoint = Endpoint("openai/m", url, EndpointTerms())
+    if not streamed:
+        return ProviderEngine(endpoint).complete(request)
+
+    async def collect():
+        return [event async for event in AsyncProviderEngine(endpoint).stream(request)]
+
+    return materialize_response(asyncio.run(collect()), request)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_reply_carries_the_log_probability_of_each_token_in_dspys_words_where_it_was_asked_for(streamed):
+    with serve(Script(replies=(("", GOOD),), sureness=LOW)) as provider:
+        reply = reply_of(provider.url, streamed)
+        assert [token.logprob for token in reply.logprobs] == [-0.1, -0.1, -0.1, -0.1, -0.5, -0.1]
+        assert "".join(token.token for token in reply.logprobs) == reply.message.text == GOOD
+        bare = Request(model="openai/m", messages=ASKED.messages)
+        assert reply_of(provider.url, streamed, bare).logprobs is None and provider.weighed == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("given", [None, "much", {}, math.nan, -math.inf, 1e-9, True])
+def test_whatever_a_server_gives_as_a_log_probability_the_reply_is_read(given, streamed):
+    with serve(Script(replies=(("", GOOD),), sureness=lambda word: given)) as provider:
+        reply = reply_of(provider.url, streamed)
+        assert reply.message.text == GOOD
+        assert all(math.isfinite(token.logprob) and token.logprob <= 0 for token in reply.logprobs or ())
+
+
+def test_they_are_asked_for_where_the_provider_gives_them_and_nobody_is_asked_whether_it_does(monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asked"))
+    gives = {"openai/gpt-4o-mini", "openai/any-name-of-mine", "hosted_vllm/any", "gemini/gemini-2.5-flash"}
+    lacks = {"openai/o3", "anthropic/claude-sonnet-4-5", "ollama_chat/any", "nobody/knows", "mistral/any"}
+    assert {name for name in gives | lacks if knows_logprobs(name)} == gives
+
+
+def drafted(provider, folder, stream):
+    """Three answers, the draft streamed or not."""
+    rag = program_at(provider.url, folder, models=EMBEDDED, provider="breaker_after = 2")
+
+    async def ask():
+        return [event async for event in rag.stream(QUESTION)][-1]
+
+    return [asyncio.run(ask()) if stream else rag(QUESTION) for _ in range(3)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", [400, 422, 500, 501])
+def test_a_server_that_refuses_to_give_them_answers_every_question_and_is_asked_for_them_once(status, stream, tmp_path):
+    with serve(Script(replies=(("", GOOD),), refuses={"logprobs": status})) as provider:
+        answers = drafted(provider, tmp_path, stream)
+        assert {(answer.text, answer.outcome) for answer in answers} == {(GOOD, Outcome.ANSWERED)}
+        assert (provider.weighed, provider.calls) == (1, 4)
+        provider.follow(Script(replies=(("", GOOD),)))
+        assert drafted(provider, tmp_path, stream)[0].text == GOOD
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_takes_no_heed_of_them_is_asked_no_more_often_for_it(stream, tmp_path):
+    with serve(Script(replies=(("", GOOD),))) as provider:
+        assert {answer.text for answer in drafted(provider, tmp_path, stream)} == {GOOD}
+        assert provider.calls == 3
+
+
+def test_a_prompt_that_is_refused_for_something_else_does_not_stop_the_asking(tmp_path):
+    with serve(Script(refuses={"messages": 400})) as provider:
+        drafted(provider, tmp_path, False)
+        provider.follow(Script(replies=(("", GOOD),), sureness=LOW))
+        assert drafted(provider, tmp_path, False)[0].text == GOOD and provider.weighed
