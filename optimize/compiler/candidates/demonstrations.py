@@ -314,7 +314,7 @@ def bootstrap_demonstrations(runs: Sequence[Run]) -> list[Demonstration]:
 
 
 def plain_values(reply: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reply as plain values: of a decision its decoded value, of a text not how sure its tokens were."""
+    """Return a reply as plain values: decisions decoded, texts without a weight."""
     values = {name: value.value if isinstance(value, Decision) else value for name, value in reply.items()}
     return {name: value for name, value in values.items() if name != LOGPROB}
 

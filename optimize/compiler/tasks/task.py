@@ -88,7 +88,10 @@ class Task(ABC):
         return self.runner(session, program)
 
     def prove_risks(self, session: Session, program: Any, points: OperatingPoints, train: Scoring) -> dict[str, Risk]:
-        """Return the stated risk of each point, the confidence fitted to train; the program refuses by `balanced`'s."""
+        """Fit the confidence to train, and return the stated risk of each point.
+
+        The program refuses by `balanced`'s.
+        """
         return {}
 
     @abstractmethod

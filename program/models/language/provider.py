@@ -79,7 +79,7 @@ def needs_cache_marks(model: str) -> bool:
 
 @lru_cache(maxsize=256)
 def knows_logprobs(model: str) -> bool:
-    """Tell whether the provider may be asked for the log-probability of each token that a model writes."""
+    """Tell whether the provider may be asked for log-probabilities of tokens."""
     return LOGPROBS in (load_litellm().get_supported_openai_params(model) or ())
 
 
