@@ -64,6 +64,6 @@ def leave(line: str) -> NoReturn:
 
 
 def end_at_once() -> None:
-    """Have the system end the process at the next Ctrl-C, whatever threads it waits for at its end."""
+    """Have the next Ctrl-C end the process, whatever threads it waits for."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_DFL)

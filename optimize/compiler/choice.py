@@ -128,8 +128,9 @@ def _score_stages(train: Scoring, dev: Scoring, stages: Mapping[str, Setting], p
 def fit_trust(judged: Sequence[tuple[Sequence[float], bool]], start: Sequence[float]) -> list[float]:
     """Return the shift and the weights by which opinions tell what is not wrong.
 
-    They are of log-odds. `judged` has the opinions on each answer, as probabilities, and whether it was wrong. The numbers are drawn to those
-    they start from, as strongly as a few answers would. No weight is below 0: who is surer never counts against it.
+    They are of log-odds. `judged` has the opinions on each answer, as probabilities, and whether it was wrong. The
+    numbers are drawn to those they start from, as strongly as a few answers would. No weight is below 0: who is surer
+    never counts against an answer.
     """
     told = np.array([[1.0, *map(log_odds, said)] for said, _ in judged]).reshape(-1, len(start))
     sign = np.array([-1.0 if wrong else 1.0 for _, wrong in judged])

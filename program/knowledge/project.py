@@ -172,7 +172,7 @@ def _explain_invalid(path: Path, text: str, error: ValidationError) -> SettingsE
 
 
 def mend_folder(folder: str | Path) -> str:
-    """Return a sentence with the projects above, in or named like a folder, and how to make one."""
+    """Return a sentence that names the projects near a folder, or how to make one."""
     root = Path(folder).resolve()
     near = [parent for parent in root.parents if (parent / FILE).is_file()][:1]
     near += sorted(path.parent for path in root.glob(f"*/{FILE}"))
