@@ -19,7 +19,7 @@ from ragc.errors import DataError
 from ragc.optimize.cli.show import AS_JSON, ProjectFolder, print_result, show_progress
 
 if TYPE_CHECKING:
-    from ragc.loop.drafts import Drafts, FindPassage
+    from ragc.loop.reviewed import Drafts, FindPassage
 
 KEYS = "k keep   d drop   e edit   b back   q go on later"
 SHOWN = 600  # characters of a passage
@@ -39,7 +39,7 @@ def run_draft(
     import orjson
 
     from ragc.knowledge.project import Project
-    from ragc.loop.drafts import Drafts
+    from ragc.loop.reviewed import Drafts
     from ragc.optimize.labelled.draft import find_drafts
 
     project = Project.open(folder)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import dspy
 
 from ragc.knowledge.project import Project
-from ragc.loop.drafts import TAG, Drafts, Row, find_fault
+from ragc.loop.reviewed import TAG, Drafts, Row, find_fault
 from ragc.models.catalog import is_local, open_models
 from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
 from ragc.optimize.labelled.lookup import shorten_fact

@@ -1,3 +1,3 @@
 """The loop from a question to an answer: pure steps, and a runner that performs what they ask for."""
 
-__all__ = ["answers", "drafts", "evidence", "meter", "policy", "rag", "reply", "reviewed", "state", "steps", "trust"]
+__all__ = ["answers", "evidence", "meter", "policy", "rag", "reply", "reviewed", "state", "steps", "trust"]

@@ -19,7 +19,7 @@ from ragc.answer import Answer, Event, Outcome, Progress, Step, StoppedBy, Trace
 from ragc.errors import KnowledgeError, RagcError
 from ragc.loop.state import Ask, Find, Reply, Request, StepFailed, View
 from ragc.loop.steps import steps
-from ragc.models.clients import NO_CLIENT, Traits, client_of, is_decision, traits_of
+from ragc.models.catalog import NO_CLIENT, Traits, client_of, is_decision, traits_of
 from ragc.models.language.adapter import is_traced, use_adapter
 from ragc.models.language.spending import ModelSpending, count_used_tokens, deadline_after, track_spending
 from ragc.models.requests import is_undecided

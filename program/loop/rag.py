@@ -19,7 +19,7 @@ from ragc.errors import QuestionError
 from ragc.loop import runner
 from ragc.loop.policy import PLAIN, Policy, Risk, offer_strategies
 from ragc.loop.state import DRAFT, Runtime, View
-from ragc.models.clients import client_of, is_decision, traits_of
+from ragc.models.catalog import client_of, is_decision, traits_of
 from ragc.models.language.layout import Layout, PromptLayout
 from ragc.models.requests import RequestCache
 from ragc.passage import Readers, SourceCard, hide_readers, to_groups

@@ -7,6 +7,8 @@
    to be is compiled (`SAME` before that). Where nothing is cited, only the very words count.
 4. An answer holds as long as what it cites, or all documents where it cites nothing, is as it was; for those who may
    read all of it, until a day if one is named.
+
+Labelled questions that were drafted, and wait for a person, are beside them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +29,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ragc.answer import Answer, Citation, Outcome, Reviewed
+from ragc.errors import DataError
 from ragc.knowledge.library import Library
 from ragc.knowledge.project import Project
 from ragc.loop.same_question import AnswerSource, agree_on, spell_question
 from ragc.passage import Passage
-from ragc.storage import append_row, decode_row, keep_last, write_whole
+from ragc.storage import append_row, decode_row, keep_last, read_json_rows, write_whole
 from ragc.text.facts import states
 from ragc.text.history import Asked
 from ragc.text.pieces import Claim, Piece, split_pieces
@@ -47,6 +50,9 @@ SAME, LEAST_SAME = 0.7, 0.6
 """The least probability that two questions ask for the same: before a compile, and the least that one may find."""
 SOURCES_KEPT = 8192  # of answers
 NOT_KNOWN = "This is not in the documents."
+DRAFTS, TAG = "drafts.jsonl", "draft"
+Row = dict[str, Any]
+FindPassage = Callable[[str], Passage | None]
 
 
 class Review(BaseModel):
@@ -322,3 +328,81 @@ def _give(known: KnownAnswer, text: str, passages: Sequence[Passage], chance: fl
         found=ids,
         reviewed=Reviewed(known.id, known.reviewed.at if known.reviewed else ""),
     )
+
+
+class Drafts:
+    """A project's drafts of labelled questions, each to be kept or dropped by a person.
+
+    A draft that is kept is a labelled question. A file of the project's private folder holds what became of each, the
+    last line of an id counts, so that nobody is asked again of what was kept or dropped.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project, self._file = project, project.private / DRAFTS
+
+    def list_all(self) -> dict[str, Row]:
+        """Return every draft by its id; what was decided has a `state`, kept or dropped."""
+        rows = read_json_rows(self._file) if self._file.is_file() else ()
+        return {str(row["id"]): row for row in rows if row and "id" in row}
+
+    def list_waiting(self, find: FindPassage) -> list[Row]:
+        """Return those that nobody decided on and whose passages state their facts."""
+        return [row for row in self.list_all().values() if "state" not in row and not find_fault(row, find)]
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add drafts of new ids."""
+        known = self.list_all()
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        for row in rows:
+            if row["id"] not in known:
+                append_row(self._file, row)
+
+    def keep(
+        self,
+        id_: str,
+        find: FindPassage,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        by: str = "",
+        seconds: float = 0.0,
+    ) -> Row:
+        """Add a draft to the labelled questions, and return that label.
+
+        `changes` are to its question and facts. Raises `DataError` for a draft that is not known, and for facts that
+        its passages do not state.
+        """
+        draft = self._require_draft(id_)
+        label = {**draft, **(changes or {})}
+        if fault := "It asks nothing." if not label["question"].strip() else find_fault(label, find):
+            raise DataError(fault, "Take its words from the passage, or drop the draft.")
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        review = Review(at=at, seconds=round(seconds, 1), by=by).model_dump(mode="json", exclude_defaults=True)
+        label |= {"tags": [*(tag for tag in label["tags"] if tag != TAG), "reviewed"], "reviewed": review}
+        write_answer(self._project, label, file=self._project.labelled)
+        append_row(self._file, {**draft, "state": "kept"})
+        return label
+
+    def drop(self, id_: str) -> None:
+        """Drop a draft. Raises `DataError` for one that is not known."""
+        append_row(self._file, {**self._require_draft(id_), "state": "dropped"})
+
+    def reopen(self, id_: str) -> None:
+        """Take back what was decided on a draft, or raise `DataError`."""
+        append_row(self._file, self._require_draft(id_))
+        write_answer(self._project, {}, id_, file=self._project.labelled)
+
+    def _require_draft(self, id_: str) -> Row:
+        """Return a draft as it was before it was decided on."""
+        found = self.list_all().get(id_)
+        if found is None:
+            raise DataError(f"There is no draft {id_}.", "`ragc data draft PROJECT --json` lists their ids.")
+        return {name: value for name, value in found.items() if name != "state"}
+
+
+def find_fault(row: Row, find: FindPassage) -> str:
+    """Return in a sentence why a draft cannot be a label, or an empty text."""
+    passages: Sequence[Passage | None] = [find(id_) for id_ in row["evidence"]]
+    text = "\n\n".join(passage.whole for passage in passages if passage)
+    if not passages or None in passages or not row["facts"]:
+        return "Its passage is not there." if row["facts"] else "It states no fact."
+    return next((f"Its passage does not state “{fact}”." for fact in row["facts"] if not states(text, fact)), "")

@@ -1,3 +1,3 @@
 """The models of each role, found by name."""
 
-__all__ = ["catalog", "clients", "deciders", "embedded", "language", "requests"]
+__all__ = ["catalog", "deciders", "embedded", "language", "requests"]

@@ -16,7 +16,7 @@ import dspy
 import orjson
 
 from ragc.errors import DataError, ModelError, SettingsError
-from ragc.models.clients import only_decisions
+from ragc.models.catalog import only_decisions
 from ragc.models.embedded.decider import LocalDecider
 from ragc.models.embedded.encoder import shared_embedder
 from ragc.models.embedded.reader import READER, shared_reader

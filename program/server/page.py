@@ -24,8 +24,8 @@ from starlette.templating import Jinja2Templates
 
 from ragc.answer import Answer, Outcome
 from ragc.errors import DataError, ExperimentError
-from ragc.loop.drafts import Drafts, FindPassage
 from ragc.loop.rag import check_question
+from ragc.loop.reviewed import Drafts, FindPassage
 from ragc.serve.experiment_store import require_outcome
 from ragc.server.chat import describe, find_quotes
 from ragc.server.feedback import UNDO, ReviewedAnswer, Verdict

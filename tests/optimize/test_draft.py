@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ragc.errors import DataError
 from ragc.knowledge.project import Project
-from ragc.loop.drafts import Drafts
+from ragc.loop.reviewed import Drafts
 from ragc.optimize.labelled.dataset import read_labelled
 from ragc.optimize.labelled.draft import find_drafts
 from ragc.text.facts import states

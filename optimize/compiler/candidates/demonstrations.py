@@ -17,8 +17,7 @@ from ragc.loop.evidence import interleave, preview_pool, rank_pool
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.reply import ReplyKind
 from ragc.loop.state import DRAFT, Ask, Find, Reply, StepFailed
-from ragc.models.catalog import is_local
-from ragc.models.clients import client_of, is_decision
+from ragc.models.catalog import client_of, is_decision, is_local
 from ragc.models.embedded.features import read_case
 from ragc.models.language.adapter import LOGPROB
 from ragc.models.requests import Decision, to_jsonable

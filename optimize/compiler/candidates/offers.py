@@ -20,7 +20,7 @@ from ragc.loop.policy import DEMONSTRATIONS, INSTRUCTIONS, LAYOUTS, Setting, app
 from ragc.loop.policy import Candidates as Choices
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import DRAFT
-from ragc.models.clients import is_decision
+from ragc.models.catalog import is_decision
 from ragc.models.deciders import EXAMPLES_SHOWN, is_short
 from ragc.models.language.layout import LAYOUT, PromptLayout
 from ragc.optimize.compiler.candidates.demonstrations import (

@@ -23,7 +23,7 @@ from dspy.utils.callback import ACTIVE_CALL_ID, BaseCallback
 
 from ragc.answer import Usage
 from ragc.loop.policy import Knob
-from ragc.models.clients import traits_of
+from ragc.models.catalog import traits_of
 from ragc.models.language.provider import listed_price
 from ragc.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
 from ragc.models.requests import DecisionClient, RequestCache, decode_output, order_levels, to_jsonable

@@ -15,8 +15,7 @@ from ragc.loop.evidence import Pool
 from ragc.loop.meter import explain_error
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Ask, Find, Request, StepFailed, search_arguments
-from ragc.models.catalog import is_local, price_call
-from ragc.models.clients import is_decision, read_prediction, traits_of
+from ragc.models.catalog import is_decision, is_local, price_call, read_prediction, traits_of
 from ragc.models.language.adapter import use_adapter
 from ragc.models.language.spending import ModelSpending, count_used_tokens, track_spending
 from ragc.models.language.transport import CallFailed

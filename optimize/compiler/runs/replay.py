@@ -18,8 +18,7 @@ from ragc.loop.meter import account
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import STATES, Ask, Find, Flow, Reply, Request, StepFailed, View
 from ragc.loop.steps import steps
-from ragc.models.catalog import is_local
-from ragc.models.clients import client_of, is_decision
+from ragc.models.catalog import client_of, is_decision, is_local
 from ragc.models.requests import Decision, decode, decode_output
 from ragc.notes import Note
 from ragc.optimize.compiler.record import Entry, Record, RequestKeys

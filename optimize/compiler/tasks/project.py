@@ -29,8 +29,7 @@ from ragc.loop.policy import PRESETS, WHOLE, Risk, Setting, apply_setting, find_
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find
 from ragc.loop.trust import TRUST, list_opinions
-from ragc.models.catalog import is_local
-from ragc.models.clients import client_of
+from ragc.models.catalog import client_of, is_local
 from ragc.models.language.layout import Layout
 from ragc.models.language.pace import Pace, note_pace, read_paces
 from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out

@@ -1,3 +1,3 @@
 """The models that come with the package: reader, encoder, decider and quoting writer."""
 
-__all__ = ["decider", "direct", "encoder", "features", "reader", "writer"]
+__all__ = ["decider", "encoder", "features", "reader", "writer"]

@@ -12,8 +12,7 @@ from word_embedder import WordEmbedder
 
 from ragc.errors import KnowledgeError, SettingsError
 from ragc.knowledge.index import store
-from ragc.knowledge.index.build import build_index, index_project, open_index
-from ragc.knowledge.index.fanout import embed_over_ray
+from ragc.knowledge.index.build import build_index, embed_over_ray, index_project, open_index
 from ragc.knowledge.index.store import CURRENT, place_index
 from ragc.knowledge.library import Library
 from ragc.knowledge.project import Project

@@ -12,7 +12,7 @@ from ragc import Outcome, open_program
 from ragc.errors import QuestionError
 from ragc.loop import steps
 from ragc.loop.steps import find_unread_language, is_greeting
-from ragc.models.embedded.direct import GREETINGS
+from ragc.models.embedded.writer import GREETINGS
 from ragc.text.facts import states
 from tests.conftest import write_shop
 

@@ -9,8 +9,7 @@ import pytest
 from ragc import Outcome, open_program
 from ragc.answer import Progress
 from ragc.errors import BudgetError, ModelError
-from ragc.models.catalog import require_price
-from ragc.models.clients import client_of, is_decision
+from ragc.models.catalog import client_of, is_decision, require_price
 from ragc.settings import ModelSettings, ProviderSettings
 from tests.conftest import add_toml
 from tests.support.goods import program_at

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from ragc.errors import ModelError
 from ragc.loop.reply import ReplyKind, read_reply
 from ragc.models.embedded.decider import LocalDecider
-from ragc.models.embedded.direct import solve_sum
 from ragc.models.embedded.encoder import shared_embedder
 from ragc.models.embedded.reader import Reader, Reading, shared_reader
-from ragc.models.embedded.writer import local_writer
+from ragc.models.embedded.writer import local_writer, solve_sum
 from ragc.models.language.adapter import use_adapter
 from ragc.signatures import Decompose, Excerpt, FollowUp, Generate, Missing
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from ragc.knowledge.project import Project
-from ragc.loop.drafts import Drafts
+from ragc.loop.reviewed import Drafts
 from ragc.optimize.abtest.online import start_experiment
 from ragc.optimize.registry.aliases import promote_version
 from ragc.storage import read_json_rows
