@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -151,28 +150,15 @@ class SourceCard:
 class Filters:
     """The passages that a search may return."""
 
-    not_before: date | None = None
-    """The first day allowed; an undated passage fails a date filter."""
-    not_after: date | None = None
-    """The last day allowed."""
-    min_authority: int = 0
-    """The least authority allowed, a value of AUTHORITY."""
     attributes: tuple[tuple[str, str], ...] = ()
     """Pairs of a key and the value it must have, compared without case."""
     sql: str = ""
     """The SELECT whose rows are wanted; only a source of tables reads it."""
 
     def admits(self, passage: Passage) -> bool:
-        """Tell whether the passage passes every filter."""
-        if passage.authority < self.min_authority or not self.has_attributes(passage.attributes):
-            return False
-        if passage.as_of is None:
-            return self.not_before is None and self.not_after is None
-        return (self.not_before or date.min) <= passage.as_of <= (self.not_after or date.max)
-
-    def has_attributes(self, attributes: Mapping[str, str]) -> bool:
-        """Tell whether every wanted attribute has the wanted value."""
-        return all(k in attributes and attributes[k].casefold() == value.casefold() for k, value in self.attributes)
+        """Tell whether every wanted attribute of the passage has the wanted value."""
+        held = passage.attributes
+        return all(key in held and held[key].casefold() == value.casefold() for key, value in self.attributes)
 
 
 NO_FILTERS = Filters()
@@ -203,10 +189,6 @@ class Source(Protocol):
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """Return the best `k` of the candidates, best first."""
         return self.candidates(query, k, filters)[: max(k, 0)]
-
-    async def asearch(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
-        """Return `search` without holding up the event loop."""
-        return await asyncio.to_thread(self.search, query, k, filters)
 
 
 def may_read(needed: ReaderSets, groups: frozenset[str]) -> bool:

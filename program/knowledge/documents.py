@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragc.knowledge.index.fusion import (
     STRATEGIES,
@@ -29,11 +28,6 @@ MOST_KEPT = 32  # questions whose scores are kept: the bases of a project are se
 KEPT_BYTES, PASSAGE_BYTES = 1 << 26, 20  # of those scores, by words and by the graph: in all, and for one passage
 
 
-def count_kept(passages: int) -> int:
-    """Return of how many questions the scores of so many passages are kept."""
-    return max(1, min(MOST_KEPT, KEPT_BYTES // (PASSAGE_BYTES * max(passages, 1))))
-
-
 class HybridSearch:
     """The search over an index that a project's bases share. Safe from many threads."""
 
@@ -43,9 +37,10 @@ class HybridSearch:
         self._titles = [p.title for p in index.passages]
         self._first = list(name_copies(index.passages).values())
         self._repeats = len(self._first) - len(set(self._first))
-        kept = count_kept(len(index.passages))
+        kept = max(1, min(MOST_KEPT, KEPT_BYTES // (PASSAGE_BYTES * len(index.passages))))
         self._walk_graph = lru_cache(kept)(self._score_graph)
-        self._score_words = lru_cache(kept)(self._score_keywords)
+        # The BM25 of every passage; in a project of a few it can fall below zero, which is no match either.
+        self._score_words = lru_cache(kept)(lambda query: np.maximum(index.keywords.scores(query), 0.0))
 
     def find_candidates(self, query: str, depth: int, base: str, filters: Filters, graph: bool) -> list[Passage]:
         """Return the nearest of a base, the best by BM25 and by the graph, nearest first.
@@ -104,10 +99,6 @@ class HybridSearch:
         parts["graph"] = float(walk.scores[row])
         return passage.rescored(parts["dense"], method, parts, walk.explain_way(row, self._titles))
 
-    def _score_keywords(self, query: str) -> NDArray[np.float64]:
-        """Return the BM25 of every passage; in a project of a few it can fall below zero, which is no match either."""
-        return np.maximum(self.index.keywords.scores(query), 0.0)
-
     def _score_graph(self, query: str) -> GraphScores:
         """Return the graph's scores, from the default fusion of what text search finds in all bases."""
         index, vector = self.index, self.embedder.encode([query])[0]
@@ -132,11 +123,11 @@ class Documents(Source):
         """Return the card given."""
         return self.card
 
-    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS, *, graph: bool = True) -> list[Passage]:
+    def candidates(self, query: str, depth: int, filters: Filters = NO_FILTERS, graph: bool = True) -> list[Passage]:
         """Return the pool of `HybridSearch.find_candidates` in this base."""
         return self.hybrid.find_candidates(query, depth, self.name, filters, graph)
 
     def search(self, query: str, k: int, filters: Filters = NO_FILTERS) -> list[Passage]:
         """Return the best `k` by the strategy `auto`, or `graph` for that kind of base."""
         weight, graph = STRATEGIES["graph" if self.card.kind == "graph" else "auto"]
-        return fuse(self.candidates(query, max(k, DEPTH) if k > 0 else 0, filters), weight, k, graph=graph)
+        return fuse(self.candidates(query, max(k, DEPTH) if k > 0 else 0, filters), weight, k, graph)

@@ -121,7 +121,8 @@ class _CheckedTransport(httpx.BaseTransport):
         if time.monotonic() > request.extensions["until"]:
             raise httpx.ConnectTimeout("slow")
         origin, own = request.extensions["own"]
-        port, allowed = _port_of(request.url), request.extensions["allowed"]
+        port = request.url.port or (443 if request.url.scheme == "https" else 80)
+        allowed = request.extensions["allowed"]
         addresses = _look_up(request.url.host, port)
         if _origin_of(request.url) != origin:  # a key is for the host that it was given for
             for name in own:
@@ -159,10 +160,6 @@ def is_public(address: str) -> bool:
 
 def _origin_of(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
-
-
-def _port_of(url: httpx.URL) -> int:
-    return url.port or (443 if url.scheme == "https" else 80)
 
 
 def _look_up(host: str, port: int) -> list[str]:

@@ -85,7 +85,7 @@ class Library:
                 twice = f"Two sources have the name {source.name!r}."
                 raise KnowledgeError(twice, "Rename one of them in ragc.toml.")
             self.sources[source.name] = source
-        self._find_pool = lru_cache(MAX_POOLS)(self._search_documents)
+        self._find_pool = lru_cache(MAX_POOLS)(lambda name, *asked: tuple(self._documents[name].candidates(*asked)))
 
     @classmethod
     def open(
@@ -107,11 +107,6 @@ class Library:
         readers = {name: base.reader_sets for name, base in settings.knowledge.items() if base.readers}
         tables = {name: base for name, base in bases.items() if isinstance(base, TablesSettings)}
         return cls(cards, index, embedder, extra, tables, readers)
-
-    @property
-    def keeps(self) -> bool:
-        """Whether it keeps anything from anybody."""
-        return bool(self._needed)
 
     def readable_by(self, readers: Readers = ()) -> Library:
         """Return the library that these groups may read; itself where that is all.
@@ -209,9 +204,16 @@ class Library:
         names = list(sources if sources is not None else self.sources)
         for name in (name for name in names if name not in self.sources):
             raise KnowledgeError(f"There is no source {name!r}.", f"Use one of: {', '.join(self.sources)}.")
+
+        def search(name: str) -> Sequence[Passage]:
+            if filters.sql:
+                return self._databases[name].select_passages(filters.sql) if name in self._databases else []
+            if name in self._documents:  # their content cannot change
+                return self._find_pool(name, query, depth, filters, graph)
+            return self.sources[name].candidates(query, depth, filters)
+
         found: list[Passage] = []
         errors: dict[str, KnowledgeError] = {}
-        search = partial(self._find_candidates, query, depth=depth, filters=filters, graph=graph)
         spent = current_spending()
         timed = spent.deadline < float("inf") and len(names) > 1
         away = [name for name in names if timed and not self.searches_here([name])]
@@ -246,17 +248,6 @@ class Library:
         """Return the best `k` passages of the named sources under one fusion, best first."""
         pooled = self.candidates(query, sources, max(k, depth), filters, graph > 0, failed=failed)
         return fuse(pooled, weight, k, graph)
-
-    def _find_candidates(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
-        """Return a source's candidates, kept ones where its content cannot change."""
-        if filters.sql:
-            return self._databases[name].select_passages(filters.sql) if name in self._databases else []
-        if name in self._documents:
-            return self._find_pool(query, name, depth, filters, graph)
-        return self.sources[name].candidates(query, depth, filters)
-
-    def _search_documents(self, query: str, name: str, depth: int, filters: Filters, graph: bool) -> Sequence[Passage]:
-        return tuple(self._documents[name].candidates(query, depth, filters, graph=graph))
 
     def pack_pool(self, pool: Sequence[Passage]) -> list[Any]:
         """Return of an indexed passage its id, scores and way, of another all."""

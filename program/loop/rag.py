@@ -110,8 +110,7 @@ class AgenticRAG(dspy.Module):
     async def aforward(self, **given: Any) -> Answer:
         """Return the answer, independent requests performed in parallel."""
         # A part that is made anew, or a question that is compared, would hold up the event loop.
-        waits = self.runtime.library.keeps or self.runtime.reviewed
-        return await runner.arun(*(await asyncio.to_thread(self._read, **given) if waits else self._read(**given)))
+        return await runner.arun(*(await asyncio.to_thread(self._read, **given)))
 
     def stream(
         self, question: str, history: History = None, readers: Readers = (), today: date | None = None
@@ -219,7 +218,6 @@ class AgenticRAG(dspy.Module):
         stages = {name: vars(stage) for name, stage in vars(self).items() if isinstance(stage, Predictors)}
         parts = {f"{name}.{part}": value for name, stage in stages.items() for part, value in stage.items()}
         predictors = {name: part for name, part in parts.items() if isinstance(part, dspy.Predict)}
-        fields = ((name, field, found) for name, one in predictors.items() for field, found in one.fields.items())
         decider = traits_of(client_of(runtime.models, predictors["grounder.responsive"]))
         return View(
             runtime,
@@ -228,7 +226,6 @@ class AgenticRAG(dspy.Module):
             self.sources,
             self.strategies,
             self.policy.tuning(),
-            thresholds={(name, field): one["threshold"] for name, field, one in fields if "threshold" in one},
             layout=self.generator.answer_layout.value,
             vouches=vouches and decider.embedded and decider.decides,
             readers=self.readers or frozenset(),

@@ -197,8 +197,6 @@ class View:
     sources: tuple[str, ...]
     strategies: tuple[Strategy, ...]
     tuning: Tuning
-    thresholds: Mapping[tuple[str, str], float]
-    """The probability from which a Noul output counts as true, by predictor and output, where it is not a half."""
     layout: PromptLayout  # of the answer's prompt
     vouches: bool  # whether an embedded decider says if a draft answers, which costs no call
     readers: frozenset[str] = frozenset()  # the groups of whoever asks
@@ -206,7 +204,7 @@ class View:
 
     def threshold(self, predictor: str, field: str) -> float:
         """Return the probability from which a Noul output counts as true."""
-        return self.thresholds.get((predictor, field), 0.5)
+        return float(self.predictors[predictor].fields.get(field, {}).get("threshold", 0.5))
 
     def layout_of(self, predictor: str) -> PromptLayout:
         """Return how the prompt of a predictor is laid out."""

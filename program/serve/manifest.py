@@ -38,10 +38,11 @@ def seal_folder(folder: Path, manifest: Mapping[str, Any], files: Mapping[str, b
     for name, content in files.items():
         if problem := _find_unsuitable(name, content):
             raise IntegrityError(f"{name} cannot be sealed: {problem}.", "Seal JSON and safetensors only.")
+    counted = sorted(files.keys() - RECORDS)  # of the program, without dates and timings
     fields = {"parent": None, "created_at": datetime.now(UTC).isoformat(timespec="seconds"), **manifest} | {
         "schema": SCHEMA,
         "files": [{"path": n, "size": len(c), "digest": digest_of(c)} for n, c in sorted(files.items())],
-        "content_digest": _digest_program(files),
+        "content_digest": digest_of("".join(f"{digest_of(files[name])} {name}\n" for name in counted).encode()),
         "seal": f"sha256:{_UNSEALED}",
     }
     blank = orjson.dumps(fields, option=_CANONICAL)
@@ -119,12 +120,6 @@ def refuse_unreadable(what: object) -> Iterator[None]:
     except Exception as error:  # safetensors raises its own class, which is no subclass of ValueError
         why = f"{type(error).__name__}: {str(error)[:SHOWN]}"
         raise IntegrityError(f"{what} cannot be read ({why}).", RESTORE) from error
-
-
-def _digest_program(files: Mapping[str, bytes]) -> str:
-    """Digest the names and bytes of a program's files, without dates and timings."""
-    counted = sorted(files.keys() - RECORDS)
-    return digest_of("".join(f"{digest_of(files[name])} {name}\n" for name in counted).encode())
 
 
 def _find_unsuitable(name: str, content: bytes) -> str:

@@ -179,7 +179,7 @@ def make_app(programs: Programs, access: Access) -> Starlette:
         routes=[
             *chat.ROUTES,
             *page.ROUTES,
-            Route("/healthz", tell_health),
+            Route("/healthz", PlainTextResponse("ok\n"), methods=["GET"]),  # heard once the program is open
             Route("/readyz", tell_readiness),
             Route("/metrics", tell_metrics),
             Route("/mcp", refuse_stream, methods=["GET"]),
@@ -208,11 +208,6 @@ def _explain(request: HTTPConnection, error: Exception) -> Response:
         context = {"message": body["error"]["message"]}
         return page.TEMPLATES.TemplateResponse(Request(request.scope), "error.html", context, status, headers)
     return JsonResponse(body, status, headers=headers)
-
-
-async def tell_health(request: Request) -> Response:
-    """Tell that the server answers: it begins once its program is open."""
-    return PlainTextResponse("ok\n")
 
 
 async def tell_readiness(request: Request) -> Response:

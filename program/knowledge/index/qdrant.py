@@ -116,13 +116,8 @@ def select_points(base: str | None, filters: Filters, admitted: frozenset[Reader
     """Return the filter of `Index.admitted_rows`, and of readers if any."""
     values = [("base", base)] if base is not None else []
     values += [("attributes", f"{key}={value.casefold()}") for key, value in filters.attributes]
-    ranges = [("authority", models.Range(gte=filters.min_authority))]
-    if filters.not_before is not None or filters.not_after is not None:
-        first = filters.not_before.toordinal() if filters.not_before else None
-        last = filters.not_after.toordinal() if filters.not_after else None
-        ranges.append(("day", models.Range(gte=first, lte=last)))
-    must: list[models.Condition] = [models.FieldCondition(key=key, range=bounds) for key, bounds in ranges]
-    must += [models.FieldCondition(key=key, match=models.MatchValue(value=value)) for key, value in values]
+    matches = ((key, models.MatchValue(value=value)) for key, value in values)
+    must: list[models.Condition] = [models.FieldCondition(key=key, match=match) for key, match in matches]
     if admitted is not None:
         matched = models.MatchAny(any=sorted(map(json.dumps, admitted)))
         must.append(models.FieldCondition(key="readers", match=matched))
@@ -133,7 +128,6 @@ def _make_payload(passage: Passage) -> dict[str, Any]:
     return {
         "base": passage.source,
         "passage": passage.id,
-        "authority": passage.authority,
         "readers": json.dumps(passage.readers),
         "attributes": [f"{key}={value.casefold()}" for key, value in passage.attributes.items()],
-    } | ({"day": passage.as_of.toordinal()} if passage.as_of else {})  # an undated one matches no date filter
+    }

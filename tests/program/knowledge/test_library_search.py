@@ -83,8 +83,7 @@ def test_a_search_pools_its_sources_with_one_embedding_of_the_query_under_its_fi
     assert library.search(QUESTION, [], k=20) == []
     only = library.sources["billing"].search("four cells in a Warden lock", 10)
     assert {p.source for p in only} == {"billing"} and len(only) == 3
-    official = library.search(QUESTION, BASES, 20, filters=Filters(min_authority=3))
-    assert {p.authority for p in official} == {3}
+    assert library.search(QUESTION, BASES, 20, filters=Filters(attributes=(("team", "none"),))) == []
 
 
 def test_names_that_are_unknown_twice_or_not_indexed_are_errors(library, bases, folder, embedder, knowledge, tmp_path):
