@@ -183,16 +183,9 @@ def _rank_scores(pool: Sequence[Passage], tuning: Tuning) -> list[Passage]:
         ranked = _share_by_document(pool, ranked, tuning.document_weight)
     if places := int(tuning.k * tuning.graph_weight):
         linked = rank_positions(pool, tuning.dense_weight, len(pool), LINKED)
-        ranked = _give_places(ranked, linked, tuning.k - places)
+        first = {at for at, _ in ranked[: tuning.k - places]}
+        ranked = [*ranked[: tuning.k - places], *(pair for pair in linked if pair[0] not in first)]
     return [passage.rescored(score) for passage, score in fold_copies(pool, ranked, tuning.k)]
-
-
-def _give_places(
-    ranked: Sequence[tuple[int, float]], linked: Sequence[tuple[int, float]], kept: int
-) -> list[tuple[int, float]]:
-    """Return the first `kept` positions of a ranking, then those of another that are not among them."""
-    first = {at for at, _ in ranked[:kept]}
-    return [*ranked[:kept], *(pair for pair in linked if pair[0] not in first)]
 
 
 def _share_by_document(

@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +61,18 @@ class Proxy(ABC):
 
 
 class Reopened(Proxy):
-    """A program that is loaded anew when the index of its documents changed.
+    """A program that is loaded anew when the index of its documents, or what `look` returns, changed.
 
-    A look at the index comes before every question. When it changed, the question that noticed waits for the program to
-    load; those that come meanwhile, and those already under way, end on the old one. One that fails to load is named in
-    one log warning, and the old one goes on. Safe from threads and asyncio tasks.
+    A look comes before every question. When something changed, the question that noticed waits for the program to load;
+    those that come meanwhile, and those already under way, end on the old one. One that fails to load is named in one
+    log warning, and the old one goes on. Safe from threads and asyncio tasks.
     """
 
-    def __init__(self, name: str | Path, load_program: Callable[[], Any]) -> None:
+    def __init__(
+        self, name: str | Path, load_program: Callable[[], Any], look: Callable[[], object] = lambda: None
+    ) -> None:
         """Load the program."""
-        self._name, self._load_program = name, load_program
+        self._name, self._load_program, self._look = name, load_program, look
         self._lock = threading.Lock()
         self._retry_at = math.inf
         self._seen = self._look()  # before loading: a move meanwhile is noticed next time
@@ -97,10 +100,6 @@ class Reopened(Proxy):
                 self._lock.release()
         return self._current
 
-    def _look(self) -> object:
-        """Return something that changes when another program may be meant."""
-        return None
-
     def _load_anew(self, named: object, index: object) -> None:
         try:
             self._current = self._load_program()
@@ -115,19 +114,16 @@ class Reopened(Proxy):
         self._seen, self._seen_index = named, index
 
 
-class Followed(Reopened):
-    """A program that answers with the version an alias, or `latest`, names now, over the index as it is now."""
+def follow_alias(reference: str | Path, root: Path, load_version: Callable[[], Any]) -> Reopened:
+    """Return a program that answers with the version an alias, or `latest`, names now, over the index as it is now.
 
-    def __init__(self, reference: str | Path, root: Path, load_version: Callable[[], Any]) -> None:
-        """Load the version named now. Raises `VersionError` for one that never moves."""
-        self._reference, self._root = parse_reference(reference), root
-        if self._reference.selector != LATEST and not is_alias(self._reference.selector):
-            what = f"{reference} always names the same version."
-            raise VersionError(what, "Follow an alias: name@production, or name@latest.")
-        super().__init__(reference, load_version)
-
-    def _look(self) -> object:
-        return _fingerprint_alias(self._reference, self._root)
+    Raises `VersionError` for a reference that always names the same version.
+    """
+    named = parse_reference(reference)
+    if named.selector != LATEST and not is_alias(named.selector):
+        what = f"{reference} always names the same version."
+        raise VersionError(what, "Follow an alias: name@production, or name@latest.")
+    return Reopened(reference, load_version, partial(_fingerprint_alias, named, root))
 
 
 def _fingerprint_index(program: Any, opened: bool = False) -> object:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ragc.loop.rag import AgenticRAG
     from ragc.models.catalog import Models
     from ragc.serve.factory import Factory
-    from ragc.serve.follow import Followed
+    from ragc.serve.follow import Reopened
     from ragc.serve.reference import Manifest
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def load(reference: str | Path, *, follow: Literal[False] = False, **options: Un
 
 
 @overload
-def load(reference: str | Path, *, follow: Literal[True], **options: Unpack[LoadOptions]) -> Followed: ...
+def load(reference: str | Path, *, follow: Literal[True], **options: Unpack[LoadOptions]) -> Reopened: ...
 
 
 @overload
@@ -60,7 +60,7 @@ def load(
 @overload
 def load(
     reference: str | Path, make: Factory, *, follow: Literal[True], artifacts: str | Path | None = None
-) -> Followed: ...
+) -> Reopened: ...
 
 
 def load(
@@ -72,7 +72,7 @@ def load(
     artifacts: str | Path | None = None,
     project: str | Path | None = None,
     progress: Advance | None = None,
-) -> AgenticRAG | Followed | dspy.Module:
+) -> AgenticRAG | Reopened | dspy.Module:
     """Load the compiled program that a reference, or a version's folder, names.
 
     A project's folder is opened as by `open_latest`. It answers over its project's knowledge as that is now. With
@@ -86,12 +86,12 @@ def load(
     from ragc.serve.manifest import open_version, refuse_unreadable
 
     if follow:
-        from ragc.serve.follow import Followed
+        from ragc.serve.follow import follow_alias
         from ragc.settings import artifacts_root
 
         root = artifacts_root(artifacts)
         options: dict[str, Any] = {"point": point, "artifacts": root, "project": project, "progress": progress}
-        return Followed(reference, root, partial(load, reference, make, **options))
+        return follow_alias(reference, root, partial(load, reference, make, **options))
     if make is None and _is_project(reference):
         return open_latest(reference, artifacts=artifacts, point=point, progress=progress)
     manifest = open_version(reference, artifacts)
