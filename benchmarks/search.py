@@ -25,8 +25,7 @@ import numpy as np
 from figures import Figure, figure, find_datasets, run_benchmark
 
 from ragc.knowledge.index.build import build_index
-from ragc.knowledge.index.fusion import STRATEGIES
-from ragc.knowledge.index.keywords import Keywords
+from ragc.knowledge.index.fusion import STRATEGIES, Keywords
 from ragc.knowledge.index.store import Index
 from ragc.knowledge.library import Library
 from ragc.knowledge.project import Project

@@ -15,8 +15,7 @@ import numpy as np
 
 from ragc.errors import KnowledgeError
 from ragc.knowledge.guard import Guard
-from ragc.knowledge.index.fusion import best_rows
-from ragc.knowledge.index.keywords import Keywords
+from ragc.knowledge.index.fusion import Keywords, best_rows
 from ragc.knowledge.ingest.bounds import TimeUp, run_within
 from ragc.knowledge.ingest.convert import convert_html, read_markup
 from ragc.knowledge.ingest.records import make_rows

@@ -210,7 +210,7 @@ class AgenticRAG(dspy.Module):
         return is_decision(predictor) and predictor.lm is self.runtime.models.decider(predictor.signature)
 
     def view(self, vouches: bool = True, runtime: Runtime | None = None) -> View:
-        """Return what the loop reads of the program as it is now, on another `runtime` if one is given.
+        """Return what the loop reads of the program as it is now.
 
         Without `vouches` the confidence of unchecked drafts is not asked for.
         """

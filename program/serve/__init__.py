@@ -8,7 +8,6 @@ __all__ = [
     "follow",
     "manifest",
     "opening",
-    "predictors",
     "reference",
     "trace",
 ]

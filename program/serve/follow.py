@@ -115,7 +115,7 @@ class Reopened(Proxy):
 
 
 def follow_alias(reference: str | Path, root: Path, load_version: Callable[[], Any]) -> Reopened:
-    """Return a program that answers with the version an alias, or `latest`, names now, over the index as it is now.
+    """Return a program that answers with the version an alias names by then.
 
     Raises `VersionError` for a reference that always names the same version.
     """

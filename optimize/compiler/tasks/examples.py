@@ -20,8 +20,7 @@ from pydantic import ConfigDict, Field
 from ragc.errors import DataError, SettingsError
 from ragc.optimize.labelled.dataset import Question, Split
 from ragc.optimize.labelled.split import divide_groups
-from ragc.serve.factory import Factory
-from ragc.serve.predictors import decide_enums
+from ragc.serve.factory import Factory, decide_enums
 
 Metric = Callable[..., Any]
 NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

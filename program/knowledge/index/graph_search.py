@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ragc.knowledge.index.fusion import GRAPH, Floats, best_rows
+from ragc.knowledge.index.fusion import GRAPH, Floats, Keywords, best_rows
 from ragc.knowledge.index.graph import Graph
-from ragc.knowledge.index.keywords import Keywords
 
 RESTART = 0.3
 STEPS = 10

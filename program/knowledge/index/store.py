@@ -25,9 +25,8 @@ from safetensors.numpy import load_file, save
 from scipy.sparse import csc_array, csr_array
 
 from ragc.errors import KnowledgeError
-from ragc.knowledge.index.fusion import DECIMALS, Floats, best_rows
+from ragc.knowledge.index.fusion import DECIMALS, Floats, Keywords, best_rows
 from ragc.knowledge.index.graph import MATRICES, Graph
-from ragc.knowledge.index.keywords import Keywords
 from ragc.passage import (
     NO_FILTERS,
     Filters,

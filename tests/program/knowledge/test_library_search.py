@@ -18,8 +18,7 @@ from ragc import storage
 from ragc.errors import KnowledgeError
 from ragc.knowledge.documents import KEPT_BYTES, MOST_KEPT, PASSAGE_BYTES, count_kept
 from ragc.knowledge.index.build import build_index
-from ragc.knowledge.index.fusion import STRATEGIES, fuse, rank_positions
-from ragc.knowledge.index.keywords import Keywords
+from ragc.knowledge.index.fusion import STRATEGIES, Keywords, fuse, rank_positions
 from ragc.knowledge.library import Library
 from ragc.knowledge.testing import SourceConformance
 from ragc.loop.evidence import rank_pool
