@@ -28,6 +28,11 @@ MOST_KEPT = 32  # questions whose scores are kept: the bases of a project are se
 KEPT_BYTES, PASSAGE_BYTES = 1 << 26, 20  # of those scores, by words and by the graph: in all, and for one passage
 
 
+def count_kept(passages: int) -> int:
+    """Return of how many questions the scores of so many passages are kept."""
+    return max(1, min(MOST_KEPT, KEPT_BYTES // (PASSAGE_BYTES * max(passages, 1))))
+
+
 class HybridSearch:
     """The search over an index that a project's bases share. Safe from many threads."""
 
@@ -37,7 +42,7 @@ class HybridSearch:
         self._titles = [p.title for p in index.passages]
         self._first = list(name_copies(index.passages).values())
         self._repeats = len(self._first) - len(set(self._first))
-        kept = max(1, min(MOST_KEPT, KEPT_BYTES // (PASSAGE_BYTES * len(index.passages))))
+        kept = count_kept(len(index.passages))
         self._walk_graph = lru_cache(kept)(self._score_graph)
         # The BM25 of every passage; in a project of a few it can fall below zero, which is no match either.
         self._score_words = lru_cache(kept)(lambda query: np.maximum(index.keywords.scores(query), 0.0))
