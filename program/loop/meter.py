@@ -33,9 +33,6 @@ WRITING = ("generator.", "grounder.")  # the predictors that may use it
 SHOWN = 200  # characters of a text that a step shows
 METERED = ("calls", "tokens_in", "tokens_out", "usd")  # what is booked of language models as they are asked
 Send = Callable[[Event], None]
-_ONE_SEARCH: Mapping[str, int] = {"searches": 1}
-_ONE_DECISION: Mapping[str, int] = {"decisions": 1}
-_NOT_COUNTED: Mapping[str, int] = {}
 
 
 @dataclass(slots=True)
@@ -250,8 +247,8 @@ def explain_error(error: BaseException) -> tuple[str, str]:
 def account(view: View, request: Request) -> Mapping[str, int]:
     """Return what a request counts for beside its calls, by the names of `Usage`."""
     if isinstance(request, Find):
-        return _ONE_SEARCH
-    return _ONE_DECISION if is_decision(view.predictors[request.predictor]) else _NOT_COUNTED
+        return {"searches": 1}
+    return {"decisions": 1} if is_decision(view.predictors[request.predictor]) else {}
 
 
 def _show_input(value: Any) -> Any:

@@ -7,11 +7,11 @@ import os
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from threading import Event, Lock
+from threading import Lock
 from typing import Any, BinaryIO
 
 import orjson
@@ -107,18 +107,12 @@ class LogIndex:
                 yield (state.st_dev, state.st_ino, file.read(64)), file
 
 
-@dataclass(frozen=True, slots=True)
 class TraceLog:
-    """A folder of traces."""
+    """A folder of traces, one line of `traces` for each question."""
 
-    folder: Path
-    name: str = "traces.jsonl"
-    unwritable: Event = field(default_factory=Event, repr=False, compare=False)  # set by the first warning
-
-    @property
-    def traces(self) -> LineLog:
-        """One line for each question."""
-        return LineLog(self.folder / self.name)
+    def __init__(self, folder: Path, name: str = "traces.jsonl") -> None:
+        self.folder, self.traces = folder, LineLog(folder / name)
+        self._unwritable = False
 
     def write_answer(self, answer: Answer, asked: Asked, preset: str) -> None:
         """Write a trace; warn once if it cannot be."""
@@ -138,8 +132,8 @@ class TraceLog:
         try:
             self.traces.append(entry)
         except (OSError, orjson.JSONEncodeError) as error:
-            if not self.unwritable.is_set():
-                self.unwritable.set()
+            if not self._unwritable:
+                self._unwritable = True
                 _LOG.warning("Traces cannot be written to %s (%s): answers go on without them.", self.folder, error)
 
 

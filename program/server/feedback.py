@@ -119,7 +119,9 @@ class FeedbackLog:
         reviewed = {asked[trace] for trace, verdict in judged.items() if verdict != UNDO}
         last = {asked[row["trace"]]: row for row in verdicts if row["verdict"] != UNDO}
         marked = {row["trace"]: row["corrected"] for row in last.values() if row["verdict"] == "wrong"}
-        done = (reviewed | self._list_labelled()) - changed.keys()
+        files = filter(Path.is_file, (self._project.labelled, self._project.reviewed))
+        labelled = {str(row.get("question")).strip() for file in files for row in read_json_rows(file) if row}
+        done = (reviewed | labelled) - changed.keys()
         readable = _list_readable(entries, readers)
         readable.sort(key=lambda entry: entry["trace_id"] in marked)  # the last of a question stays
         latest = {entry["question"]: entry for entry in readable if entry["question"] not in done}
@@ -158,10 +160,6 @@ class FeedbackLog:
 
     def _list_verdicts(self, trace: str) -> list[dict[str, Any]]:
         return [row for row in self._said.entries() if row["kind"] == "verdict" and row["trace"] == trace]
-
-    def _list_labelled(self) -> set[str]:
-        files = filter(Path.is_file, (self._project.labelled, self._project.reviewed))
-        return {str(row.get("question")).strip() for file in files for row in read_json_rows(file) if row}
 
     def write_review(self, entry: Mapping[str, Any], review: ReviewedAnswer, library: Library) -> dict[str, Any]:
         """Write a review, and return the labelled question that it made.

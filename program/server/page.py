@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from textwrap import shorten
@@ -136,17 +135,15 @@ async def compare_blind(request: Request) -> Response:
     versions = secrets.SystemRandom().sample(asked.versions, 2)
     programs = [await work.programs.find(version) for version in versions]
     asker = asker_of(request, None)
-    tell = partial(_describe_blind, work)
+
+    def tell(answer: Answer) -> tuple[str, dict[str, Any]]:
+        found = describe(answer, work)
+        return answer.version, {"text": answer.shown, **{name: found[name] for name in ("citations", "outcome")}}
+
     told = await asyncio.gather(*(work.ask(program, question, asker, tell) for program in programs))
     pair = secrets.token_urlsafe(12)
     keep_last(work.pairs, {pair: (versions, [version for version, _ in told])}, MOST_PAIRS)
     return JsonResponse({"pair": pair, "answers": [answer for _, answer in told]})
-
-
-def _describe_blind(work: Work, answer: Answer) -> tuple[str, dict[str, Any]]:
-    """Return the version of an answer, and what is shown of it."""
-    found = describe(answer, work)
-    return answer.version, {"text": answer.shown, **{name: found[name] for name in ("citations", "outcome")}}
 
 
 async def vote_version(request: Request) -> Response:
@@ -307,12 +304,8 @@ def _find_drafts(request: Request) -> tuple[Drafts, FindPassage, list[dict[str, 
     return drafts, find, [row for row in drafts.list_waiting(find) if {*row.get("readers", ())} <= {*readers}]
 
 
-def show_draft(request: Request) -> Response:
-    """Show the first draft of a labelled question that waits."""
-    return _render_draft(request)
-
-
-def _render_draft(request: Request, problem: str = "", form: DraftForm | None = None) -> Response:
+def show_draft(request: Request, problem: str = "", form: DraftForm | None = None) -> Response:
+    """Show the first draft of a labelled question that waits; after a `problem` that of the `form`."""
     _, find, waiting = _find_drafts(request)
     draft = next((row for row in waiting if form and row["id"] == form.id), waiting[0] if waiting else None)
     context: dict[str, Any] = {"draft": draft, "left": len(waiting), "problem": problem}
@@ -342,7 +335,7 @@ def _write_draft(request: Request, form: DraftForm) -> Response:
                 changes = {"question": form.question.strip(), "facts": facts}
                 drafts.keep(form.id, find, changes, by=request.user.username[:8], seconds=form.seconds)
     except DataError as error:
-        return _render_draft(request, str(error), form)
+        return show_draft(request, str(error), form)
     after = "" if form.decision == "undo" else f"?{urlencode({'after': form.id})}"
     return RedirectResponse(f"/review/draft{after}", 303)
 

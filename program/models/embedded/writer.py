@@ -139,7 +139,8 @@ def _follow_up(reader: Reader, question: str, draft: str, passages: Sequence[Exc
     """Return the draft with the question's best span behind it, unless the draft has it."""
     if not passages:
         return draft
-    span = _span_text(*max(_read(reader, question, passages), key=lambda pair: pair[0].margin))
+    reading, passage = max(_read(reader, question, passages), key=lambda pair: pair[0].margin)
+    span = " ".join(passage.text[slice(*reading.span)].split())
     return draft if span.casefold() in draft.casefold() else f"{draft} {span}"
 
 
@@ -153,10 +154,6 @@ def _find_missing(reader: Reader, question: str, passages: Sequence[Excerpt]) ->
             lowest, missing, title = answers, part, nearest.replace(TITLE_STEP, " ")
     adds = set(title.casefold().split()) - set(missing.casefold().split())
     return missing, f"{missing} {title}" if adds else missing
-
-
-def _span_text(reading: Reading, passage: Excerpt) -> str:
-    return " ".join(passage.text[slice(*reading.span)].split())
 
 
 def _words(fields: Mapping[str, Any]) -> int:
