@@ -69,7 +69,7 @@ class Meter:
 
     def __init__(self, asked: Asked, view: View, send: Send | None = None) -> None:
         self.id = new_trace_id()
-        self.asked = asked._replace(readers=view.readers)
+        self.asked = asked
         self.view = view
         self.send = send
         self.budget = view.runtime.budget

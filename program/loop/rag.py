@@ -187,9 +187,10 @@ class AgenticRAG(dspy.Module):
         self, question: str, history: History = None, readers: Readers = (), today: date | None = None
     ) -> tuple[Asked, View]:
         """Return what is asked, and what the loop reads for it, with the reviewed answer if there is one."""
-        asked, program = read_asked(question, history, today), self.readable_by(readers)
+        program = self.readable_by(readers)
+        asked = read_asked(question, history, today)._replace(readers=program.readers or frozenset())
         view, reviewed = program.view(runtime=program._take_configured_writer()), program.runtime.reviewed
-        known = reviewed.find(asked._replace(readers=view.readers), program.runtime.library) if reviewed else None
+        known = reviewed.find(asked, program.runtime.library) if reviewed else None
         return asked, view if known is None else replace(view, known=known)
 
     def _take_configured_writer(self) -> Runtime:
@@ -228,7 +229,6 @@ class AgenticRAG(dspy.Module):
             self.policy.tuning(),
             layout=self.generator.answer_layout.value,
             vouches=vouches and decider.embedded and decider.decides,
-            readers=self.readers or frozenset(),
         )
 
     def predictor(self, name: str) -> dspy.Predict:

@@ -199,7 +199,6 @@ class View:
     tuning: Tuning
     layout: PromptLayout  # of the answer's prompt
     vouches: bool  # whether an embedded decider says if a draft answers, which costs no call
-    readers: frozenset[str] = frozenset()  # the groups of whoever asks
     known: Answer | None = None  # the reviewed answer to the question, which then asks for nothing
 
     def threshold(self, predictor: str, field: str) -> float:

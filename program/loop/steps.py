@@ -23,6 +23,7 @@ from ragc.loop.engines import Engine, engine_of
 from ragc.loop.state import SQL, Ask, Find, Flow, Plan, State, StepFailed, View, read_look_ups, read_plan
 from ragc.models.embedded.writer import GREETINGS, find_reply, solve_sum
 from ragc.notes import Note, NoteKind
+from ragc.passage import Passage
 from ragc.text.history import Asked
 from ragc.text.words import find_foreign_language
 
@@ -142,7 +143,7 @@ def _plan_question(state: State) -> Flow[None]:
         state.plan = Plan("direct", (), ())
         state.path.append(NoteKind.GREETING())
         return
-    state.pool = evidence.blend_pools((yield [*look_first(state)]), state.tuning.asked_weight)
+    state.pool = yield from look_first(state)
     if not state.tuning.route:
         return
     glimpse = evidence.preview_pool(state.pool)
@@ -156,7 +157,7 @@ def _fall_back(state: State) -> Flow[Answer]:
     """Answer as plain RAG does with what is there: at most one search, one text, nothing judged."""
     if not state.ranked:
         if state.pool is None:
-            state.pool = evidence.blend_pools((yield [*look_first(state)]), state.tuning.asked_weight)
+            state.pool = yield from look_first(state)
         evidence.rank_searches(state, {(state.strategy.name, state.question): state.pool or ()})
     state.kept = state.kept or state.found[: state.tuning.k]
     state.conflicts = []
@@ -187,10 +188,11 @@ def is_greeting(view: View, message: str) -> bool:
     return not any(stands for word, stands in known(message).items() if word not in known(examples))
 
 
-def look_first(state: State) -> list[Find]:
-    """Return the searches for the question, and for a follow-up's own words."""
+def look_first(state: State) -> Flow[Sequence[Passage]]:
+    """Search all sources for the question, and for a follow-up's own words, and return what is found as one pool."""
     asked = [state.asked] if state.asked and state.tuning.asked_weight else []
-    return [Find(query, state.program.sources) for query in (state.question, *asked)]
+    pools = yield [Find(query, state.program.sources) for query in (state.question, *asked)]
+    return evidence.blend_pools(pools, state.tuning.asked_weight)
 
 
 def search_plan(state: State) -> Flow[None]:

@@ -103,7 +103,7 @@ class _ClientOpener:
         if name == READER:
             return self.embedded
         endpoint = open_endpoint(name, self._provider, role, READER)
-        fallback = self._open_fallback(name, READER, self.open_decider)
+        fallback = self._open_fallback(name, self.open_decider)
         return LanguageDecider(endpoint, fallback, is_structured(name, self._provider))
 
     def open_writer(self, name: str, role: str) -> Any:
@@ -111,15 +111,13 @@ class _ClientOpener:
         if name == READER and not proposes:
             return local_writer(self.embedded)
         endpoint = open_endpoint(name, self._provider, role, "" if proposes else READER)
-        fallback = None if proposes else self._open_fallback(name, READER, self.open_writer)
+        fallback = None if proposes else self._open_fallback(name, self.open_writer)
         return ProviderLM(endpoint, FencedAdapter(fallback, is_structured(name, self._provider)))
 
-    def _open_fallback(self, name: str, local: str, open_client: Callable[[str, str], Any]) -> Any:
+    def _open_fallback(self, name: str, open_client: Callable[[str, str], Any]) -> Any:
         """Return who answers when a language model does not: the one named, and behind it the embedded one."""
         named = self._provider.fallback
-        if named is True or named in (name, READER):
-            named = local
-        return open_client(named, FALLBACK) if named else None
+        return open_client(READER if named is True or named == name else named, FALLBACK) if named else None
 
 
 def is_local(named: Any) -> bool:
