@@ -189,7 +189,7 @@ def is_greeting(view: View, message: str) -> bool:
 
 
 def look_first(state: State) -> Flow[Sequence[Passage]]:
-    """Search all sources for the question, and for a follow-up's own words, and return what is found as one pool."""
+    """Return what all sources hold on the question, and on a follow-up's own words."""
     asked = [state.asked] if state.asked and state.tuning.asked_weight else []
     pools = yield [Find(query, state.program.sources) for query in (state.question, *asked)]
     return evidence.blend_pools(pools, state.tuning.asked_weight)

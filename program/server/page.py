@@ -305,7 +305,7 @@ def _find_drafts(request: Request) -> tuple[Drafts, FindPassage, list[dict[str, 
 
 
 def show_draft(request: Request, problem: str = "", form: DraftForm | None = None) -> Response:
-    """Show the first draft of a labelled question that waits; after a `problem` that of the `form`."""
+    """Show the first draft that waits; after a `problem` that of the `form`."""
     _, find, waiting = _find_drafts(request)
     draft = next((row for row in waiting if form and row["id"] == form.id), waiting[0] if waiting else None)
     context: dict[str, Any] = {"draft": draft, "left": len(waiting), "problem": problem}
