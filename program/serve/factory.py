@@ -127,7 +127,7 @@ def adopt_predictors(program: dspy.Module, undecided: list[str], embedded: Local
 
 
 def share_abilities(program: dspy.Module, other: dspy.Module) -> None:
-    """Have another program of these predictors know what this one knows of its models."""
+    """Have another program of these predictors know what this one knows of models."""
     for (_, known), (_, predictor) in zip(program.named_predictors(), other.named_predictors(), strict=True):
         if isinstance(known, DecidedPredict):
             predictor.abilities = known.abilities

@@ -89,7 +89,7 @@ class Work:
     async def ask(
         self, program: Any, question: str, asker: Asker, tell: Callable[[Answer], Result], history: Messages = ()
     ) -> Result:
-        """Return what `tell` makes of the answer of a program, or of the unit's arm, to this asker."""
+        """Return what `tell` makes of the answer of a program, or of the unit's arm."""
         threads, given = self._threads if self.programs.is_embedded else None, (question, history, asker.readers)
         async with self._take_place(program, asker.unit, self._room) as assigned:
             answer = None if threads else await assigned.aask(*given)

@@ -55,7 +55,7 @@ class LocalDecider(DecisionClient):
         self._heads: OrderedDict[str, Head] = OrderedDict()
 
     def launch(self, *_: Any) -> None:
-        """Begin nothing, as BetterTogether asks of each model; nor does `kill` end anything."""
+        """Begin nothing, as BetterTogether asks of each model; `kill` ends nothing."""
 
     kill = launch
 
