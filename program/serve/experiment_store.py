@@ -19,7 +19,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import lru_cache
 from itertools import accumulate
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -173,13 +172,9 @@ def is_included(experiment: str, include: float, unit: str) -> bool:
 
 def choose_arm(experiment: str, weights: Sequence[float], unit: str) -> int:
     """Return the index of a unit's arm, the same in every process and language; `weights` are of any sum."""
-    return bisect_right(_share_bounds(tuple(weights)), draw_number(experiment, ARM, unit))
-
-
-@lru_cache
-def _share_bounds(weights: tuple[float, ...]) -> list[int]:
     parts = [Fraction(str(weight)) for weight in weights]
-    return [int(_WHOLE * upto / sum(parts)) for upto in accumulate(parts)]
+    bounds = [int(_WHOLE * upto / sum(parts)) for upto in accumulate(parts)]
+    return bisect_right(bounds, draw_number(experiment, ARM, unit))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import cached_property, lru_cache, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,6 @@ FORMAT = 7
 CURRENT = "current.json"
 SUCCESSORS = "successors"
 MEND = "Run: ragc index PROJECT"
-MAX_SELECTIONS = 16  # answers to filters that are kept, an array of rows each
 _FIELDS = ("id", "source", "title", "text", "method", "as_of", "authority", "superseded_by", "link", "attributes")
 Successors = Mapping[str, Sequence[tuple[str, ReaderSets]]]
 NO_SUCCESSORS: Successors = {}
@@ -80,7 +79,6 @@ class Index:
         for row, passage in enumerate(passages):
             slices[passage.source] = slice(slices.get(passage.source, slice(row, row)).start, row + 1)
         self._slices = slices
-        self._find_admitted = lru_cache(MAX_SELECTIONS)(partial(_select_rows, self.passages))
 
     @cached_property
     def keywords(self) -> Keywords:
@@ -128,7 +126,8 @@ class Index:
     def admitted_rows(self, base: str | None, filters: Filters = NO_FILTERS) -> NDArray[np.intp]:
         """Return the rows of a base that the filters admit, ascending."""
         part = self.base_rows(base)
-        return self._find_admitted(part.start, part.stop, filters)
+        rows = np.arange(part.start, part.stop)
+        return rows if filters == NO_FILTERS else rows[[filters.admits(passage) for passage in self.passages[part]]]
 
     def search(self, vector: Floats, k: int, base: str | None = None, filters: Filters = NO_FILTERS) -> list[int]:
         """Return the `k` nearest rows of a base (None: of all), nearest first."""
@@ -171,11 +170,6 @@ class Index:
                     write_index(file, part)
         part.server = self.server and self.server.take_rows(rows, admitted)
         return part
-
-
-def _select_rows(passages: Sequence[Passage], start: int, stop: int, filters: Filters) -> NDArray[np.intp]:
-    rows = np.arange(start, stop)
-    return rows if filters == NO_FILTERS else rows[[filters.admits(passage) for passage in passages[start:stop]]]
 
 
 def digest_text(text: str) -> str:

@@ -8,7 +8,6 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +16,7 @@ import numpy as np
 
 from ragc.errors import ModelError, require_packages
 from ragc.storage import Remembered, digest_file
+from ragc.threads import share_in_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -215,10 +215,7 @@ def encodable(text: str) -> str:
 def map_threaded(work: Callable[[Given], Found], parts: Sequence[Given]) -> list[Found]:
     """Return what the work gives of each part, done on `count_threads` threads."""
     used = min(count_threads(), len(parts))
-    if used < 2:
-        return [work(part) for part in parts]
-    with ThreadPoolExecutor(used) as pool:
-        return list(pool.map(work, parts))
+    return share_in_threads(work, parts, used) if used > 1 else [work(part) for part in parts]
 
 
 def count_threads() -> int:
