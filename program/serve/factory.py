@@ -57,7 +57,23 @@ def make_program(make: Factory) -> dspy.Module:
     if not isinstance(made, dspy.Module):
         what = f"{name} returned {type(made).__name__}, not a dspy.Module."
         raise SettingsError(what, "Name a function that returns the program.")
-    return made
+    return require_names(made)
+
+
+def require_names(program: dspy.Module) -> dspy.Module:
+    """Return the program.
+
+    Raises `SettingsError` when DSPy has one name for two of its parts, and so one state.
+    """
+    for path, module in program.named_sub_modules():
+        for attribute, parts in vars(module).items():
+            keys: dict[str, Any] = {}
+            for key in parts if isinstance(parts, dict) else ():
+                if (other := keys.setdefault(str(key), key)) is not key and isinstance(parts[key], dspy.Module):
+                    twice = " and ".join(f"{path}.{attribute}[{one!r}]".removeprefix("self.") for one in (other, key))
+                    what = f"{twice} are one name to DSPy, which would save one state for both."
+                    raise SettingsError(what, "Give them keys that differ as text.")
+    return program
 
 
 def open_decider() -> LocalDecider:
