@@ -48,10 +48,6 @@ def load(reference: str | Path, *, follow: Literal[False] = False, **options: Un
 
 
 @overload
-def load(reference: str | Path, *, follow: Literal[True], **options: Unpack[LoadOptions]) -> Reopened: ...
-
-
-@overload
 def load(
     reference: str | Path, make: Factory, *, follow: Literal[False] = False, artifacts: str | Path | None = None
 ) -> dspy.Module: ...
@@ -59,7 +55,7 @@ def load(
 
 @overload
 def load(
-    reference: str | Path, make: Factory, *, follow: Literal[True], artifacts: str | Path | None = None
+    reference: str | Path, make: Factory | None = None, *, follow: Literal[True], **options: Unpack[LoadOptions]
 ) -> Reopened: ...
 
 
