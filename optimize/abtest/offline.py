@@ -23,7 +23,7 @@ from ragc.optimize.evaluation.comparison import (
     read_scores,
     read_sealed_rows,
 )
-from ragc.optimize.evaluation.evaluate import Side, evaluate_in_turns, open_side
+from ragc.optimize.evaluation.evaluate import Side, evaluate_side_by_side, open_side
 from ragc.optimize.evaluation.stats import correct_holm
 from ragc.optimize.labelled.dataset import LabelledQuestion, Question, read_labelled
 from ragc.optimize.labelled.reviewed import hold_out
@@ -152,10 +152,10 @@ def score_anew(
     rows: list[list[Row]] = [[] for _ in sides]
     with _disable_cache():
         for _, ask in sides:
-            ask(questions[0].asked)  # what is loaded once is not the first question's time
+            ask([questions[0].asked])  # what is loaded once is not the first question's time
         for repeat in range(repeats):
             advance = lambda done, of, before=repeat: progress(before * of + done, repeats * of)  # noqa: E731
-            for n, found in enumerate(evaluate_in_turns(sides, questions, advance)):
+            for n, found in enumerate(evaluate_side_by_side(sides, questions, advance, together=1)):
                 if found.failed:
                     what = f"An answer cannot be graded: {found.first_failure}."
                     raise DataError(what, "Mend the metric or the labels.")

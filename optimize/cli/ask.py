@@ -213,7 +213,7 @@ def run_eval(
         _eval_program(target, program, questions, metric, split, all_, artifacts)
         return
     from ragc.optimize.compiler.runs.eval_recording import evaluate_by_record
-    from ragc.optimize.evaluation.evaluate import evaluate_in_turns, open_side
+    from ragc.optimize.evaluation.evaluate import evaluate_side_by_side, open_side
     from ragc.optimize.labelled.dataset import read_labelled
     from ragc.optimize.labelled.reviewed import hold_out
     from ragc.optimize.labelled.split import find_previous_splits
@@ -234,7 +234,8 @@ def run_eval(
         if record or replay:
             sides = evaluate_by_record(programs, labelled, project, record, replay, max_calls, advance)
         else:
-            sides = evaluate_in_turns([open_side(one, project.settings.utility) for one in programs], labelled, advance)
+            asked = [open_side(one, project.settings.utility) for one in programs]
+            sides = evaluate_side_by_side(asked, labelled, advance, together=1)
     if losses:
         tested = "test" in {*split.split(","), *(one.split for one in labelled)}
         show.print_losses(sides[0].grades, split, everything=all_, told=not tested)

@@ -16,7 +16,6 @@ the same command given again goes on where a killed one was. How caps are divide
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -42,14 +41,14 @@ from ragc.optimize.compiler.session import Session, Watch
 from ragc.optimize.compiler.spending import Caps
 from ragc.optimize.compiler.tasks.examples import Metric
 from ragc.optimize.compiler.tasks.module import ModuleTask, open_folder, open_module_task
-from ragc.optimize.compiler.tasks.optimizers import RAGC, estimate_calls, require_optimizer, run_optimizer
+from ragc.optimize.compiler.tasks.optimizers import RAGC, require_optimizer, run_optimizer
 from ragc.optimize.compiler.tasks.project import open_project_task
 from ragc.optimize.compiler.tasks.task import Task, find_in_use
 from ragc.optimize.compiler.thresholds import fit_caution, fit_thresholds
 from ragc.optimize.evaluation.evaluate import TOGETHER, Evaluation, evaluate_side_by_side
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED, Compiled
 from ragc.optimize.registry.versions import hold_lock
-from ragc.optimize.report.estimate import LISTING, Expected
+from ragc.optimize.report.estimate import LISTING
 from ragc.serve.factory import Factory, adopt_predictors
 from ragc.serve.reference import resolve
 
@@ -270,18 +269,13 @@ def learn(optimizer: str, command: str, session: Session, task: ModuleTask, tria
     """
     task = task.prepare(session, trials)
     shown = [[one.example for one in task.parts[part]] for part in ("train", "dev")]
-    calls = 0 if len(task.undecided) == len(task.base.predictors()) else estimate_calls(optimizer, task.base, shown)
-    session.progress.expected = Expected(calls)
     session.begin_stage(f"running {optimizer}")
     try:
         final = run_optimizer(optimizer, task.base, shown, task.metric, task.seed)
     except BudgetStop as stop:
         share = f"The cap on {stop.tripped}, of which {1 - SECONDS['choose']:.0%} are kept for the test,"
-        wants = f" It makes {Expected(calls).describe()}." if calls else ""
-        what = f"{share} was reached before {optimizer} had found anything.{wants}"
-        raise BudgetError(
-            what, _name_higher_cap(session, command, stop, math.ceil(calls / SECONDS["choose"]))
-        ) from None
+        what = f"{share} was reached before {optimizer} had found anything."
+        raise BudgetError(what, _name_higher_cap(session, command, stop)) from None
     adopt_predictors(final, task.undecided)
     return Found(task, final, OperatingPoints({BALANCED: read_setting(final)}))
 
@@ -330,7 +324,6 @@ def _explain_too_little(stop: BudgetStop, session: Session, command: str) -> Bud
     )
 
 
-def _name_higher_cap(session: Session, command: str, stop: BudgetStop, calls: int = 0) -> str:
-    """Return the command under twice the cap that was reached, or under one on so many calls."""
-    twice = round(2 * getattr(session.caps, stop.tripped), 6)
-    return f"Give a higher cap: {command} --max-{stop.tripped} {max(twice, calls if stop.tripped == 'calls' else 0)}"
+def _name_higher_cap(session: Session, command: str, stop: BudgetStop) -> str:
+    """Return the command under twice the cap that was reached."""
+    return f"Give a higher cap: {command} --max-{stop.tripped} {round(2 * getattr(session.caps, stop.tripped), 6)}"

@@ -92,25 +92,16 @@ def evaluate(
 ) -> Evaluation:
     """Ask every question and grade the answers."""
     program = hold_out(program, questions)
-    return evaluate_in_turns([open_side(program, weights or UtilitySettings())], questions, progress)[0]
+    return evaluate_side_by_side([open_side(program, weights or UtilitySettings())], questions, progress, together=1)[0]
 
 
 Grading = Callable[[Any, Any], Grade]
-Asking = Callable[[Sequence[Any]], Sequence[Any]]
-Side = tuple[Grading, Callable[[Any], Any]]
-"""A grader, and what answers a question."""
-
-
-def evaluate_in_turns(
-    sides: Sequence[Side], questions: Sequence[Question], progress: Advance = lambda done, of: None
-) -> list[Evaluation]:
-    """Ask several programs each question in turns; return one evaluation each."""
-    arms = [(grade, lambda asked, ask=ask: [ask(one) for one in asked]) for grade, ask in sides]
-    return evaluate_side_by_side(arms, questions, progress, together=1)
+Side = tuple[Grading, Callable[[Sequence[Any]], Sequence[Any]]]
+"""A grader of a program's answers, and what answers questions together."""
 
 
 def evaluate_side_by_side(
-    arms: Sequence[tuple[Grading, Asking]],
+    arms: Sequence[Side],
     questions: Sequence[Question],
     progress: Advance = lambda done, of: None,
     together: int = TOGETHER,
@@ -119,7 +110,7 @@ def evaluate_side_by_side(
 ) -> list[Evaluation]:
     """Ask several programs the same questions; return one evaluation each.
 
-    Each arm is a grader and what answers `together` questions at a time; the arms take turns in being first, so that a
+    They are given `together` questions at a time, and take turns in being first, so that a
     busy minute of the machine hits all alike. The questions come in an order that speaks for all topics wherever a cap
     cuts it. A question whose grading raises is left out for all and named in `failed`; when a cap is reached, so are
     those not answered by all: all that follow, or where it is `patient` those alone that need a call. No model's reply
@@ -156,9 +147,7 @@ def evaluate_side_by_side(
     return [Evaluation(tuple(row[n] for row in rows), failed) for n in range(len(arms))]
 
 
-def _grade_all(
-    arms: Sequence[tuple[Grading, Asking]], question: Question, answers: Sequence[Any]
-) -> list[Grade] | tuple[str, str]:
+def _grade_all(arms: Sequence[Side], question: Question, answers: Sequence[Any]) -> list[Grade] | tuple[str, str]:
     """Return the grades of all programs' answers to a question, or its id and why there are none."""
     try:
         return [grade(question, answer) for (grade, _), answer in zip(arms, answers, strict=True)]
@@ -195,4 +184,4 @@ class Grader:
 
 def open_side(program: AgenticRAG, weights: UtilitySettings) -> Side:
     """Return a program as it is asked and graded."""
-    return Grader(program, weights), lambda asked: program(*asked)
+    return Grader(program, weights), lambda questions: [program(*asked) for asked in questions]

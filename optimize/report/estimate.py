@@ -74,19 +74,14 @@ class Expected:
 
         `took` has the seconds of the stages that are over, `elapsed` and `share` how far the present one is.
         """
-        over = {_plain(name) for name in took}
-        reached = [n for n, name in enumerate(self.stages) if name in over or name == _plain(stage)]
-        if not reached:
-            return self.minutes if self.stages else None
-        now = 0.0 if _plain(stage) in over else self.stages.get(_plain(stage), 0.0)
+        if not self.stages:
+            return None
+        over, at = {_plain(name) for name in took}, _plain(stage)
+        now = 0.0 if at in over else self.stages.get(at, 0.0)
         planned = sum(seconds for name, seconds in self.stages.items() if name in over) + now * share
-        spent = sum(seconds for name, seconds in took.items() if _plain(name) in self.stages) + (elapsed if now else 0)
+        spent = sum(seconds for name, seconds in took.items() if _plain(name) in self.stages) + elapsed * bool(now)
         trust = TRUSTED * 60 * self.minutes
-        pace = (spent + trust) / (planned + trust)
-        here = elapsed * (1 - share) / share if share else max(0.0, pace * now - elapsed)
-        if share and now:  # steps are uneven: the first ones of a stage say little of the others
-            here = (elapsed + pace * trust) / (share * now + trust) * now * (1 - share)
-        return (here + pace * sum([*self.stages.values()][reached[-1] + 1 :])) / 60
+        return (spent + trust) / (planned + trust) * (60 * self.minutes - planned) / 60
 
 
 def format_minutes(minutes: float) -> str:

@@ -106,9 +106,9 @@ def test_a_look_at_answers_asked_anew_is_noted_before_the_first_is_given(own_sho
         raise KeyboardInterrupt
 
     for place, look in (
-        ("ragc.optimize.abtest.offline.evaluate_in_turns", lambda: compare_offline([first.parent, first.reference],
+        ("ragc.optimize.abtest.offline.evaluate_side_by_side", lambda: compare_offline([first.parent, first.reference],
                                                                               repeats=2, root=own_shop / "artifacts")),
-        ("ragc.optimize.evaluation.evaluate.evaluate_in_turns", lambda: invoke("eval", own_shop)),
+        ("ragc.optimize.evaluation.evaluate.evaluate_side_by_side", lambda: invoke("eval", own_shop)),
     ):  # fmt: skip
         before = invoke_json("data", "check", own_shop)["test_looks"]
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt):

@@ -195,7 +195,6 @@ def test_a_cap_that_an_optimizer_meets_seals_the_best_so_far_or_says_what_it_wan
     assert run_cli("compile", *task, "--optimizer", optimizer, "--max-calls", few) == 2
     said = capfd.readouterr().err
     assert f"before {optimizer} had found anything" in said or "before the program as it is could be tried" in said
-    assert few == 1 or "expected: about" in said, "told before it is paid for"
     command = re.search(r"higher cap: ragc (.*) --max-calls (\d+)", " ".join(said.split()))
     assert command and command[1].startswith("compile written:make --data=rows.jsonl") and int(command[2]) > few
     assert run_cli("compile", *task, "--optimizer", optimizer, "--max-calls", enough) == 0

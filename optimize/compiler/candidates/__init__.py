@@ -1,3 +1,3 @@
 """What each predictor may be given: demonstrations, instructions, a layout of its prompt."""
 
-__all__ = ["demonstrations", "instructions", "offers", "retrieval"]
+__all__ = ["demonstrations", "offers", "retrieval"]

@@ -1,12 +1,14 @@
 """What each predictor may be given: instructions, and sets of demonstrations from labels and from good runs.
 
 The search tells which of them helps. Only what can change an answer is offered: an embedded decider reads
-demonstrations alone, the embedded writer neither.
+demonstrations alone, the embedded writer neither. New instructions are written by a language model from what a
+predictor got wrong (GEPA's reflection).
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,10 +41,13 @@ from ragc.optimize.compiler.runs.replay import ReplayArm
 from ragc.optimize.compiler.runs.runner import AnyArm
 from ragc.optimize.evaluation.outcome import AS_IT_IS
 
+LOG = logging.getLogger(__name__)
 FEW = (EXAMPLES_SHOWN, EXAMPLES_SHOWN // 2)  # sizes of the sets for language models
 LAYOUTS_TRIED = (PromptLayout.LINE, PromptLayout.QUOTE)
 """Layouts of the writer's prompt that small models did better with: the shortest, and one that has it quote first."""
 PROMPT_CHARACTERS = 12_000  # characters of the demonstrations of a text at most
+LONGEST = 6000  # characters of an instruction at most
+SHOWN, CHARACTERS = 5, 3000  # failures in a reflection at most, and characters of each of their fields
 LABELLED = "labelled"
 
 Sets = dict[str, list[Demonstration]]
@@ -187,3 +192,27 @@ def _drop_equal(sets: Sets) -> Sets:
 
 def _to_text(fields: Mapping[str, Any]) -> str:
     return orjson.dumps(dict(fields), option=orjson.OPT_SORT_KEYS).decode()
+
+
+def propose_instructions(lm: dspy.BaseLM, program: dspy.Module, name: str, failures: Sequence[Failure]) -> list[str]:
+    """Return new instructions of a predictor by GEPA's reflection, if any."""
+    from dspy.teleprompt.gepa import InstructionProposer
+
+    now = dict(program.named_predictors())[name].signature.instructions
+    shown = [_shorten_texts(failure) for failure in failures[:SHOWN]]
+    try:
+        with dspy.context(lm=lm):
+            written = InstructionProposer()({name: now}, {name: shown}, [name]) if shown else {}
+    except Exception as error:  # DSPy and GEPA raise what they like
+        LOG.warning("no instruction for %s: %s", name, " ".join(str(error).split())[:200])
+        return []
+    texts = (text.strip() for text in written.values())
+    return [text for text in texts if text and text != now and len(text) <= LONGEST]
+
+
+def _shorten_texts(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _shorten_texts(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shorten_texts(item) for item in value[:SHOWN]]
+    return str(value)[:CHARACTERS]

@@ -37,8 +37,7 @@ from ragc.optimize.compiler.candidates.demonstrations import (
     thin_out,
     to_json,
 )
-from ragc.optimize.compiler.candidates.instructions import propose_instructions
-from ragc.optimize.compiler.candidates.offers import FEW, LABELLED, CandidateSets, Offer
+from ragc.optimize.compiler.candidates.offers import FEW, LABELLED, CandidateSets, Offer, propose_instructions
 from ragc.optimize.compiler.record import Record
 from ragc.optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
 from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
@@ -402,5 +401,8 @@ def compare_anew(
     first = tasks[0]
     by_inputs = {one.question: one.example for one in first.examples}
     with first.asking(Spending()):
-        arms = [(first.grade, lambda text, of=task.base: run_example(of, by_inputs[text])) for task in tasks]
-        return score_anew(arms, first.examples, repeats, progress)
+        sides = [
+            (first.grade, lambda texts, of=task.base: [run_example(of, by_inputs[text]) for text in texts])
+            for task in tasks
+        ]
+        return score_anew(sides, first.examples, repeats, progress)

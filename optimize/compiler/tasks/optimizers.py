@@ -72,25 +72,6 @@ def run_optimizer(name: str, program: dspy.Module, parts: Sequence[Examples], me
     return learned
 
 
-def estimate_calls(name: str, program: dspy.Module, parts: Sequence[Examples]) -> int:
-    """Return about how many calls an optimizer makes; 0 where that is not known.
-
-    By DSPy's own arithmetic for MIPROv2 and GEPA, each predictor asked once a run.
-    """
-    train, dev = parts
-    predictors, asked = len(program.predictors()), len(dev or train)
-    trials = int(max(4 * predictors * math.log2(CANDIDATES), 1.5 * CANDIDATES))
-    match name:
-        case "mipro":
-            asked = min(asked, 100)
-            runs = 35 * trials + asked * (trials // 5 + 1) if asked > 50 else asked * (trials + 1)
-            return predictors * (runs + 5 * CANDIDATES) + 10 + CANDIDATES // 2 * predictors + predictors + 1
-        case "gepa":
-            sketch = dspy.GEPA(lambda *_: 0.0, auto="light", reflection_lm=lambda _: "")
-            return predictors * int(sketch.auto_budget(predictors, CANDIDATES, asked)) + trials
-    return predictors * len(train) if name == "bootstrap" else 0
-
-
 class BestSoFar(BaseCallback):
     """The program that did best where an optimizer evaluated one on the most examples.
 
@@ -170,7 +151,6 @@ def _reanchor(program: dspy.Module, train: Any, dev: Any, metric: Any, seed: int
     return ReAnchor(metric, require_cache=False).compile(program, trainset=train)
 
 
-CANDIDATES = 6  # of `auto="light"`
 LONGEST = 300  # characters of an error that is shown
 WRITERS = ("mipro", "gepa")
 OPTIMIZERS: Mapping[str, Callable[..., Any]] = {

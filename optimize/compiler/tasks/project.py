@@ -33,8 +33,7 @@ from ragc.models.catalog import client_of, is_local
 from ragc.models.language.layout import Layout
 from ragc.models.language.pace import Pace, note_pace, read_paces
 from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
-from ragc.optimize.compiler.candidates.instructions import propose_instructions
-from ragc.optimize.compiler.candidates.offers import CandidateSets, find_candidates
+from ragc.optimize.compiler.candidates.offers import CandidateSets, find_candidates, propose_instructions
 from ragc.optimize.compiler.candidates.retrieval import count_evidence, find_best_search
 from ragc.optimize.compiler.choice import OperatingPoints, fit_doubt, fit_trust
 from ragc.optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
