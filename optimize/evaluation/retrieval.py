@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ragc.errors import DataError
 from ragc.knowledge.index.build import Advance, build_index
 from ragc.knowledge.index.fusion import STRATEGIES, name_copies
@@ -108,9 +110,8 @@ def measure_rankings(ranked: Sequence[Ranked], strategy: str, depths: Sequence[i
     found |= {"all@8": complete[8], "nDCG@10": _round_mean([ndcg_at_k(r, 10) for r in ranked])}
     for k in sorted(set(depths) - set(DEPTHS)):
         found |= {f"R@{k}": recall[k], f"all@{k}": complete[k]}
-    times = sorted(r.milliseconds for r in ranked)
-    at = {name: max(math.ceil(share * len(times)) - 1, 0) for name, share in (("p50_ms", 0.5), ("p95_ms", 0.95))}
-    return found | {name: round(times[place], 2) for name, place in at.items()}
+    half, most = np.percentile([r.milliseconds for r in ranked], (50, 95), method="inverted_cdf")
+    return found | {"p50_ms": round(float(half), 2), "p95_ms": round(float(most), 2)}
 
 
 def recall_at_k(ranked: Ranked, k: int) -> float:

@@ -213,7 +213,7 @@ def _name_topics(items: Sequence[Item], base: str) -> dict[str, str]:
     """Return a topic for each question: its own, or that of its shared evidence."""
     links = [(f"passage {key}", f"question {item.id}") for item in items for key in item.evidence]
     component = link_components([*((f"question {item.id}",) * 2 for item in items), *links])
-    names: dict[str, str] = {}
+    names: dict[int, str] = {}
     return {
         item.id: item.topic or names.setdefault(component[f"question {item.id}"], f"{base}-{len(names) + 1}")
         for item in items

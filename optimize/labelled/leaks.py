@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import connected_components
 
 from ragc.optimize.labelled.dataset import SPLITS, LabelledQuestion
 from ragc.text.facts import STOP, normalise_text
@@ -99,19 +100,13 @@ def _find_near(questions: Sequence[LabelledQuestion]) -> Iterator[Link]:
             yield Link(first, questions[j], f"nearly the question {first.question!r}", *shape)
 
 
-def link_components(links: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return for each node one node that stands for all that are linked with it."""
-    parent: dict[str, str] = {}
-
-    def find_root(node: str) -> str:
-        while parent.setdefault(node, node) != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for one, other in links:
-        parent[find_root(one)] = find_root(other)
-    return {node: find_root(node) for node in list(parent)}
+def link_components(links: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Return for each node the number of those that are linked with it."""
+    numbers: dict[str, int] = {}
+    ends = [[numbers.setdefault(node, len(numbers)) for node in link] for link in links]
+    one, other = zip(*ends, strict=True) if ends else ((), ())
+    linked = coo_array((np.ones(len(ends)), (one, other)), shape=(len(numbers), len(numbers)))
+    return dict(zip(numbers, connected_components(linked, directed=False)[1].tolist(), strict=True))
 
 
 def _find_shared(keys: Iterable[tuple[LabelledQuestion, str]]) -> Iterator[Link]:
@@ -124,7 +119,7 @@ def _find_shared(keys: Iterable[tuple[LabelledQuestion, str]]) -> Iterator[Link]
 
 def _group(questions: Sequence[LabelledQuestion], links: Iterable[Link]) -> tuple[tuple[LabelledQuestion, ...], ...]:
     stands_for = link_components([*((q.id, q.id) for q in questions), *((k.first.id, k.other.id) for k in links)])
-    groups: dict[str, list[LabelledQuestion]] = {}
+    groups: dict[int, list[LabelledQuestion]] = {}
     for question in questions:
         groups.setdefault(stands_for[question.id], []).append(question)
     return tuple(map(tuple, groups.values()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from textwrap import shorten
@@ -63,23 +62,16 @@ def _compile_fields(report: Compiled, most: int, longest: int) -> dict[str, Any]
     tested = {name: one for name, one in sides.items() if one is not None}
     metrics = _list_metrics(list(tested.values()))
     return {
-        **{one.name: getattr(report, one.name) for one in fields(report)},
-        "verdict": report.verdict.replace("_", " "),
-        "losses": report.losses,
+        "report": report,
         "remedies": REMEDIES,
-        "outcome": report.explain(),
-        "held_out": report.held_out,
         "sides": list(tested),
         "metrics": list(metrics.values()),
         "first": [metrics[name] for name in FIRST if name in metrics],
-        "stated": report.describe_risk(),
-        "risk_coverage": report.risk_coverage,
         "moved": [
             (_name_parameter(report, name), name, was, report.chosen[name])
             for name, was in sorted(report.started_from.items())
             if abs(report.chosen.get(name, was) - was) > 1e-9 and not is_candidate(name)
         ],
-        "tags": report.after.by_tag(),
         "won": [(a, b) for a, b in pairs if a.correct - a.wrong < b.correct - b.wrong],
         "lost": [(a, b) for a, b in pairs if a.correct - a.wrong > b.correct - b.wrong],
         "most": most,

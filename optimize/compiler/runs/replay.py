@@ -100,7 +100,7 @@ class Replay:
         self._spending = spending or Spending()
         self._read_as(program.readable_by(readers))
         self._deciders = {name for name, predictor in program.named_predictors() if is_decision(predictor)}
-        self._models: dict[tuple[str, bool], tuple[Any, int]] = {}
+        self._models: dict[str, tuple[Any, int]] = {}
         self._failed: dict[Hashable, StepFailed] = {}
         self._known: OrderedDict[Hashable, tuple[list[Any], dict[Asked, list[_Known]]]] = OrderedDict()
 
@@ -219,11 +219,10 @@ class Replay:
         """Return the model that is asked, and the calls that it counts for: none for one of this process."""
         if isinstance(request, Find):
             return None, 0
-        key = request.predictor, request.inputs.get("options") == []
-        if key not in self._models:
-            model = client_of(self._view.runtime.models, self._view.predictors[request.predictor])
-            self._models[key] = model, int(not is_local(model))
-        return self._models[key]
+        if (name := request.predictor) not in self._models:
+            model = client_of(self._view.runtime.models, self._view.predictors[name])
+            self._models[name] = model, int(not is_local(model))
+        return self._models[name]
 
     def _tell_replies(self, run: _Run) -> list[Reply]:
         replies = []

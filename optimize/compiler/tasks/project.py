@@ -54,7 +54,7 @@ from ragc.optimize.registry.versions import read_ancestors
 from ragc.optimize.report.estimate import estimate_cost, list_asked, measure_model
 from ragc.serve.artifact import ROLES, describe_structure, export_files, require_keys
 from ragc.serve.opening import load, open_program
-from ragc.serve.reference import Manifest, digest_of, resolve
+from ragc.serve.reference import digest_of, resolve
 from ragc.text.history import Asked
 
 PROBED = 12  # questions asked to see how long a compile takes
@@ -373,7 +373,8 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
 def _open_parent(project: Project, first: AgenticRAG, ref: str) -> AgenticRAG:
     """Return a version's program, under a language model as it answered without one."""
     parent = load(ref, artifacts=project.artifacts, project=project.folder)
-    if _wrote_here(resolve(ref, project.artifacts)) and not first.view().quotes:
+    wrote = resolve(ref, project.artifacts).section("models").get("write", "")
+    if is_local(wrote) and not first.view().quotes:
         parent.policy.turn(**AS_EMBEDDED)
     return parent
 
@@ -395,11 +396,6 @@ def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
         if name in laid:
             layout.value = laid[name].value
     return base
-
-
-def _wrote_here(manifest: Manifest) -> bool:
-    """Return True for a version that was compiled for the embedded writer."""
-    return is_local(manifest.section("models").get("write", ""))
 
 
 def _find_pace(session: Session, project: Project, name: str) -> Pace:
