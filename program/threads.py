@@ -73,9 +73,9 @@ def begin_in_thread(work: Callable[[], T]) -> Future[T]:
 
 
 def share_in_threads(work: Callable[[Item], T], items: Iterable[Item], most: int) -> list[T]:
-    """Return what work comes to for each item, in order, so many at once at most; each has a copy of the context.
+    """Return what work comes to for each item, in order.
 
-    Where one raises, or the wait is interrupted, no other is begun, and those under way are waited for, whatever
+    So many are under way at once at most, each in a copy of the context. Where one raises, or the wait is interrupted, no other is begun, and those under way are waited for, whatever
     interrupts that again: else the process would wait for them at its end, where nobody minds a Ctrl-C.
     """
     pool = ThreadPoolExecutor(most)

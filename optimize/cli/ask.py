@@ -212,7 +212,7 @@ def run_eval(
     if program:
         _eval_program(target, program, questions, metric, split, all_, artifacts)
         return
-    from ragc.optimize.compiler.runs.eval_recording import evaluate_by_record
+    from ragc.optimize.compiler.runs.replay import evaluate_by_record
     from ragc.optimize.evaluation.evaluate import evaluate_side_by_side, open_side
     from ragc.optimize.labelled.dataset import read_labelled
     from ragc.optimize.labelled.reviewed import hold_out

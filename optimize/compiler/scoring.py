@@ -240,7 +240,7 @@ def best_row(table: Floats) -> int:
 
 
 def prove_gain(gains: Floats, topics: Sequence[str]) -> bool:
-    """Tell whether the lower one-sided 95 % limit of a mean gain, by topics, is above 0.
+    """Tell whether the lower one-sided 95 % limit of a gain, by topics, is above 0.
 
     A question that could not be graded, whose gain is NaN, has no say. Fewer than two topics prove nothing.
     """

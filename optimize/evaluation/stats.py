@@ -92,7 +92,7 @@ def format_number(value: float | None, form: str = "+.4g") -> str:
 
 
 def format_interval(ends: Sequence[float | None], form: str = "+.4g") -> str:
-    """Return `[-0.02, +0.41]`, a dash for an unknown end and for an interval without an end."""
+    """Return `[-0.02, +0.41]`, a dash for an unknown end and for no end at all."""
     texts = [format_number(end, form) for end in ends]
     return f"[{', '.join(texts)}]" if {*texts} - {"-"} else "-"
 

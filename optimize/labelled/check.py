@@ -106,7 +106,7 @@ def require_sound_labels(
 
 
 def find_shortages(parts: Parts, project: str) -> Iterator[DataFinding]:
-    """Yield what the splits of a project lack; where a compile cannot begin, only why."""
+    """Yield what a project's splits lack; where a compile cannot begin, only why."""
     topics = {name: {q.cluster for q in part} for name, part in parts.items()}
     known, tested = len(link_questions(tuple(q for part in parts.values() for q in part)).groups), len(topics["test"])
     uses = {"train": "learn from", "test": "test on"}

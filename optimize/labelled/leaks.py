@@ -62,7 +62,10 @@ def link_questions(questions: tuple[LabelledQuestion, ...]) -> Links:
 
 
 def differ_in_labels(first: LabelledQuestion, other: LabelledQuestion) -> bool:
-    """Tell whether a label that both have differs: the outcome, or facts or evidence with nothing in common."""
+    """Tell whether a label that both questions have differs.
+
+    It is the outcome, or facts or evidence with nothing in common.
+    """
     labels = (
         (
             {question.outcome} - {None},

@@ -1,3 +1,3 @@
 """Programs run on questions from a record of what was asked: a project's by its requests, anybody's by its calls."""
 
-__all__ = ["eval_recording", "module_runs", "recorded_lm", "replay", "runner", "workers"]
+__all__ = ["module_runs", "replay", "runner", "workers"]

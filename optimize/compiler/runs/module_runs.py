@@ -27,8 +27,7 @@ from ragc.models.catalog import traits_of
 from ragc.models.language.provider import listed_price
 from ragc.models.language.spending import MAX_REPLY_TOKENS, estimate_prompt_tokens
 from ragc.models.requests import DecisionClient, RequestCache, decode_output, order_levels, to_jsonable
-from ragc.optimize.compiler.record import Record
-from ragc.optimize.compiler.runs.recorded_lm import RecordedLM, paid
+from ragc.optimize.compiler.record import Record, RecordedLM, paid
 from ragc.optimize.compiler.runs.runner import Decided
 from ragc.optimize.compiler.spending import Spending
 from ragc.threads import share_in_threads

@@ -3,30 +3,41 @@
 A decision is recorded as its probabilities, a search as its pool of scored candidates, a text as itself. Another
 threshold, fusion weight or round cap is then arithmetic; only a branch that was never taken is performed, once. Nor is
 a question run again under other thresholds where all decisions on its way fall as they did.
+
+An evaluation from a record opened on a file has the figures of a language model without the model.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
+import orjson
+from pydantic import TypeAdapter
+
 from ragc.answer import Answer, Usage
+from ragc.errors import DataError
+from ragc.knowledge.index.build import Advance
+from ragc.knowledge.project import Project
 from ragc.loop.evidence import Pool
 from ragc.loop.meter import account
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import STATES, Ask, Find, Flow, Reply, Request, StepFailed, View
 from ragc.loop.steps import steps
 from ragc.models.catalog import client_of, is_decision, is_local
-from ragc.models.requests import Decision, decode, decode_output
+from ragc.models.requests import Decision, decode, decode_output, to_jsonable
 from ragc.notes import Note
-from ragc.optimize.compiler.record import Entry, Record, RequestKeys
+from ragc.optimize.compiler.record import Entry, Record, RequestKeys, open_record
 from ragc.optimize.compiler.runs.performer import PendingCall, Performer
 from ragc.optimize.compiler.runs.runner import Arm, Decided
-from ragc.optimize.compiler.spending import Spending
+from ragc.optimize.compiler.spending import Caps, Spending
+from ragc.optimize.evaluation.evaluate import Evaluation, Grader, evaluate_side_by_side
 from ragc.optimize.labelled.dataset import LabelledQuestion
-from ragc.storage import keep_last
+from ragc.storage import keep_last, write_whole
 from ragc.text.history import Asked
 
 STATES_KEPT = 4  # states of a program, its thresholds aside, whose answers are remembered
@@ -286,3 +297,51 @@ def _finish_answer(run: _Run, path: Sequence[Note]) -> Answer:
 
 
 ReplayArm = Arm[Replay, LabelledQuestion]
+
+
+def evaluate_by_record(
+    programs: Sequence[AgenticRAG],
+    questions: Sequence[LabelledQuestion],
+    project: Project,
+    record: Path | None,
+    replay: Path | None,
+    max_calls: int | None,
+    progress: Advance,
+) -> list[Evaluation]:
+    """Return one evaluation each, of the questions for which replies suffice.
+
+    They are those of the file `replay`, and no language model is asked; or those of the project's record and of
+    `max_calls` more, and every one that was used is written to the file `record`. Raises `DataError` when there is no
+    such question, or the file cannot be read.
+    """
+    with closing(Record(replies=read_replies(replay)) if replay else open_record(project)) as replies:
+        weights, spending = project.settings.utility, Spending(Caps(0 if replay else max_calls))
+        arms = [(Grader(one, weights), Replay(one, replies, spending).answer_all) for one in programs]
+        sides = evaluate_side_by_side(arms, questions, progress, patient=True)
+        if record is not None:
+            write_replies(record, replies.heard)
+    if not (sides[0].grades or sides[0].failed):
+        what = "The record holds the replies of another program, or to other questions, and no call was allowed."
+        raise DataError(what, "Record them anew: ragc eval REF --record FILE")
+    return sides
+
+
+def read_replies(file: Path) -> dict[bytes, Entry]:
+    """Return the replies in a file by the digests of their requests.
+
+    Raises `DataError` when it cannot be read.
+    """
+    entry = TypeAdapter(Entry)
+    try:
+        rows = [orjson.loads(line) for line in file.read_bytes().splitlines()]
+        return {bytes.fromhex(row.pop("request")): entry.validate_python(row) for row in rows}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        what = f"{file} does not hold recorded replies: {type(error).__name__}."
+        raise DataError(what, "Make it with: ragc eval REF --record FILE") from error
+
+
+def write_replies(file: Path, replies: Mapping[bytes, Entry]) -> None:
+    """Write replies as JSON Lines, in the order of their digests."""
+    rows = [{"request": digest.hex(), **asdict(entry)} for digest, entry in sorted(replies.items())]
+    lines = [orjson.dumps(row, default=to_jsonable, option=orjson.OPT_APPEND_NEWLINE) for row in rows]
+    write_whole(file, b"".join(lines))

@@ -38,9 +38,8 @@ from ragc.optimize.compiler.candidates.demonstrations import (
     to_json,
 )
 from ragc.optimize.compiler.candidates.offers import FEW, LABELLED, CandidateSets, Offer, propose_instructions
-from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.record import Record, RecordedLM
 from ragc.optimize.compiler.runs.module_runs import Answered, CallMeter, ModuleRuns, run_example
-from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
 from ragc.optimize.compiler.runs.runner import AnyArm
 from ragc.optimize.compiler.session import Session
 from ragc.optimize.compiler.spending import Spending

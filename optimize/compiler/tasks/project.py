@@ -36,8 +36,7 @@ from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstrati
 from ragc.optimize.compiler.candidates.offers import CandidateSets, find_candidates, propose_instructions
 from ragc.optimize.compiler.candidates.retrieval import count_evidence, find_best_search
 from ragc.optimize.compiler.choice import OperatingPoints, fit_doubt, fit_trust
-from ragc.optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
-from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
+from ragc.optimize.compiler.record import Entry, RecordedLM, digest_json, fingerprint_predictor, source_digest
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
 from ragc.optimize.compiler.scoring import Scoring
 from ragc.optimize.compiler.session import Session
