@@ -75,8 +75,9 @@ def begin_in_thread(work: Callable[[], T]) -> Future[T]:
 def share_in_threads(work: Callable[[Item], T], items: Iterable[Item], most: int) -> list[T]:
     """Return what work comes to for each item, in order.
 
-    So many are under way at once at most, each in a copy of the context. Where one raises, or the wait is interrupted, no other is begun, and those under way are waited for, whatever
-    interrupts that again: else the process would wait for them at its end, where nobody minds a Ctrl-C.
+    So many are under way at once at most, each in a copy of the context. Where one raises, or the wait is interrupted,
+    no other is begun, and those under way are waited for, whatever interrupts that again: else the process would wait
+    for them at its end, where nobody minds a Ctrl-C.
     """
     pool = ThreadPoolExecutor(most)
     try:
