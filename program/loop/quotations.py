@@ -88,6 +88,12 @@ class _Quote:
         return *self.passage.title.split(TITLE_STEP), row, cells[-1].rpartition(": ")[0]
 
     @property
+    def table(self) -> tuple[object, ...]:
+        """What tells the table of a cell; of what is none, itself."""
+        of_table = (*self.passage.title.split(TITLE_STEP), list_headers(self.subject.row))
+        return of_table if self.subject.header else (self.n, self.piece.start)
+
+    @property
     def value(self) -> str:
         """What it says: of a cell its value."""
         return self.piece.text[self.piece.value :]
@@ -95,6 +101,11 @@ class _Quote:
     def says_alike(self, other: _Quote) -> bool:
         """Tell whether a piece of another passage says the like in other numbers."""
         return self.n != other.n and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
+
+    def agrees(self, other: _Quote) -> bool:
+        """Tell whether it and another are cells of one column of a table, which say the same."""
+        same = self.table == other.table and self.subject.header == other.subject.header
+        return same and self.value.casefold() == other.value.casefold()
 
     def is_measured_as(self, other: _Quote) -> bool:
         """Tell whether its value and another are numbers beside the same words and signs, or one has no number."""
@@ -164,7 +175,7 @@ def list_choices(state: State) -> Flow[Draft | None]:
     found, unknown = yield from _weigh_pieces(state)
     if unknown:
         return None
-    found = _keep_rows(state, found, state.question)
+    found = _put_first(_keep_rows(state, found, state.question))
     for at in range(len(found[0].coordinates) if found else 0):
         choices = _keep_named(_list_beside(found, at), at, state.question)
         chance = sum(one.probability for one in choices.values())
@@ -181,13 +192,45 @@ def list_choices(state: State) -> Flow[Draft | None]:
         if several and (sought or not differ) and (column := _quote_column(state, choices.values())):
             state.path.append(NoteKind.COLUMN(n=len(column)))
             return Draft(column, True, chance)
-    return _list_apart(state, found)
+    return (_list_table(state, found) if found else None) or _list_apart(state, found)
+
+
+def _put_first(found: Sequence[_Quote]) -> list[_Quote]:
+    """Return the pieces, first the best of the table, or the piece, whose chances are the highest in all."""
+    chances = defaultdict[object, float](float)
+    for quote in found:
+        chances[quote.table] += quote.probability
+    first = next((quote for quote in found if chances[quote.table] == max(chances.values())), None)
+    return [*filter(None, [first]), *(quote for quote in found if quote is not first)]
 
 
 def _keep_rows(state: State, found: Sequence[_Quote], question: str) -> list[_Quote]:
     """Return the pieces without those of other rows than the question names."""
     rows = name_rows(state.date_query(question), (quote.subject for quote in found))
     return [quote for quote in found if rows.get(quote.subject.row, NO_MATCH).named is not False]
+
+
+def _list_table(state: State, found: Sequence[_Quote]) -> Draft | None:
+    """Return the rows of a small table, where the question leaves open both the row and the column."""
+    first, rows = found[0], defaultdict[str, dict[str, _Quote]](dict)
+    for quote in found:
+        if quote.table == first.table and quote.coordinates[-2] and quote.is_measured_as(first):
+            rows[quote.coordinates[-2]].setdefault(quote.subject.header, quote)
+    cells = [cell for of_row in rows.values() for cell in of_row.values()]
+    named = {find_stems(state.question) & find_stems(" ".join(cell.coordinates[-2:])) for cell in cells}
+    chance = sum(cell.probability for cell in cells)
+    widths = {len(of_row) for of_row in rows.values()} | {len(rows)}
+    is_open = len(named) == 1 and min(widths) > 1 and max(widths) <= MOST_CHOICES
+    if not is_open or not any(map(str.isdigit, first.value)) or chance < state.program.threshold(STATES, "states"):
+        return None
+    state.path.append(NoteKind.WHICH(n=len(rows)))
+    cells.sort(key=lambda cell: (cell.n, cell.piece.start))
+    told = {
+        row: "; ".join(f"{cell.subject.header} {cell.value}" for cell in of)
+        for row, of in groupby(cells, lambda cell: cell.coordinates[-2])
+    }
+    claims = tuple(Claim.quote(f"{row}: {said}", next(iter(rows[row].values())).n) for row, said in told.items())
+    return Draft(claims, True, chance, tuple(told))
 
 
 def _list_apart(state: State, found: Sequence[_Quote]) -> Draft | None:
@@ -364,20 +407,18 @@ def _weigh_pieces(state: State) -> Flow[tuple[list[_Quote], str]]:
 def _weigh_anew(state: State) -> Flow[list[_Quote]]:
     places = {passage.id: n for n, passage in enumerate(state.kept, 1)}
     asks, of = list[Request](), list[tuple[tuple[int, str], Passage, Piece]]()
-    texts = {p.id: p.text for pool in state.pools.values() for p in pool}.values()
     for look_up, (query, found_by_it) in enumerate(_list_look_ups(state)):
         passages, rows = found_by_it, name_rows(state.date_query(query), _list_subjects(found_by_it))
         if query != state.question and not any(match.named for match in rows.values()):
             rows = name_rows(state.date_query(state.question), _list_subjects(state.kept))
             passages = [p for p in state.kept if p in found_by_it or _has_row(p, rows)]
         for p in passages:
-            asked = name_keys(query, rows, _list_subjects([p]), texts)
-            every = ask_pieces(asked, p.id, p.source, p.subject, p.text, p.as_of, p.authority)
-            pairs = zip(every, split_pieces(p.text), strict=True)
-            said = state.last_answer
-            new = [(ask, piece) for ask, piece in pairs if not said or show_piece(p, piece).rstrip(".") not in said]
-            asks += [ask for ask, _ in new]
-            of += [((look_up, query), p, piece) for _, piece in new]
+            for at, piece in enumerate(split_pieces(p.text)):
+                if state.last_answer and show_piece(p, piece).rstrip(".") in state.last_answer:
+                    continue
+                asked = name_keys(query, rows, find_subject(p.subject, piece))
+                asks.append(ask_pieces(asked, p.id, p.source, p.subject, p.text, p.as_of, p.authority)[at])
+                of.append(((look_up, query), p, piece))
     if not asks:
         return []
     alone = [reply["states"].probability for reply in (yield asks)]
@@ -416,14 +457,18 @@ def _has_row(passage: Passage, rows: RowMatches) -> bool:
 def _find_best(found: Sequence[_Quote], query: str) -> float:
     """Return how probable the best piece is, or that any of a list is right which is told whole.
 
-    The chance of what says the same counts for the best, and of what says the like in other numbers: it is told with
-    it, or one of them overrules the other.
+    The chance of what says the same counts for the best, in a row beside it too, and of what says the like in other
+    numbers: it is told with it, or one of them overrules the other.
     """
     lists = defaultdict[tuple[int, tuple[str, ...]], list[_Quote]](list)
     for quote in found:
         lists[quote.n, quote.piece.items].append(quote)
-    of_best = (quote for quote in found if quote.piece.text == found[0].piece.text or quote.varies(found[0], query))
-    chances = [sum(quote.probability for quote in of_best)]
+    of_best = (
+        quote.probability
+        for quote in found
+        if quote.piece.text == found[0].piece.text or quote.varies(found[0], query) or quote.agrees(found[0])
+    )
+    chances = [sum(of_best)]
     for (_, items), of_list in lists.items():
         near = sum(quote.near for quote in of_list)
         if items and near and (near > 1 or _tells_whole(items, near)):

@@ -18,8 +18,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -38,7 +38,7 @@ from ragc.text.days import (
 )
 from ragc.text.facts import list_worded_numbers
 from ragc.text.pieces import Piece, split_cells
-from ragc.text.ranges import find_measures, find_ranges, list_measured, spell_range
+from ragc.text.ranges import find_measures, find_ranges, find_span, list_measured, spell_range
 from ragc.text.words import WORD, find_stems, split_words
 
 IN_TEXT = 0.5  # of a word that a rival has in its text, against 1 of one in its subject, or in a header of its row
@@ -50,7 +50,7 @@ _GLOSS = re.compile(r"\([^()]*\)")
 _LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
 TEXTS_KEPT = 8192
 Row = tuple[tuple[str, str], ...]
-"""The headers and the values of a row."""
+"""The headers and the values of a row; of a sentence the word before its range, and that."""
 
 
 class RowMatch(NamedTuple):
@@ -113,6 +113,8 @@ def find_subject(of: str, piece: Piece) -> Subject:
         row = (piece.lead or question, key), ("", said)
     header = "".join(cells[-1:]).partition(": ")
     name, text = map(spell_dates, (f"{of}\n{key}", f"{piece.lead or ''}\n{piece.text}"))
+    if not row and (span := find_span(piece.text))[1]:
+        row, key = (span,), span[1]
     return Subject(name, text, header[0] if header[1] else "", key.partition(": ")[2] or key, question, row)
 
 
@@ -162,7 +164,7 @@ def _weigh_cell(
     if row and one.header and (naming := _find_naming(one, asked, days)):
         return NAMED if naming == one.header else BESIDE
     of_row = key in keys or bool(row)
-    named = of_row and header >= headers - find_stems(one.key) and (bool(header) or len(one.row) == 2)
+    named = of_row and header >= headers - find_stems(one.key) and (bool(header) or len(one.row) < 3)
     beside = row is False or (row is None and bool(keys and key and key not in keys)) or _is_narrower(one, asked)
     others = [name for name, value in one.row[1:] if name and value not in one.key] if of_row else []
     columns = (asked & _list_header_days(name) or _find_name(name) for name in others)
@@ -209,7 +211,7 @@ def name_rows(question: str, subjects: Iterable[Subject]) -> RowMatches:
     It names a row by the words of a cell, and by a number in the range of its first cell. One is not named where
     another of the table is named by more, and has each word of the question that it has.
     """
-    return _match_rows(question, tuple(dict.fromkeys(one.row for one in subjects if len(one.row) > 1)))
+    return _match_rows(question, tuple(dict.fromkeys(one.row for one in subjects if one.row)))
 
 
 @lru_cache(maxsize=TEXTS_KEPT // 8)
@@ -219,7 +221,9 @@ def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
         tables[list_headers(row)].append(row)
     for rows in tables.values():
         firsts = [row[0] for row in rows]
-        held, outside = dict(zip(rows, _list_held(question, firsts), strict=True)), _lies_outside(question, firsts)
+        held = dict(zip(rows, _list_held(question, firsts), strict=True))
+        # A range in a sentence may be what is asked for.
+        outside = len(rows[0]) > 1 and _lies_outside(question, firsts)
         days = dict(zip(rows, _list_named_days(rows, find_asked_stems(question)), strict=True))
         every = {row: _list_said(row, asked) | find_stems("\n".join(held[row])) | days[row] for row in rows}
         for row, said in every.items():
@@ -255,32 +259,28 @@ def _list_named_days(rows: Sequence[Row], asked: frozenset[str]) -> Iterator[fro
         yield frozenset[str]().union(*(found for found in days if any(map(str.isalpha, found))))
 
 
-def name_keys(question: str, rows: RowMatches, subjects: Iterable[Subject], texts: Collection[str]) -> str:
-    """Return a question with the key of the row that it names.
+def name_keys(question: str, rows: RowMatches, subject: Subject) -> str:
+    """Return a question with the key of a piece's row, where it names that.
 
     The range stands in place of a number in it, for a reader compares words. The first cell stands behind another that
-    is named, where no other row of the texts has that, `High Moor (P-07)`, and before a part that names none.
+    is named, `High Moor (P-07)`, and before a part that names none.
     """
-    tables = Counter(list_headers(row) for row, match in rows.items() if match.named)
-    for row in dict.fromkeys(one.row for one in subjects if rows.get(one.row, NO_MATCH).named):
-        for cell in (cell for header, value in row for cell in (value, header)):
-            question = name_day(question, cell)
-        if tables[list_headers(row)] > 1 or _find_name(row[0][1]) <= find_stems(question):
-            continue
-        spelt = question
-        for number in rows[row].numbers:
-            spelt = spell_range(spelt, number, row[0][1])
-        places = [(question.casefold().find(value.casefold()), header, value) for header, value in row[1:]]
-        named = (one for one in places if one[0] >= 0 and (one[2][:1].isalpha() or parse_day(one[2])))
-        at, header, value = min(named, default=(0, "", ""))
-        if spelt != question:
-            question = spelt
-        elif not value:
-            question = f"{row[0][1]}: {question}"
-        elif sum(text.count(f"{header}: {value}") for text in texts) == 1:
-            end = at + len(value)
-            question = f"{question[:end]} ({row[0][1]}){question[end:]}"
-    return question
+    row, asked = subject.row, question.casefold()
+    if not rows.get(row, NO_MATCH).named:
+        return question
+    for cell in (cell for header, value in row for cell in (value, header)):
+        question = name_day(question, cell)
+    key, spelt = row[0][1], question
+    if _find_name(key) <= find_stems(question):
+        return question
+    for number in rows[row].numbers:
+        spelt = spell_range(spelt, number, key)
+    places = [(question.casefold().find(value.casefold()), value) for _, value in row[1:]]
+    said = ((at, value) for at, value in places if value[:1].isalpha() and value.casefold() in asked)
+    at, value = min([*said, *((at, value) for at, value in places if at >= 0 and parse_day(value))], default=(0, ""))
+    if spelt != question or not value:
+        return spelt if spelt != question else f"{key}: {question}"
+    return f"{question[: at + len(value)]} ({key}){question[at + len(value) :]}"
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

@@ -19,6 +19,11 @@ _NO_RANGE = re.compile(r"(?a)\d[:/]\d|\d[.-]\d+[.-]\d")  # days, and times with 
 _HOURS, _MINUTE = frozenset({":"}), 1 / 60
 _MEASURE = re.compile(r"[^\W\d_]+|[%€£$]")
 _UNIT = re.compile(r"\s*([mck]?)([glm])(?![^\W_])")  # grams, litres and metres, and their parts
+_SPAN = re.compile(
+    r"(?:\b([^\W\d_]+) )?(?<![\w.,:/-])(?<!\d )"
+    r"(\d+\s?[^\W\d_]*\s?(?:[-–—]|\bto\b)\s?\d+(?!\d|[\w.,:/-]\d)(?: ?[^\W\d_]+)?)"
+)
+"""Two numbers of a sentence with a dash or `to` between, and the word before and behind them: `grade 4 to 6`."""
 _PREFIXES = {"m": 0.001, "c": 0.01, "": 1.0, "k": 1000.0}
 
 
@@ -73,6 +78,12 @@ def list_measured(text: str) -> tuple[tuple[str, float, frozenset[str]], ...]:
         words = find_measures(" ".join([*before, *([after[0]] if after else [])]))
         found.append((match[0], _scale(match[0], _find_scale(rest) or 1.0), words))
     return tuple(found)
+
+
+def find_span(sentence: str) -> tuple[str, str]:
+    """Return the word before the one range of a sentence, and the range; nothing of none or several."""
+    (before, span), *more = _SPAN.findall(sentence) or [("", "")]
+    return ("", "") if more else (before, span)
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 
 from ragc.knowledge.ingest.blocks import Block, join_blocks
 from ragc.knowledge.ingest.table_rows import format_table, has_header, is_label, read_values
@@ -88,7 +88,14 @@ def _read_section(lines: Sequence[str]) -> list[Block]:
             blocks += filter(None, map(rows.get, places))
         elif is_full:
             blocks.append(Block("paragraph", unwrap_lines([lines[at] for at in places]), places[0], places[-1] + 1))
-    return blocks
+    return [_lead_rows(block, below) for block, below in zip_longest(blocks, blocks[1:])]
+
+
+def _lead_rows(block: Block, below: Block | None) -> Block:
+    """Return a block; a line that stands right above a row, and is no sentence, is the heading of the rows."""
+    above = block.kind == "paragraph" and below is not None and below.kind == "row" and block.last == below.first
+    label = above and "\n" not in block.text and block.text[0].isupper() and is_label(block.text)
+    return replace(block, kind="heading", level=3) if label else block
 
 
 def _list_runs(marked: Sequence[bool]) -> list[list[int]]:

@@ -457,7 +457,7 @@ SHOWN = [
     ("a.txt", "RATES\n\nSite          Low     High\n\nMeadow pitch  14.00   19.50\nLake pitch    18.00\n\n\nAsk us.",
      "Site: Meadow pitch; Low: 14.00; High: 19.50\nSite: Lake pitch; Low: 18.00\n\nAsk us."),
     ("a.txt", "Opening hours\n  February to May     Mon-Sat  8.30-18.00\n  June to September   Mon-Fri  9.00-17.30, Sat 9.00-13.00",
-     "Opening hours\n\nFebruary to May; Mon-Sat; 8.30-18.00\nJune to September; Mon-Fri; 9.00-17.30, Sat 9.00-13.00"),
+     "February to May; Mon-Sat; 8.30-18.00\nJune to September; Mon-Fri; 9.00-17.30, Sat 9.00-13.00"),
     ("a.txt", "Name   |  Room\n-------+-------\nAnn    |  12\nBob    |  14", "Name: Ann; Room: 12\nName: Bob; Room: 14"),
     ("a.txt", "Office 01632 960740\nNight watchman (01632) 960 755", "Office: 01632 960740\nNight watchman: (01632) 960 755"),
     ("a.txt", "Mon-Fri 7.30am - 5pm\nSat     8am - 1pm\nSun     closed", "Mon-Fri: 7.30am - 5pm\nSat: 8am - 1pm\nSun: closed"),
@@ -499,6 +499,7 @@ SECTIONS = [
     ("THE MILL\n\nNine to five.", ["THE MILL"]),
     ("THE MILL\n\nNo ball games.\n\nHOURS\nNine to five.", ["THE MILL", "THE MILL > HOURS"]),
     ("HOURS\n\nNine to five.\n\nRULES\n\nNo ball games.", ["HOURS", "RULES"]),  # side by side
+    ("Nine to five.\n\nIn winter\nAnn    12\nBob    14\n\nWe sell:\nTea    2.50\nBuns   1.20", ["", "In winter"]),
     ("Dear members.\n\nNo ball games.", [""]),
     ("The mill: 01632 960 311\n\nNo ball games.", [""]),
     ("The mill", [""]),

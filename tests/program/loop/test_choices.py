@@ -29,6 +29,14 @@ OPEN = [
     ),
     (GEAR, "What is the deposit for a belay device?", {"Belay device Hollin": "20", "Belay device Clutch": "60"}),
 ]
+POST = {
+    "post.md": "# Postage\n\n| Weight | Standard | Express |\n|---|---|---|\n| up to 250 g | £2.20 | £5.90 |\n"
+    "| 250 g to 2 kg | £3.95 | £7.50 |\n| 2 to 20 kg | £8.40 | £13.90 |\n\nOrders over £45 are sent free.\n"
+}
+OPEN += [
+    (POST, "How much is the postage?", {"up to 250 g": "Express £5.90", "250 g to 2 kg": "£3.95", "2 to 20 kg": "£8"}),
+    (POST, "How much is express postage?", {"up to 250 g": "£5.90", "250 g to 2 kg": "£7.50", "2 to 20 kg": "£13.90"}),
+]
 PERIODS = {"periods.csv": "Plan,Price,From\nHome,GBP 4.50,2026\nHome,GBP 3.90,2024\nPro,GBP 16,2026\nPro,GBP 12,2024\n"}
 SCALES = {"scales.csv": "Plan,Month,Year\nPro,19,190\nPro,16,160\nHome,4,40\nHome,3,30\n"}
 DEVICES = {
@@ -46,6 +54,7 @@ CLEANING = {
 CLOSED = [
     (CLEANING, "What does a three-piece suit cost?", "£19.00"),  # the plain column, unless another is named
     (CLEANING, "What does a three-piece suit cost express?", "£25.50"),
+    (POST, "How much is express postage for 500 g?", "£7.50"),
     (DEVICES, "What is the power draw of the Porter Duo?", "9 W"),
     (PERMITS, "How much is the yearly permit?", "GBP 45"),
     (BIKES, "What does it cost to hire a cargo bike?", "30 euros"),

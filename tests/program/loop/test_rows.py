@@ -151,27 +151,86 @@ def test_a_row_is_named_by_its_cells_and_the_range_of_its_first(question, named)
 
 
 KEYS = [
-    ("a tent of 12 m", "a tent of 10 to 14 m"),
-    ("a tent in the North", "a tent in the North (5 to 9 m)"),
-    ("a tent in the south", "a tent in the south"),  # which names two rows
-    ("a tent of 5 to 9 m", "a tent of 5 to 9 m"),
-    ("what is it", "what is it"),  # which names no row
+    ("a tent of 12 m", ["a tent of 12 m", "a tent of 10 to 14 m", "a tent of 12 m"]),
+    ("a tent in the North", ["a tent in the North (5 to 9 m)", "a tent in the North", "a tent in the North"]),
+    (
+        "a tent in the south",  # which names two rows
+        ["a tent in the south", "a tent in the south (10 to 14 m)", "a tent in the south (15 to 20 m)"],
+    ),
+    ("a tent of 5 to 9 m", ["a tent of 5 to 9 m"] * 3),
+    ("what is it", ["what is it"] * 3),  # which names no row
 ]
 
 
+def spell_keys(question, subjects, of):
+    """The question as it is asked of each row."""
+    rows = name_rows(of, subjects)
+    return [name_keys(question, rows, one) for one in {subject.row: subject for subject in subjects}.values()]
+
+
 @pytest.mark.parametrize(("question", "spelt"), KEYS)
-def test_a_reader_is_asked_with_the_key_of_the_one_row_that_is_named(question, spelt):
+def test_a_reader_is_asked_with_the_key_of_each_row_that_is_named(question, spelt):
     subjects = [find_subject("Tents", piece) for piece in split_pieces(ROWS)]
-    assert name_keys(question, name_rows(question, subjects), subjects, [ROWS]) == spelt
+    assert spell_keys(question, subjects, question) == spelt
 
 
 def test_a_part_of_a_question_that_names_no_row_is_asked_of_the_one_that_the_whole_names():
-    subjects = [find_subject("Tents", piece) for piece in split_pieces(ROWS)]
-    rows = name_rows("Who has the tent of 12 m in the south, and what does it cost?", subjects)
-    assert name_keys("what does it cost?", rows, subjects, [ROWS]) == "10 to 14 m: what does it cost?"
+    subjects, part = [find_subject("Tents", piece) for piece in split_pieces(ROWS)], "what does it cost?"
+    spelt = spell_keys(part, subjects, "Who has the tent of 12 m in the south, and what does it cost?")
+    assert spelt == [part, "10 to 14 m: what does it cost?", part]
 
 
-def test_a_cell_that_a_row_has_too_which_was_not_kept_names_no_key():
-    subjects, question = [find_subject("Tents", piece) for piece in split_pieces(ROWS)], "a tent in the north"
-    texts = [ROWS, "Size: 50 to 90 m; Place: north; Price: 40"]
-    assert name_keys(question, name_rows(question, subjects), subjects, texts) == question
+SPANS = ["{} to {} kg", "{} - {} kg", "{} kg to {} kg", "{}–{} kg"]
+
+
+@given(bounds, st.sampled_from(SPANS), st.data())
+def test_a_sentence_of_another_range_than_that_of_a_number_is_of_another_thing(ends, form, data):
+    pairs = [*zip(ends[::2], ends[1::2], strict=False)]
+    text = " ".join(f"Dogs of {form.format(*pair)} are washed on day {n}." for n, pair in enumerate(pairs))
+    subjects = [find_subject("Washing", piece) for piece in split_pieces(text)]
+    number = data.draw(st.integers(1, 500))
+    question = f"When is a dog of {number} kg washed?"
+    rows = name_rows(question, subjects)
+    held = [low <= number <= high for low, high in pairs]
+    assert [rows[one.row].named for one in subjects] == [one if any(held) else None for one in held]
+    for one, pair, is_held in zip(subjects, pairs, held, strict=True):
+        spelt = question.replace(f"{number} kg", form.format(*pair)) if is_held else question
+        assert name_keys(question, rows, one).startswith(spelt.removesuffix(" washed?"))
+
+
+NO_SPANS = ["It is open from 9:00 to 15:00.", "Ring 01632 960 - 755.", "It was so on 2026-11-30.", "Take 2, 3 or 4 kg."]
+
+
+@pytest.mark.parametrize("sentence", NO_SPANS)
+def test_times_days_and_telephones_in_a_sentence_are_no_range(sentence):
+    assert [find_subject("A", piece).row for piece in split_pieces(sentence)] == [()]
+
+
+CLUB = {
+    "club.md": "# Training\n\nSwimmers from grade 4 to 6 may train with the Minnows. Swimmers from grade 7 to 9 may train "
+    "with the Pike. The coach is Rob.\n\n## Hire\n\nBoats of 6 to 8 m are lifted on Tuesdays. Boats of 8 to 12 m are "
+    "lifted on Fridays.\n\nA repair takes 2 to 4 days.\n"
+}
+IN_SENTENCES = [
+    ("Where may a swimmer of grade 5 train?", "Minnows", "Pike"),
+    ("Where may I train with grade 8?", "Pike", "Minnows"),
+    ("When is a boat of 10 m lifted?", "Fridays", "Tuesdays"),
+    ("Is a repair done in 5 days?", "2 to 4 days", "lifted"),  # what is asked for may be the range itself
+]
+
+
+@pytest.mark.parametrize(("question", "right", "other"), IN_SENTENCES)
+def test_a_number_is_told_the_sentence_in_whose_range_it_lies(tmp_path, question, right, other):
+    text = open_documents(tmp_path, CLUB, ABOUT)(question).text
+    assert right in text and other not in text
+
+
+POTATOES = {
+    "p.csv": "Variety,Type,Plant,2.5 kg,10 kg\nSwift,first early,late March,£6.20,£19.50\nCharlotte,second early,mid April,"
+    "£5.80,£18.00\nMaris Peer,second early,mid April,£5.80,£18.00\nDesiree,maincrop,late April,£5.40,£16.80\n"
+}
+
+
+def test_rows_that_say_the_same_are_told_together(tmp_path):
+    text = open_documents(tmp_path, POTATOES, ABOUT)("What does 10 kg of second early seed potatoes cost?").text
+    assert "Charlotte, 10 kg: £18.00" in text and "Maris Peer, 10 kg: £18.00" in text and "£19" not in text
