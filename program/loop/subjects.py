@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -259,11 +259,12 @@ def _list_named_days(rows: Sequence[Row], asked: frozenset[str]) -> Iterator[fro
         yield frozenset[str]().union(*(found for found in days if any(map(str.isalpha, found))))
 
 
-def name_keys(question: str, rows: RowMatches, subject: Subject) -> str:
+def name_keys(question: str, rows: RowMatches, subject: Subject, texts: Collection[str]) -> str:
     """Return a question with the key of a piece's row, where it names that.
 
     The range stands in place of a number in it, for a reader compares words. The first cell stands behind another that
-    is named, `High Moor (P-07)`, and before a part that names none.
+    is named, where none but the named rows have that in the texts, `High Moor (P-07)`, and before a part that names
+    none.
     """
     row, asked = subject.row, question.casefold()
     if not rows.get(row, NO_MATCH).named:
@@ -275,12 +276,18 @@ def name_keys(question: str, rows: RowMatches, subject: Subject) -> str:
         return question
     for number in rows[row].numbers:
         spelt = spell_range(spelt, number, key)
-    places = [(question.casefold().find(value.casefold()), value) for _, value in row[1:]]
-    said = ((at, value) for at, value in places if value[:1].isalpha() and value.casefold() in asked)
-    at, value = min([*said, *((at, value) for at, value in places if at >= 0 and parse_day(value))], default=(0, ""))
-    if spelt != question or not value:
-        return spelt if spelt != question else f"{key}: {question}"
-    return f"{question[: at + len(value)]} ({key}){question[at + len(value) :]}"
+    if spelt != question:
+        return spelt
+    places = [(question.casefold().find(cell[1].casefold()), *cell) for cell in row[1:]]
+    # Months, `March to July`, name many rows.
+    told = (one for one in places if any(map(str.isdigit, one[2])) or one[2].casefold() in asked)
+    named = (one for one in told if one[0] >= 0 and (one[2][:1].isalpha() or parse_day(one[2])))
+    at, header, value = min(named, default=(0, "", ""))
+    if not value:
+        return f"{key}: {question}"
+    of_named = sum((header, value) in other for other, match in rows.items() if match.named)
+    alone = sum(text.count(f"{header}: {value}") for text in texts) <= of_named
+    return f"{question[: at + len(value)]} ({key}){question[at + len(value) :]}" if alone else question
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

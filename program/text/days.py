@@ -107,8 +107,9 @@ def list_weekdays(text: str) -> frozenset[str]:
 
 
 def find_asked_stems(question: str) -> frozenset[str]:
-    """Return a question's stems, `may` only where it is the month."""
-    return find_stems(question) - (frozenset() if _MAY.search(question) else _MAY_ALONE)
+    """Return a question's stems, `may` only where it is the month, and `5` beside `5th`."""
+    stems = find_stems(question) - (frozenset() if _MAY.search(question) else _MAY_ALONE)
+    return stems | {day[1] for day in map(_ORDINAL.match, stems) if day}
 
 
 @lru_cache(maxsize=1024)

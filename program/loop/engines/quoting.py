@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from ragc.answer import Answer, Outcome, Round, StoppedBy
 from ragc.loop.answers import answer_from_claims, make_answer
+from ragc.loop.choices import list_choices
 from ragc.loop.decide import Verdict, wants_query
 from ragc.loop.evidence import keep_unjudged
-from ragc.loop.quotations import list_choices, quote_passages
+from ragc.loop.quotations import quote_passages
 from ragc.loop.state import Ask, Draft, Flow, State, StepFailed, list_ids
 from ragc.models.requests import is_undecided
 from ragc.notes import NoteKind

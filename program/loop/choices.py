@@ -1,0 +1,164 @@
+"""What a question leaves open: the choices that the best pieces differ in, and a column that is told whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+
+from ragc.loop.quotations import Quote, keep_rows, show_piece, weigh_pieces
+from ragc.loop.state import STATES, Draft, Flow, State, list_ids
+from ragc.loop.subjects import NO_MATCH, find_subject, name_rows
+from ragc.notes import NoteKind
+from ragc.passage import document_of
+from ragc.text.pieces import Claim, split_pieces
+from ragc.text.words import find_stems, split_words
+
+MOST_CHOICES = 6  # that a question back lists
+MOST_ROWS = 12  # of a column that is told whole
+
+
+def list_choices(state: State) -> Flow[Draft | None]:
+    """Return the choices that a question leaves open; None where it leaves none.
+
+    Choices differ from the best piece in one coordinate alone, and not in their day. Of those that hold most of the
+    question's words several have to be left, and the second to be nearly as probable as the best (`open_above`). Of a
+    column whose values recur, or by which rows are sought, nothing is left open: it is told whole.
+    """
+    if state.chose or len(state.queries) > 1:
+        return None
+    found, unknown = yield from weigh_pieces(state)
+    if unknown:
+        return None
+    found = _put_first(keep_rows(state, found, state.question))
+    for at in range(len(found[0].coordinates) if found else 0):
+        choices = _keep_named(_list_beside(found, at), at, state.question)
+        chance = sum(one.probability for one in choices.values())
+        if chance < state.program.threshold(STATES, "states"):
+            continue
+        ordered = sorted(choices.items(), key=lambda pair: (pair[1].n, pair[1].piece.start))
+        differ = 2 * len({one.value.casefold() for one in choices.values()}) > len(choices)
+        several = at == len(found[0].coordinates) - 2 and sum(one.near for one in choices.values()) > 1
+        sought = several and found[0].subject.asks_row(state.question)
+        even = _are_even(choices, state.tuning.open_above) or _are_named(state, choices.values())
+        if differ and not sought and len(choices) <= MOST_CHOICES and even:
+            state.path.append(NoteKind.WHICH(n=len(ordered)))
+            claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in ordered)
+            return Draft(claims, True, chance, tuple(name for name, _ in ordered))
+        if several and (sought or not differ) and (column := _quote_column(state, choices.values())):
+            state.path.append(NoteKind.COLUMN(n=len(column)))
+            return Draft(column, True, chance)
+    return (_list_table(state, found) if found else None) or _list_apart(state, found)
+
+
+def _put_first(found: Sequence[Quote]) -> list[Quote]:
+    """Return the pieces, first the best of the table, or the piece, whose chances are the highest in all."""
+    chances = defaultdict[object, float](float)
+    for quote in found:
+        chances[quote.table] += quote.probability
+    first = next((quote for quote in found if chances[quote.table] == max(chances.values())), None)
+    return [*filter(None, [first]), *(quote for quote in found if quote is not first)]
+
+
+def _list_table(state: State, found: Sequence[Quote]) -> Draft | None:
+    """Return the rows of a small table, where the question leaves open both the row and the column."""
+    first, rows = found[0], defaultdict[str, dict[str, Quote]](dict)
+    for quote in found:
+        if quote.table == first.table and quote.coordinates[-2] and quote.is_measured_as(first):
+            rows[quote.coordinates[-2]].setdefault(quote.subject.header, quote)
+    cells = [cell for of_row in rows.values() for cell in of_row.values()]
+    named = {find_stems(state.question) & find_stems(" ".join(cell.coordinates[-2:])) for cell in cells}
+    chance = sum(cell.probability for cell in cells)
+    widths = {len(of_row) for of_row in rows.values()} | {len(rows)}
+    is_open = len(named) == 1 and min(widths) > 1 and max(widths) <= MOST_CHOICES
+    if not is_open or not any(map(str.isdigit, first.value)) or chance < state.program.threshold(STATES, "states"):
+        return None
+    state.path.append(NoteKind.WHICH(n=len(rows)))
+    cells.sort(key=lambda cell: (cell.n, cell.piece.start))
+    told = {
+        row: "; ".join(f"{cell.subject.header} {cell.value}" for cell in of)
+        for row, of in groupby(cells, lambda cell: cell.coordinates[-2])
+    }
+    claims = tuple(Claim.quote(f"{row}: {said}", next(iter(rows[row].values())).n) for row, said in told.items())
+    return Draft(claims, True, chance, tuple(told))
+
+
+def _list_apart(state: State, found: Sequence[Quote]) -> Draft | None:
+    """Return the best piece of each of several subjects, where the question has no word that could name one."""
+    choices = dict[str, Quote]()
+    for quote in found if not split_words(state.question) else ():
+        if quote.near and len(choices) < MOST_CHOICES:
+            choices.setdefault(quote.coordinates[-2] or quote.coordinates[-3], quote)
+    chance = sum(quote.probability for quote in choices.values())
+    if len(choices) < 2 or chance < state.program.threshold(STATES, "states"):
+        return None
+    state.path.append(NoteKind.WHICH(n=len(choices)))
+    claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in choices.items())
+    return Draft(claims, True, chance, tuple(choices))
+
+
+def _quote_column(state: State, choices: Collection[Quote]) -> tuple[Claim, ...]:
+    """Return a column in all rows that a search found, which are kept; of one value those that have it.
+
+    Nothing is returned where they are many, nor where the choices are some of the rows that were kept.
+    """
+    headers, values = {one.subject.header for one in choices}, {one.value for one in choices}
+    tables = {(document_of(one.passage), one.passage.title) for one in choices}
+    pools = {p.id: p for pool in (*state.pools.values(), state.kept) for p in pool}
+    rows = sorted((p for p in pools.values() if (document_of(p), p.title) in tables), key=lambda p: (len(p.id), p.id))
+    every = ((p, piece) for p in rows for piece in split_pieces(p.text))
+    cells = [(p, piece) for p, piece in every if find_subject(p.subject, piece).header in headers]
+    if len(values) == 1:
+        cells = [(p, piece) for p, piece in cells if piece.text[piece.value :] in values]
+    kept, chosen = list_ids(state.kept), {(one.passage.id, one.piece.start) for one in choices}
+    if len(cells) > MOST_ROWS or any(p.id in kept and (p.id, piece.start) not in chosen for p, piece in cells):
+        return ()
+    state.kept += dict.fromkeys(p for p, _ in cells if p.id not in kept)
+    places = {p.id: n for n, p in enumerate(state.kept, 1)}
+    return tuple(Claim.quote(show_piece(p, piece), places[p.id]) for p, piece in cells)
+
+
+def _list_beside(found: Sequence[Quote], at: int) -> dict[str, Quote]:
+    """Return the best piece, and those that differ from it in that coordinate alone, the best of each by its name."""
+    first, choices = found[0], {found[0].coordinates[at]: found[0]}
+    best = first.coordinates
+    for quote in found:
+        own = quote.coordinates
+        beside = len(own) == len(best) and (*own[:at], *own[at + 1 :]) == (*best[:at], *best[at + 1 :])
+        alike = beside and quote.passage.as_of == first.passage.as_of and (quote.piece.row or quote.says_alike(first))
+        # Other cells of a row say other things.
+        if alike and own[at] and (at < len(own) - 1 or (quote.near and quote.is_measured_as(first))):
+            choices.setdefault(own[at], quote)
+    return choices if best[at] else {}
+
+
+def _keep_named(choices: Mapping[str, Quote], at: int, question: str) -> dict[str, Quote]:
+    """Return the choices that hold most of the question's words, where these are the same words in each.
+
+    A word counts that the row or the header which they share lacks, and the header of the rows' names.
+    """
+    cells = (pair for one in choices.values() for pair in [*enumerate(one.coordinates)][-2:])
+    kinds = (one.subject.row[0][0] for one in choices.values() if one.subject.row)
+    shared = [*(step for k, step in cells if k != at), *kinds]
+    asked = {*split_words(question)}.difference(*map(split_words, shared))
+    every, words = {*split_words(question, keep_stop_words=True)}, dict[str, set[str]]()
+    for name, one in choices.items():
+        said = {*split_words(one.value, keep_stop_words=True)}  # `no` names a choice, too
+        words[name] = asked.intersection(split_words(f"{name} {one.value}")) | (said if said <= every else set())
+    most = max(map(len, words.values()), default=0)
+    named = [name for name, own in words.items() if len(own) == most]
+    return {name: choices[name] for name in named if words[name] == words[named[0]]}
+
+
+def _are_even(choices: Mapping[str, Quote], least: float) -> bool:
+    """Tell whether the second of several choices is likely enough beside the best."""
+    if len(choices) < 2:
+        return False
+    first, second = [*choices.values()][:2]
+    return second.probability > least * first.probability
+
+
+def _are_named(state: State, choices: Collection[Quote]) -> bool:
+    """Tell whether the question names the row of each of several choices."""
+    rows = name_rows(state.date_query(state.question), (one.subject for one in choices))
+    return len(choices) > 1 and all(rows.get(one.subject.row, NO_MATCH).named for one in choices)
