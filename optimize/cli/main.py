@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from ragc.errors import RagcError, explain_disk
-from ragc.optimize.cli import answers, ask, compare, compile, data, experiment, project, reader, serve, trace, versions
+from ragc.optimize.cli import abtest, answers, ask, compile, data, project, reader, serve, versions
 from ragc.optimize.cli.examples import EXAMPLES
 from ragc.optimize.cli.interruption import INTERRUPTED, end_at_once
 from ragc.optimize.cli.show import AS_JSON, print_error
@@ -112,12 +112,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verbs in (project, ask, answers, serve, trace, compile, versions, compare):
+for verbs in (project, ask, answers, serve, compile, versions, abtest):
     add_verbs(app, *verbs.VERBS)
 for group, grouped, about in (
     ("reader", reader.VERBS, "Train the local model that finds answers in passages."),
     ("data", data.VERBS, "Validate, count, divide, import and draft the labelled questions."),
-    ("experiment", experiment.VERBS, "Put versions to the test against each other on live traffic."),
+    ("experiment", abtest.LIVE, "Put versions to the test against each other on live traffic."),
 ):
     below = typer.Typer(help=about, no_args_is_help=True)
     add_verbs(below, *grouped, group=group)
