@@ -206,9 +206,11 @@ class ProjectTask(Task):
             apply_setting(arm.replay.program, points.points[BALANCED])
             with suppress(BudgetStop):
                 answers = self.tester(session, arm.replay.program).answer_all([one.asked for one in arm.questions])
-                for answer, grade in zip(answers, map(self.search_grader, arm.questions, answers), strict=True):
-                    if grade.confidence is not None and (said := list_opinions(answer.trace.path)):
-                        judged.append((said, bool(grade.wrong)))
+                for question, answer in zip(arm.questions, answers, strict=True):
+                    with suppress(Exception):  # a question that cannot be graded teaches nothing; the search names it
+                        grade = self.search_grader(question, answer)
+                        if grade.confidence is not None and (said := list_opinions(answer.trace.path)):
+                            judged.append((said, bool(grade.wrong)))
         fitted = fit_trust(judged, [getattr(self.base.policy, name).default for name in TRUST])
         return dict(zip(TRUST, fitted, strict=True))
 
