@@ -65,6 +65,11 @@ NOTES = [
     (NoteKind.WROTE_WHICH(), "ask: which", "The question may mean several things."),
     (NoteKind.WROTE_GENERAL(), "ask: general", "No document is needed."),
     (NoteKind.WROTE_QUOTE(), "ask: quote", "The best words of the passages are quoted."),
+    (
+        NoteKind.WRITTEN(share=0.8),
+        "tokens .80",
+        "The model that wrote it took its words for right with a chance of 80 % each.",
+    ),
     (NoteKind.SUPPORTED(share=0.9), "supported .90", "What it cites states it with a chance of 90 %."),
     (NoteKind.RESPONSIVE(share=0.29), "responsive .29", "The answer is about the question with a chance of 29 %."),
     (NoteKind.SWITCHED(strategy="keyword"), "switch->keyword", "Searched in another way: keyword."),
