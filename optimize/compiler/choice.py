@@ -28,7 +28,7 @@ from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
 
 DEAR = 0.15  # utility that a model call costs at `economy`, or twice the project's own price where that is more
 FEWEST = 8  # answers under which no bound of confidence is fitted
-PULL = 1.0  # precision with which the numbers of a confidence are drawn to those without labels, in log-odds
+PULL = 4.0  # precision with which the numbers of a confidence are drawn to those without labels
 FAR = 9.0  # log-odds past which none of them goes
 FITTED = "labels and thresholds"
 

@@ -1,7 +1,7 @@
 """How probably what a model wrote is right: the opinions of its tokens and of the embedded decider, weighed.
 
-The log-odds of the opinions are added, each by its weight, to a shift. A compile fits weights and shift to labels;
-without labels each opinion counts half.
+The log-odds of the opinions are added, each by its weight, to a shift. A compile fits weights and shift to labels.
+Without labels the decider's word is taken as it is, and that of the tokens where there is no other.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ragc import load, open_program
 from ragc.knowledge.project import Project
 from ragc.loop.policy import Tuning
-from ragc.loop.trust import TRUST, log_odds, pool_opinions
+from ragc.loop.trust import TRUST, list_opinions, log_odds, pool_opinions
+from ragc.notes import NoteKind
 from ragc.optimize.compiler.choice import fit_trust
 from ragc.optimize.compiler.compile import compile_project
 from ragc.optimize.compiler.record import Record
@@ -77,10 +78,14 @@ def test_of_any_labels_the_weights_can_be_set_and_whoever_is_surer_never_counts_
         assert 0 < judge(fitted, said) <= judge(fitted, surer) < 1
 
 
-@given(chance=CHANCES)
-def test_without_labels_two_opinions_count_alike_and_one_that_is_shared_stands(chance):
-    assert judge(START, (chance, chance)) == pytest.approx(1 / (1 + math.exp(-log_odds(chance))))
-    assert judge(START, (chance, 0.3)) == judge(START, (0.3, chance))
+@given(chance=CHANCES, other=CHANCES)
+def test_without_labels_the_deciders_word_stands_and_that_of_the_tokens_where_there_is_no_other(chance, other):
+    sure = 1 / (1 + math.exp(-log_odds(chance)))
+    assert judge(START, (other, chance)) == pytest.approx(sure) == pytest.approx(min(max(chance, 0.001), 0.999))
+    for kind, said in ((NoteKind.WRITTEN, (chance, chance)), (NoteKind.RESPONSIVE, (chance, chance))):
+        assert list_opinions(["a note", NoteKind.UNSURE(), kind(share=chance)]) == said
+    both = [NoteKind.RESPONSIVE(share=chance), NoteKind.WRITTEN(share=other)]
+    assert list_opinions(both) == (other, chance) and list_opinions(["tokens .9"]) == ()
 
 
 def right(n):

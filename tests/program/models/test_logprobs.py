@@ -13,10 +13,10 @@ from ragc.models.language.provider import knows_logprobs
 from tests.support.faults import EMBEDDED
 from tests.support.goods import program_at
 from tests.support.provider import Script, serve
+from tests.support.replies import obliging
 
 QUESTION = "What does the kettle cost?"
 GOOD = "The kettle costs GBP 10 [1]."
-WORDS = [" ".join(GOOD.split()[:n]) for n in range(7)]
 LOW = lambda word: -0.5 if "10" in word else -0.1  # noqa: E731
 ASKED = Request(model="openai/m", messages=(Message.user("Hello."),), config=dspy.lm15.Config(logprobs=0))
 
@@ -58,9 +58,9 @@ def test_they_are_asked_for_where_the_provider_gives_them_and_nobody_is_asked_wh
     assert {name for name in gives | lacks if knows_logprobs(name)} == gives
 
 
-def drafted(provider, folder, stream):
+def drafted(provider, folder, stream, models=EMBEDDED):
     """Three answers, the draft streamed or not."""
-    rag = program_at(provider.url, folder, models=EMBEDDED, provider="breaker_after = 2")
+    rag = program_at(provider.url, folder, models=models, provider="breaker_after = 2")
 
     async def ask():
         return [event async for event in rag.stream(QUESTION)][-1]
@@ -84,6 +84,20 @@ def test_a_server_that_takes_no_heed_of_them_is_asked_no_more_often_for_it(strea
     with serve(Script(replies=(("", GOOD),))) as provider:
         assert {answer.text for answer in drafted(provider, tmp_path, stream)} == {GOOD}
         assert provider.calls == 3
+
+
+@pytest.mark.parametrize("decide", ["local/reader", "openai/stand-in"])
+def test_a_streamed_answer_is_as_sure_as_another_and_the_tokens_speak_where_no_embedded_decider_does(decide, tmp_path):
+    def reply(body):
+        return GOOD if "Answer the question from" in str(body["messages"][0]["content"]) else obliging(body)
+
+    with serve(Script(sureness=LOW), reply) as provider:
+        models = f'decide = "{decide}"\nwrite = "openai/stand-in"'
+        whole, streamed = (drafted(provider, tmp_path, stream, models)[0] for stream in (False, True))
+    (note,) = (note for note in whole.trace.path if note.startswith("tokens"))
+    assert note.values["share"] == pytest.approx(math.exp(-1 / 6))
+    assert (streamed.text, streamed.confidence, streamed.trace.path) == (GOOD, whole.confidence, whole.trace.path)
+    assert (whole.confidence == pytest.approx(math.exp(-1 / 6))) is (decide != "local/reader")
 
 
 def test_a_prompt_that_is_refused_for_something_else_does_not_stop_the_asking(tmp_path):
