@@ -39,7 +39,7 @@ class NoteKind(Enum):
     STATED = "stated {n}/{all}", "{n} of {all} statements stand in what they cite."
     SUPPORTED = "supported {share}", "What it cites states it with a chance of {share}."
     RESPONSIVE = "responsive {share}", "The answer is about the question with a chance of {share}."
-    WRITTEN = "tokens {share}", "The model that wrote it took its words for right with a chance of {share} each."
+    WRITTEN = "tokens {share}", "The model would write just this with a chance of {share}."
     SWITCHED = "switch->{strategy}", "Searched in another way: {strategy}."
     ECHO = "echo of {predictor}", "What a language model wrote says nothing, and was dropped."
     NO_TEXT = "no text of {predictor}", "What a language model wrote says nothing, and was dropped."

@@ -116,7 +116,7 @@ class Tuning:
     open_above: float = _knob(0.5, 0.0, 1.0, meaning="chance of a second choice to the best's, past which it asks back")
     stated_above: float = _knob(0.5, 0.0, 1.0, step=0.1, meaning="share of a claim's words that a passage must hold")
     trust: float = _knob(0.0, -9.0, 9.0, searched=False, meaning="log-odds that a written answer is right, by itself")
-    trust_tokens: float = _knob(0.0, 0.0, 9.0, searched=False, meaning="weight of the log-odds of a reply's mean token")
+    trust_tokens: float = _knob(0.2, 0.0, 9.0, searched=False, meaning="weight of the log-odds of the reply's tokens")
     trust_decider: float = _knob(1.0, 0.0, 9.0, searched=False, meaning="weight of the log-odds of `responsive`")
     unsure_below: float = _knob(
         0.0, 0.0, 1.0, searched=False, meaning="confidence under which an answer says that it is not certain"

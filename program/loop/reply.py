@@ -32,7 +32,7 @@ _OPTION = re.compile(r"\s*(?:[-*•]|\d{1,2}[.)])\s+(\S.*)")
 class TypedReply:
     """A reply by its kind: the text behind the word, the query that would find what is missing, the options.
 
-    `logprob` is the mean log-probability of its tokens, None where nobody gives it.
+    `logprob` is the log-probability of its whole text, None where nobody gives it.
     """
 
     kind: ReplyKind

@@ -78,14 +78,16 @@ def test_of_any_labels_the_weights_can_be_set_and_whoever_is_surer_never_counts_
         assert 0 < judge(fitted, said) <= judge(fitted, surer) < 1
 
 
-@given(chance=CHANCES, other=CHANCES)
-def test_without_labels_the_deciders_word_stands_and_that_of_the_tokens_where_there_is_no_other(chance, other):
-    sure = 1 / (1 + math.exp(-log_odds(chance)))
-    assert judge(START, (other, chance)) == pytest.approx(sure) == pytest.approx(min(max(chance, 0.001), 0.999))
-    for kind, said in ((NoteKind.WRITTEN, (chance, chance)), (NoteKind.RESPONSIVE, (chance, chance))):
-        assert list_opinions(["a note", NoteKind.UNSURE(), kind(share=chance)]) == said
-    both = [NoteKind.RESPONSIVE(share=chance), NoteKind.WRITTEN(share=other)]
-    assert list_opinions(both) == (other, chance) and list_opinions(["tokens .9"]) == ()
+@given(tokens=CHANCES, decider=CHANCES)
+def test_without_labels_the_decider_has_more_say_than_the_tokens_and_of_whom_nothing_is_known_the_odds_are_even(
+    tokens, decider
+):
+    written, responsive = NoteKind.WRITTEN(share=tokens), NoteKind.RESPONSIVE(share=decider)
+    assert list_opinions(["tokens .9", responsive, NoteKind.UNSURE(), written]) == (tokens, decider)
+    assert list_opinions([written]) == (tokens, 0.5) and list_opinions([responsive]) == (0.5, decider)
+    assert judge(START, list_opinions([])) == 0.5
+    assert judge(START, (0.5, decider)) == pytest.approx(min(max(decider, 0.001), 0.999))
+    assert abs(log_odds(judge(START, (tokens, 0.5)))) <= abs(log_odds(judge(START, (0.5, tokens)))) + 1e-9
 
 
 def right(n):

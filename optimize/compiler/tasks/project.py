@@ -29,7 +29,7 @@ from ragc.loop import reviewed
 from ragc.loop.policy import PRESETS, WHOLE, Risk, Setting, apply_setting, find_dimensions, read_setting
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find
-from ragc.loop.trust import TRUST, list_opinions
+from ragc.loop.trust import TRUST, UNKNOWN, list_opinions
 from ragc.models.catalog import is_local
 from ragc.models.clients import client_of
 from ragc.models.language.layout import Layout
@@ -211,7 +211,8 @@ class ProjectTask(Task):
             with suppress(BudgetStop):
                 answers = self.tester(session, arm.replay.program).answer_all([one.asked for one in arm.questions])
                 for question, answer in zip(arm.questions, answers, strict=True):
-                    if answer.outcome is Outcome.ANSWERED and (said := list_opinions(answer.trace.path)):
+                    said = list_opinions(answer.trace.path)
+                    if answer.outcome is Outcome.ANSWERED and {*said} != {UNKNOWN}:
                         with suppress(Exception):  # what cannot be graded teaches nothing
                             judged.append((said, bool(self.search_grader(question, answer).wrong)))
         fitted = fit_trust(judged, [getattr(self.base.policy, name).default for name in TRUST])

@@ -157,5 +157,4 @@ def _estimate_confidence(state: State, claims: Sequence[Claim], logprob: float |
         with suppress(StepFailed):  # the answer is there all the same
             (reply,) = yield [Ask("grounder.responsive", inputs)]
             state.path.append(NoteKind.RESPONSIVE(share=float(reply["responsive"].probability)))
-    said = list_opinions(state.path)
-    return pool_opinions(said, [getattr(state.tuning, name) for name in TRUST]) if said else UNVOUCHED
+    return pool_opinions(list_opinions(state.path), [getattr(state.tuning, name) for name in TRUST])

@@ -27,7 +27,7 @@ from ragc.signatures import Excerpt
 
 LONGEST_ANSWER = 8_000  # characters; the rest is cut at the end of a sentence
 ANSWER = "answer"  # the output whose tokens' log-probabilities are asked for, and which may hold passages' links
-LOGPROB = "logprob"  # the field of a reply that has the mean log-probability of its tokens
+LOGPROB = "logprob"  # the field of a reply that has its log-probability, the sum of its tokens'
 REMINDER = "Your last reply was not in this form. Keep to it exactly."
 
 
@@ -149,9 +149,9 @@ def use_adapter(lm: Any, layout: PromptLayout = PromptLayout.FULL) -> Iterator[N
 
 
 def _weigh_tokens(reply: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a reply, with the mean log-probability of its tokens in place of each token's, if any."""
+    """Return the fields of a reply, with its log-probability in place of that of each token, if any is given."""
     tokens = reply.pop(LOGPROBS, {}).get("content")
-    return {**reply, LOGPROB: sum(one["logprob"] for one in tokens) / len(tokens)} if tokens else reply
+    return {**reply, LOGPROB: sum(one["logprob"] for one in tokens)} if tokens else reply
 
 
 def _strip_links(replies: Sequence[Mapping[str, Any]], inputs: Mapping[str, Any]) -> list[dict[str, Any]]:

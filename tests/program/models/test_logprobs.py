@@ -8,6 +8,7 @@ import pytest
 from dspy.lm15 import Message, Request, materialize_response
 
 from ragc import Outcome
+from ragc.loop.trust import log_odds
 from ragc.models.language.gateway import AsyncProviderEngine, Endpoint, EndpointTerms, ProviderEngine
 from ragc.models.language.provider import knows_logprobs
 from tests.support.faults import EMBEDDED
@@ -95,9 +96,10 @@ def test_a_streamed_answer_is_as_sure_as_another_and_the_tokens_speak_where_no_e
         models = f'decide = "{decide}"\nwrite = "openai/stand-in"'
         whole, streamed = (drafted(provider, tmp_path, stream, models)[0] for stream in (False, True))
     (note,) = (note for note in whole.trace.path if note.startswith("tokens"))
-    assert note.values["share"] == pytest.approx(math.exp(-1 / 6))
+    assert note.values["share"] == pytest.approx(math.exp(-1.0))
     assert (streamed.text, streamed.confidence, streamed.trace.path) == (GOOD, whole.confidence, whole.trace.path)
-    assert (whole.confidence == pytest.approx(math.exp(-1 / 6))) is (decide != "local/reader")
+    odds = math.exp(0.2 * log_odds(math.exp(-1.0)))
+    assert (whole.confidence == pytest.approx(odds / (1 + odds))) is (decide != "local/reader")
 
 
 def test_a_prompt_that_is_refused_for_something_else_does_not_stop_the_asking(tmp_path):
