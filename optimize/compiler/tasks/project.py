@@ -30,17 +30,14 @@ from ragc.loop.policy import PRESETS, WHOLE, Risk, Setting, apply_setting, find_
 from ragc.loop.rag import AgenticRAG
 from ragc.loop.state import Find
 from ragc.loop.trust import TRUST, UNKNOWN, list_opinions
-from ragc.models.catalog import is_local
-from ragc.models.clients import client_of
+from ragc.models.catalog import client_of, is_local
 from ragc.models.language.layout import Layout
 from ragc.models.language.pace import Pace, note_pace, read_paces
 from ragc.optimize.compiler.candidates.demonstrations import WORKED, Demonstration, Demonstrator, learns_demos, thin_out
-from ragc.optimize.compiler.candidates.instructions import propose_instructions
-from ragc.optimize.compiler.candidates.offers import CandidateSets, find_candidates
+from ragc.optimize.compiler.candidates.offers import CandidateSets, find_candidates, propose_instructions
 from ragc.optimize.compiler.candidates.retrieval import count_evidence, find_best_search
 from ragc.optimize.compiler.choice import OperatingPoints, fit_doubt, fit_trust
-from ragc.optimize.compiler.record import Entry, digest_json, fingerprint_predictor, source_digest
-from ragc.optimize.compiler.runs.recorded_lm import RecordedLM
+from ragc.optimize.compiler.record import Entry, RecordedLM, digest_json, fingerprint_predictor, source_digest
 from ragc.optimize.compiler.runs.replay import Replay, ReplayArm
 from ragc.optimize.compiler.scoring import Scoring
 from ragc.optimize.compiler.session import Session
@@ -57,7 +54,7 @@ from ragc.optimize.registry.versions import read_ancestors
 from ragc.optimize.report.estimate import estimate_cost, list_asked, measure_model
 from ragc.serve.artifact import ROLES, describe_structure, export_files, require_keys
 from ragc.serve.opening import load, open_program
-from ragc.serve.reference import Manifest, digest_of, resolve
+from ragc.serve.reference import digest_of, resolve
 from ragc.text.history import Asked
 
 PROBED = 12  # questions asked to see how long a compile takes
@@ -213,7 +210,7 @@ class ProjectTask(Task):
                 for question, answer in zip(arm.questions, answers, strict=True):
                     said = list_opinions(answer.trace.path)
                     if answer.outcome is Outcome.ANSWERED and {*said} != {UNKNOWN}:
-                        with suppress(Exception):  # what cannot be graded teaches nothing
+                        with suppress(Exception):  # what cannot be graded teaches nothing; the search names it
                             judged.append((said, bool(self.search_grader(question, answer).wrong)))
         fitted = fit_trust(judged, [getattr(self.base.policy, name).default for name in TRUST])
         return dict(zip(TRUST, fitted, strict=True))
@@ -378,7 +375,8 @@ def open_project_task(project: Project, session: Session, seed: int, origin: str
 def _open_parent(project: Project, first: AgenticRAG, ref: str) -> AgenticRAG:
     """Return a version's program, under a language model as it answered without one."""
     parent = load(ref, artifacts=project.artifacts, project=project.folder)
-    if _wrote_here(resolve(ref, project.artifacts)) and not first.view().quotes:
+    wrote = resolve(ref, project.artifacts).section("models").get("write", "")
+    if is_local(wrote) and not first.view().quotes:
         parent.policy.turn(**AS_EMBEDDED)
     return parent
 
@@ -400,11 +398,6 @@ def inherit_learned(first: AgenticRAG, parent: AgenticRAG) -> AgenticRAG:
         if name in laid:
             layout.value = laid[name].value
     return base
-
-
-def _wrote_here(manifest: Manifest) -> bool:
-    """Return True for a version that was compiled for the embedded writer."""
-    return is_local(manifest.section("models").get("write", ""))
 
 
 def _find_pace(session: Session, project: Project, name: str) -> Pace:
