@@ -183,11 +183,23 @@ def convert_docx(content: bytes, max_bytes: int) -> Page:
     ):
         table[FIRST_ROW] = first_row
     _place_notes(tree)
+    _head_bold(tree)
     title = re.search(rb"<dc:title>([^<]*)</dc:title>", parts.get("docProps/core.xml", b""))
     about = read_fields({"title": title[1].decode("utf-8", "replace") if title else ""})
     what = f"{written.hidden} words are hidden text, and were left out"
     flaws = (Flaw(what, "Show them in Word, if they answer questions.", lost=False),) if written.hidden else ()
     return Page(read_blocks(tree), replace(about, flaws=flaws))
+
+
+def _head_bold(tree: BeautifulSoup) -> None:
+    """Make a label in bold the heading of the text below it, as many write one; the first the title."""
+    shown = [one for one in tree("p") if one.get_text().strip()]
+    bold = {id(one) for one in shown if one.get_text() == "".join(part.get_text() for part in one("strong"))}
+    first = tree.find(["p", "table", *HEADINGS])
+    for one in shown:
+        below = one.find_next_sibling()
+        if id(one) in bold and below is not None and id(below) not in bold and below.name in ("p", "table", "ul", "ol"):
+            one.name = ("h1" if one is first else "h3") if is_label(one.get_text().strip()) else "p"
 
 
 def _place_notes(tree: BeautifulSoup) -> None:

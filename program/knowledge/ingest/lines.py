@@ -21,10 +21,10 @@ _ENDS_WITHIN = re.compile(r"\w{2}[.!?…] +[^\W\d_a-z]")
 _NAME = re.compile(r"\s*(?:\S*[^\s.!?] ){0,3}[^\s:]+:(?:\s|$)")
 
 
-def read_plain_text(text: str) -> list[Block]:
-    """Return the headings, the paragraphs and the rows of a text."""
+def read_plain_text(text: str, titled: bool = True) -> list[Block]:
+    """Return the headings, the paragraphs and the rows of a text, whose first line may be its title."""
     lines, blocks, start = text.split("\n"), list[Block](), 0
-    for at, (last, level) in [*_find_headings(lines).items(), (len(lines), (0, 0))]:
+    for at, (last, level) in [*_find_headings(lines, titled).items(), (len(lines), (0, 0))]:
         of_section = _read_section(lines[start:at])
         blocks += (replace(block, first=block.first + start, last=block.last + start) for block in of_section)
         if last > at:
@@ -33,14 +33,14 @@ def read_plain_text(text: str) -> list[Block]:
     return blocks
 
 
-def _find_headings(lines: Sequence[str]) -> dict[int, tuple[int, int]]:
+def _find_headings(lines: Sequence[str], titled: bool) -> dict[int, tuple[int, int]]:
     """Return by line where each heading ends, and its level: those underlined, and those in capitals where several are.
 
     Each begins a paragraph, and is one cell. One in capitals has a line that is not behind it. The first line is the
     title where it is marked or stands apart, unless text follows it and another heading is marked alike.
     """
     alone = [at for at, line in enumerate(lines) if line.strip() and not (at and lines[at - 1].strip())]
-    top = alone[0] if len(alone) > 1 else -1
+    top = alone[0] if titled and len(alone) > 1 else -1
     alone = [at for at in alone if not _GAP.search(lines[at]) and not _RULE.fullmatch(lines[at])]
     found, capitals = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()
     for at in alone:

@@ -48,7 +48,7 @@ def convert_mail(content: bytes) -> Page:
         kept = _drop_quoted(
             text.split("\n"), (str(message["subject"] or "").rpartition(": ")[2] or "-") if reply else ""
         )
-        words, blocks = len(text.split()) - len(kept.split()), read_plain_text(kept)
+        words, blocks = len(text.split()) - len(kept.split()), read_plain_text(kept, titled=False)
     names = [one.get_filename() or one.get_content_type() for one in message.iter_attachments()]
     flaws = [Flaw(f"the attachment {name} was not read", "Save it into the folder.") for name in names]
     if words:

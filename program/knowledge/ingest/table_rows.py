@@ -73,7 +73,7 @@ def read_values(lines: Sequence[str]) -> list[str]:
 
 def is_label(text: str) -> bool:
     """Tell whether a text is short, and no sentence."""
-    return len(text) <= LONGEST_LABEL and text[-1] not in ".:;!?"
+    return len(text) <= LONGEST_LABEL and text[-1] not in ".,:;!?"
 
 
 def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bool:

@@ -498,3 +498,8 @@ def test_a_file_of_which_a_part_defines_entities_is_refused_before_it_is_parsed(
     part = '<!DOCTYPE x [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;">]><x>&b;</x>'.encode(encoding)
     with pytest.raises(UnreadableFile, match=r"inner\.xml defines entities"):
         read(name, pack({"inner.xml": part}))
+
+
+def test_a_message_is_titled_by_its_subject_whatever_its_first_line():
+    passages, _ = read("a.eml", write_mail("Dear members\n\nIt moves to Monday.\n\nBring a saw."))
+    assert passages == [("Milk", "Dear members\n\nIt moves to Monday.\n\nBring a saw.")]

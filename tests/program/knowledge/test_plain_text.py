@@ -500,7 +500,7 @@ SECTIONS = [
     ("THE MILL\n\nNo ball games.\n\nHOURS\nNine to five.", ["THE MILL", "THE MILL > HOURS"]),
     ("HOURS\n\nNine to five.\n\nRULES\n\nNo ball games.", ["HOURS", "RULES"]),  # side by side
     ("Nine to five.\n\nIn winter\nAnn    12\nBob    14\n\nWe sell:\nTea    2.50\nBuns   1.20", ["", "In winter"]),
-    ("Dear members.\n\nNo ball games.", [""]),
+    ("Dear members,\n\nNo ball games.", [""]),
     ("The mill: 01632 960 311\n\nNo ball games.", [""]),
     ("The mill", [""]),
     (
@@ -712,3 +712,19 @@ PAGES = {
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_in_the_encoding_that_it_names_or_in_that_of_the_web(page):
     assert [p.text for p in passages_of("a.html", page.encode("latin-1"))] == [PAGES[page]]
+
+
+BOLD = [
+    ((("bold", "Rules"), "Be quiet.", ("bold", "Bring"), "A pen and a form."), ["Rules", "Rules > Bring"]),
+    (("Be quiet.", ("bold", "Bring"), "A pen."), ["a", "a > Bring"]),
+    ((("bold", "Rules"), ("bold", "Bring"), ("bold", "A pen")), ["a"]),  # all in bold
+    ((("bold", "Be quiet."), "Or go."), ["a"]),  # a sentence
+    (("Be quiet.", ("bold", "The end")), ["a"]),  # with nothing below it
+]
+
+
+@pytest.mark.parametrize(("lines", "titles"), BOLD)
+def test_a_label_in_bold_of_a_word_file_is_the_heading_of_what_follows(lines, titles):
+    parts = [line if isinstance(line, tuple) else ("word", line) for line in lines]
+    written = as_word([("paragraph", [(*part, "0", "")]) for part in parts])
+    assert [passage.title for passage in passages_of("a.docx", written)] == titles
