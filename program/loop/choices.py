@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
 
 from ragc.loop.quotations import Quote, keep_rows, show_piece, weigh_pieces
 from ragc.loop.state import STATES, Draft, Flow, State, list_ids
@@ -31,24 +30,40 @@ def list_choices(state: State) -> Flow[Draft | None]:
     if unknown:
         return None
     found = _put_first(keep_rows(state, found, state.question))
+    rows = name_rows(state.date_query(state.question), (quote.subject for quote in found))
     for at in range(len(found[0].coordinates) if found else 0):
         choices = _keep_named(_list_beside(found, at), at, state.question)
         chance = sum(one.probability for one in choices.values())
         if chance < state.program.threshold(STATES, "states"):
             continue
-        ordered = sorted(choices.items(), key=lambda pair: (pair[1].n, pair[1].piece.start))
-        differ = 2 * len({one.value.casefold() for one in choices.values()}) > len(choices)
+        first, second = [*choices.values(), found[0]][:2]
+        differ = 2 * len({one.value.casefold() for one in choices.values()}) > len(choices) > 1
         several = at == len(found[0].coordinates) - 2 and sum(one.near for one in choices.values()) > 1
         sought = several and found[0].subject.asks_row(state.question)
-        even = _are_even(choices, state.tuning.open_above) or _are_named(state, choices.values())
+        named = all(rows.get(one.subject.row, NO_MATCH).named for one in choices.values())
+        even = named or second.probability > state.tuning.open_above * first.probability
         if differ and not sought and len(choices) <= MOST_CHOICES and even:
-            state.path.append(NoteKind.WHICH(n=len(ordered)))
-            claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in ordered)
-            return Draft(claims, True, chance, tuple(name for name, _ in ordered))
+            return _ask_which(state, {name: [one] for name, one in choices.items()})
         if several and (sought or not differ) and (column := _quote_column(state, choices.values())):
             state.path.append(NoteKind.COLUMN(n=len(column)))
             return Draft(column, True, chance)
-    return (_list_table(state, found) if found else None) or _list_apart(state, found)
+    listed = (_list_table(found, state.question), _list_apart(found, state.question))
+    return next(filter(None, (_ask_which(state, choices) for choices in listed)), None)
+
+
+def _ask_which(state: State, choices: Mapping[str, Sequence[Quote]]) -> Draft | None:
+    """Return the choices as claims, each with what is said of it; None of one, or of improbable ones."""
+    chance = sum(one.probability for cells in choices.values() for one in cells)
+    if len(choices) < 2 or chance < state.program.threshold(STATES, "states"):
+        return None
+    state.path.append(NoteKind.WHICH(n=len(choices)))
+    ordered = sorted(choices.items(), key=lambda pair: min((one.n, one.piece.start) for one in pair[1]))
+    named = (
+        (name, [f"{one.subject.header} {one.value}" if len(of) > 1 else one.value for one in of], of[0].n)
+        for name, of in ordered
+    )
+    claims = tuple(Claim.quote(f"{name}: {'; '.join(said)}", n) for name, said, n in named)
+    return Draft(claims, True, chance, tuple(name for name, _ in ordered))
 
 
 def _put_first(found: Sequence[Quote]) -> list[Quote]:
@@ -60,41 +75,28 @@ def _put_first(found: Sequence[Quote]) -> list[Quote]:
     return [*filter(None, [first]), *(quote for quote in found if quote is not first)]
 
 
-def _list_table(state: State, found: Sequence[Quote]) -> Draft | None:
-    """Return the rows of a small table, where the question leaves open both the row and the column."""
-    first, rows = found[0], defaultdict[str, dict[str, Quote]](dict)
+def _list_table(found: Sequence[Quote], question: str) -> dict[str, list[Quote]]:
+    """Return the cells of each row of a small table, where the question leaves open both the row and the column."""
+    rows = defaultdict[str, dict[str, Quote]](dict)
     for quote in found:
-        if quote.table == first.table and quote.coordinates[-2] and quote.is_measured_as(first):
+        if quote.table == found[0].table and quote.coordinates[-2] and quote.is_measured_as(found[0]):
             rows[quote.coordinates[-2]].setdefault(quote.subject.header, quote)
     cells = [cell for of_row in rows.values() for cell in of_row.values()]
-    named = {find_stems(state.question) & find_stems(" ".join(cell.coordinates[-2:])) for cell in cells}
-    chance = sum(cell.probability for cell in cells)
+    named = {find_stems(question) & find_stems(" ".join(cell.coordinates[-2:])) for cell in cells}
     widths = {len(of_row) for of_row in rows.values()} | {len(rows)}
     is_open = len(named) == 1 and min(widths) > 1 and max(widths) <= MOST_CHOICES
-    if not is_open or not any(map(str.isdigit, first.value)) or chance < state.program.threshold(STATES, "states"):
-        return None
-    state.path.append(NoteKind.WHICH(n=len(rows)))
-    cells.sort(key=lambda cell: (cell.n, cell.piece.start))
-    told = {
-        row: "; ".join(f"{cell.subject.header} {cell.value}" for cell in of)
-        for row, of in groupby(cells, lambda cell: cell.coordinates[-2])
-    }
-    claims = tuple(Claim.quote(f"{row}: {said}", next(iter(rows[row].values())).n) for row, said in told.items())
-    return Draft(claims, True, chance, tuple(told))
+    if not is_open or not any(map(str.isdigit, found[0].value)):
+        return {}
+    return {row: sorted(of.values(), key=lambda cell: cell.piece.start) for row, of in rows.items()}
 
 
-def _list_apart(state: State, found: Sequence[Quote]) -> Draft | None:
+def _list_apart(found: Sequence[Quote], question: str) -> dict[str, list[Quote]]:
     """Return the best piece of each of several subjects, where the question has no word that could name one."""
-    choices = dict[str, Quote]()
-    for quote in found if not split_words(state.question) else ():
+    choices = dict[str, list[Quote]]()
+    for quote in found if not split_words(question) else ():
         if quote.near and len(choices) < MOST_CHOICES:
-            choices.setdefault(quote.coordinates[-2] or quote.coordinates[-3], quote)
-    chance = sum(quote.probability for quote in choices.values())
-    if len(choices) < 2 or chance < state.program.threshold(STATES, "states"):
-        return None
-    state.path.append(NoteKind.WHICH(n=len(choices)))
-    claims = tuple(Claim.quote(f"{name}: {one.value}", one.n) for name, one in choices.items())
-    return Draft(claims, True, chance, tuple(choices))
+            choices.setdefault(quote.coordinates[-2] or quote.coordinates[-3], [quote])
+    return choices
 
 
 def _quote_column(state: State, choices: Collection[Quote]) -> tuple[Claim, ...]:
@@ -148,17 +150,3 @@ def _keep_named(choices: Mapping[str, Quote], at: int, question: str) -> dict[st
     most = max(map(len, words.values()), default=0)
     named = [name for name, own in words.items() if len(own) == most]
     return {name: choices[name] for name in named if words[name] == words[named[0]]}
-
-
-def _are_even(choices: Mapping[str, Quote], least: float) -> bool:
-    """Tell whether the second of several choices is likely enough beside the best."""
-    if len(choices) < 2:
-        return False
-    first, second = [*choices.values()][:2]
-    return second.probability > least * first.probability
-
-
-def _are_named(state: State, choices: Collection[Quote]) -> bool:
-    """Tell whether the question names the row of each of several choices."""
-    rows = name_rows(state.date_query(state.question), (one.subject for one in choices))
-    return len(choices) > 1 and all(rows.get(one.subject.row, NO_MATCH).named for one in choices)
