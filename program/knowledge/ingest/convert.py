@@ -263,10 +263,8 @@ def _drop_menus(main: Tag) -> int:
             continue
         if before is not None:
             run[0].insert_before(Tag(name=END_OF_SECTION, attrs={"level": "1"}))
-        figures = {id(one.parent) for one in run if _has_figure(one)}
-        menu = [one for one in run if id(one.parent) not in figures]
-        whole = len(menu) > 1 or not menus.isdisjoint(map(id, menu))
-        words += sum(len(one.extract().get_text(" ").split()) for one in menu) if whole else 0
+        if (len(run) > 1 or id(run[0]) in menus) and not any(map(_has_figure, run)):
+            words += sum(len(one.extract().get_text(" ").split()) for one in run)
     return words
 
 
