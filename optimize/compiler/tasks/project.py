@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ragc.answer import Outcome
+from ragc.answer import Answer, Outcome
 from ragc.errors import BudgetStop, DataError
 from ragc.knowledge.index.build import index_project
 from ragc.knowledge.project import Project
@@ -47,7 +47,7 @@ from ragc.optimize.evaluation.grades import Grade
 from ragc.optimize.evaluation.outcome import AS_IT_IS, BALANCED
 from ragc.optimize.evaluation.risk import judge_grades, prove_risk
 from ragc.optimize.labelled.check import find_shortages, require_sound_labels
-from ragc.optimize.labelled.dataset import read_labelled
+from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
 from ragc.optimize.labelled.reviewed import fit_same, join_reviewed, seal_answers
 from ragc.optimize.labelled.split import find_previous_splits, sample_stratified, split_questions
 from ragc.optimize.registry.versions import read_ancestors
@@ -169,13 +169,20 @@ class ProjectTask(Task):
         share = 1 / max(1, len(asked)) / session.jobs
         return {"anew": anew * share, "again": again * share}
 
-    def runner(self, session: Session, program: AgenticRAG) -> Replay:
-        """Return a program's runs, without the confidence of unchecked drafts."""
-        return Replay(program, session.record, session.spending, vouches=False)
+    def runner(self, session: Session, program: AgenticRAG, vouches: bool = False) -> Replay:
+        """Return a program's runs."""
+        return Replay(program, session.record, session.spending, vouches)
 
-    def tester(self, session: Session, program: AgenticRAG) -> Replay:
-        """Return a program's runs as it answers in use."""
-        return Replay(program, session.record, session.spending)
+    def _grade_in_use(
+        self, session: Session, program: AgenticRAG, questions: Sequence[LabelledQuestion]
+    ) -> list[tuple[Answer, Grade]]:
+        """Return what a program answers as in use, each answer with its grade, but those that cannot be graded."""
+        answers = self.runner(session, program, vouches=True).answer_all([one.asked for one in questions])
+        graded = list[tuple[Answer, Grade]]()
+        for question, answer in zip(questions, answers, strict=True):
+            with suppress(Exception):  # the search names it
+                graded.append((answer, self.search_grader(question, answer)))
+        return graded
 
     def prove_risks(
         self, session: Session, program: AgenticRAG, points: OperatingPoints, train: Scoring
@@ -190,8 +197,8 @@ class ProjectTask(Task):
         for name, setting in points.points.items():
             apply_setting(twin, setting)
             try:
-                answers = self.tester(session, twin).answer_all([question.asked for question in dev])
-                found[name] = prove_risk(judge_grades(map(self.search_grader, dev, answers)), self.risk)
+                graded = self._grade_in_use(session, twin, dev)
+                found[name] = prove_risk(judge_grades(grade for _, grade in graded), self.risk)
             except BudgetStop as stop:
                 found[name] = replace(
                     prove_risk([], self.risk), lacks=f"room to answer dev under the cap on {stop.tripped}"
@@ -206,12 +213,10 @@ class ProjectTask(Task):
         for arm in arms:
             apply_setting(arm.replay.program, points.points[BALANCED])
             with suppress(BudgetStop):
-                answers = self.tester(session, arm.replay.program).answer_all([one.asked for one in arm.questions])
-                for question, answer in zip(arm.questions, answers, strict=True):
+                for answer, grade in self._grade_in_use(session, arm.replay.program, arm.questions):
                     said = list_opinions(answer.trace.path)
                     if answer.outcome is Outcome.ANSWERED and {*said} != {UNKNOWN}:
-                        with suppress(Exception):  # what cannot be graded teaches nothing; the search names it
-                            judged.append((said, bool(self.search_grader(question, answer).wrong)))
+                        judged.append((said, bool(grade.wrong)))
         fitted = fit_trust(judged, [getattr(self.base.policy, name).default for name in TRUST])
         return dict(zip(TRUST, fitted, strict=True))
 
@@ -288,8 +293,7 @@ class ProjectTask(Task):
             answers = [grade for grade in learned if grade.id in {question.id for question in dev}]
             if not sealed.view().quotes:  # of what a model wrote the confidence was not asked for
                 with suppress(BudgetStop):
-                    told = self.tester(session, sealed).answer_all([question.asked for question in dev])
-                    answers = [*map(self.search_grader, dev, told)]
+                    answers = [grade for _, grade in self._grade_in_use(session, sealed, dev)]
             judged = [(one.confidence, bool(one.wrong)) for one in answers if one.confidence is not None]
             sealed.policy.turn(unsure_below=fit_doubt(judged))
         for name, _ in sealed.named_predictors():
