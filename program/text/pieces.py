@@ -31,7 +31,7 @@ _MARK_OF = {"item": re.compile(rf"{BULLET.pattern}|{NUMBER.pattern}"), "code": r
 _FENCE = re.compile(r"`{3,}")
 _KEY = re.compile(r"[^\s:;.!?][^:;!?]{0,59}(?:: |; )(?=\S)")
 """The key of a row without a header, before its value, where a line beside it has one too."""
-_CELL = re.compile(r"; (?=[^;:]{1,80}: )")
+_CELL = re.compile(r"; (?=(?:[^;:]|:(?=\S)){1,80}: )")  # a header may have a time in it
 _MONTH = re.compile(
     r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b|(?:januar|märz|mai|juni|juli|oktober|dezember)\b",
     re.I,

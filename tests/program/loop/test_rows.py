@@ -35,7 +35,12 @@ CANCELLING = {
     "- 28 to 8 days before: half of the fee.\n- 7 days or less: nothing, but you may send somebody in your place.\n"
 }
 HALF = ("all your money", "nothing")
+CINEMA = {
+    "tickets.html": "<h1>Tickets</h1><table><tr><th><th>Matinee (before 17:00)<th>Evening<th>Live broadcast<tr><th>Adult<td>£7.50"
+    "<td>£9.80<td>£18<tr><th>Over 65<td>£6.50<td>£8.50<td>£16<tr><th>Student<td>£6.00<td>£7.50<td>£12</table>"
+}
 ASKED = [
+    (CINEMA, "What does an evening ticket cost for a student?", "Student, Evening: £7.50", ("£6.00", "£8.50", "£12")),
     (CANCELLING, "What do I get back if I cancel 14 days before?", "half of the fee", HALF),  # an item under its label
     (CANCELLING, "What if I cancel 40 days before?", "all your money", ("half", "nothing")),
     (CANCELLING, "I cancel twelve days before the course. Do I get anything back?", "half of the fee", HALF),
