@@ -68,7 +68,7 @@ NOTES = [
     (
         NoteKind.WRITTEN(share=0.8),
         "tokens .80",
-        "The model that wrote it took its words for right with a chance of 80 % each.",
+        "The model would write just this with a chance of 80 %.",
     ),
     (NoteKind.SUPPORTED(share=0.9), "supported .90", "What it cites states it with a chance of 90 %."),
     (NoteKind.RESPONSIVE(share=0.29), "responsive .29", "The answer is about the question with a chance of 29 %."),
