@@ -7,7 +7,8 @@ one the documents' own structure asks, in their own words and so in any language
 2. The key of a row and the name of a column ask for a cell.
 3. A term asks for what stands behind its colon, or at the beginning of a line behind its dash.
 
-The first of each document come first, then passages that no label uses.
+The first of each document come first, then passages that no label uses. An answer that was imported without its
+evidence is looked up in the documents, too.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import NamedTuple
 
 import dspy
 
+from ragc.knowledge.ingest.amounts import read_amount
+from ragc.knowledge.library import Library
 from ragc.knowledge.project import Project
 from ragc.loop.reviewed import TAG, Drafts, Row, find_fault
 from ragc.models.catalog import is_local, open_models
 from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
-from ragc.optimize.labelled.lookup import shorten_fact
 from ragc.optimize.labelled.rules import read_corpus
 from ragc.passage import TITLE_STEP, Passage, document_of
-from ragc.text.facts import normalise_text, states
+from ragc.text.facts import holds, normalise_text, states
 from ragc.text.pieces import ASKS, SENTENCE_ENDS, Piece, split_cells, split_pieces
 
 TEMPLATES: Mapping[str, str] = {"asks": "{name}", "heading": "{above}: {name}?", "cell": "{above}: {name}, {column}?"}
@@ -35,6 +39,9 @@ TEMPLATES: Mapping[str, str] = {"asks": "{name}", "heading": "{above}: {name}?",
 DASHES = (" - ", " – ", " — ")
 LONGEST = 300  # characters of a fact
 FEW = 5  # words about the figures of a sentence that are its fact; else the sentence is
+HITS = 12  # passages among which an answer is looked up
+LEAST_HELD = 0.3  # the share of an answer's words that a piece has to hold
+LEAST_RUN = 0.5  # the share of an answer's words that make a fact, one after the other, where they hold no figure
 _TERM = re.compile(r"([^\s:;.!?][^:;.!?]{0,59}?)(?:\s?: |( [-–—] ))(\S.*)", re.DOTALL)
 _log = logging.getLogger(__name__)
 
@@ -176,3 +183,60 @@ def _make_draft(passage: Passage, question: str, fact: str, id_: str = "") -> Ro
         **({"readers": groups} if groups else {}),
         **{"outcome": "answered", "route": "simple", "evidence": [passage.id], "facts": [fact], "tags": [TAG]},
     }
+
+
+class Proposal(NamedTuple):
+    """A passage that states an answer, and the fact in its words."""
+
+    evidence: str
+    fact: str | tuple[str, ...]
+
+
+def find_support(question: str, answers: Sequence[str], library: Library, source: str = "") -> Proposal | None:
+    """Return the best passage that states an answer or nearly so, if any.
+
+    It is none of the file `source`. An answer that stands there word for word is the fact. Else it is the longest run
+    of its words that a piece has, figures if it holds any: the piece has to have the answer's numbers and names, and
+    the run a figure or half of the answer.
+    """
+    sources = list({passage.source: None for passage in library.passages()})
+    if not sources:
+        return None
+    hits = [one for one in library.search(f"{question} {answers[0]}", sources, HITS) if not one.superseded_by]
+    hits = [one for one in hits if document_of(one).rpartition("/")[2] != source]
+    for passage in hits:
+        if states(passage.whole, answers):
+            return Proposal(passage.id, tuple(answers) if len(answers) > 1 else answers[0])
+    runs = [
+        (len(run.split()), -n, run, passage.id)
+        for n, passage in enumerate(hits)
+        for piece in split_pieces(passage.text)
+        for answer in answers
+        if holds(piece.text, answer, LEAST_HELD) and (run := _find_run(answer, piece.text))
+    ]
+    _, _, run, evidence = max(runs, default=(0, 0, "", ""))
+    return Proposal(evidence, run) if run else None
+
+
+def shorten_fact(text: str) -> str:
+    """Return a text from its first figure to the word behind its last one.
+
+    A currency before the first is part of it. It is the whole text where there is no figure.
+    """
+    words = text.split()
+    figures = [n for n, word in enumerate(words) if any(map(str.isdigit, word))]
+    if figures:
+        first = figures[0]
+        paid = first > 0 and read_amount(" ".join(words[first - 1 : first + 1])) is not None
+        words = words[first - paid : figures[-1] + 2]
+    return " ".join(words).strip(".,;:!?()\"'“”„")
+
+
+def _find_run(answer: str, piece: str) -> str:
+    """Return the longest run of words that both have, as the piece writes it; empty for one that says too little."""
+    said, written = answer.split(), piece.split()
+    words, others = ([normalise_text(word).strip(" .") for word in side] for side in (said, written))
+    match = SequenceMatcher(None, words, others, autojunk=False).find_longest_match()
+    fact = shorten_fact(" ".join(written[match.b : match.b + match.size]))
+    enough = any(map(str.isdigit, fact)) or match.size >= max(2, LEAST_RUN * len(said))
+    return fact if enough and states(piece, fact) else ""

@@ -19,9 +19,9 @@ from ragc.knowledge.ingest.convert import UnreadableFile
 from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES
 from ragc.knowledge.project import Project, mend_folder
 from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
+from ragc.optimize.labelled.draft import find_support
 from ragc.optimize.labelled.formats import Item, Passages, list_objects, read_beir, read_cases, read_squad
 from ragc.optimize.labelled.leaks import link_components
-from ragc.optimize.labelled.lookup import find_support
 from ragc.passage import Flaw
 from ragc.serve.opening import open_library
 from ragc.serve.reference import name_from
