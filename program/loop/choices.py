@@ -71,8 +71,8 @@ def _put_first(found: Sequence[Quote]) -> list[Quote]:
     chances = defaultdict[object, float](float)
     for quote in found:
         chances[quote.table] += quote.probability
-    first = next((quote for quote in found if chances[quote.table] == max(chances.values())), None)
-    return [*filter(None, [first]), *(quote for quote in found if quote is not first)]
+    first = max(found, key=lambda quote: chances[quote.table], default=None)
+    return sorted(found, key=lambda quote: quote is not first)
 
 
 def _list_table(found: Sequence[Quote], question: str) -> dict[str, list[Quote]]:

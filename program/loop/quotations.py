@@ -29,7 +29,6 @@ from ragc.loop.evidence import (
 from ragc.loop.state import STATES, Draft, Flow, Request, State, list_ids
 from ragc.loop.subjects import (
     NO_MATCH,
-    RowMatches,
     Subject,
     are_alike,
     discount_strange,
@@ -149,7 +148,7 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
     best: list[float] = []
     lacking: list[Claim] = []
     threshold = state.program.threshold(STATES, "states")
-    for look_up, query in enumerate(_list_queries(state)):
+    for look_up, (query, _) in enumerate(_list_look_ups(state)):
         of_this = keep_rows(state, [quote for quote in found if quote.look_up == look_up], query)
         best.append(_find_best(of_this, query))
         allowed = [quote for quote in of_this if not checked or (quote.near and best[-1] >= threshold)]
@@ -271,7 +270,8 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
         passages, rows = found_by_it, name_rows(state.date_query(query), _list_subjects(found_by_it))
         if query != state.question and not any(match.named for match in rows.values()):
             rows = name_rows(state.date_query(state.question), _list_subjects(state.kept))
-            passages = [p for p in state.kept if p in found_by_it or _has_row(p, rows)]
+            named = {p.id for p in state.kept for one in _list_subjects([p]) if one.row and rows[one.row].named}
+            passages = [p for p in state.kept if p in found_by_it or p.id in named]
         for p in passages:
             for at, piece in enumerate(split_pieces(p.text)):
                 if state.last_answer and show_piece(p, piece).rstrip(".") in state.last_answer:
@@ -309,11 +309,6 @@ def _list_subjects(passages: Iterable[Passage]) -> Iterator[Subject]:
     return (find_subject(passage.subject, piece) for passage in passages for piece in split_pieces(passage.text))
 
 
-def _has_row(passage: Passage, rows: RowMatches) -> bool:
-    """Tell whether a row of a passage is named."""
-    return any(rows.get(subject.row, NO_MATCH).named for subject in _list_subjects([passage]))
-
-
 def _find_best(found: Sequence[Quote], query: str) -> float:
     """Return how probable the best piece is, or that any of a list is right which is told whole.
 
@@ -339,11 +334,6 @@ def _find_best(found: Sequence[Quote], query: str) -> float:
 def _tells_whole(items: Sequence[str], quoted: int) -> bool:
     """Tell whether a list is told whole of which so many pieces are quoted."""
     return len(items) == 1 or (len(items) > quoted and (quoted != 1 or _NUMBERED.match(items[0]) is not None))
-
-
-def _list_queries(state: State) -> Sequence[str]:
-    """Return what each look-up asks."""
-    return state.queries if len(state.queries) > 1 else [state.question]
 
 
 def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:

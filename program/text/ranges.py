@@ -76,7 +76,7 @@ def list_measured(text: str) -> tuple[tuple[str, float, frozenset[str]], ...]:
         before, rest = _MEASURE.findall(folded[: match.start()])[-1:], folded[match.end() :]
         after = _MEASURE.match(rest.lstrip())
         words = find_measures(" ".join([*before, *([after[0]] if after else [])]))
-        found.append((match[0], _scale(match[0], _find_scale(rest) or 1.0), words))
+        found.append((match[0], round(float(match[0].replace(",", "")) * (_find_scale(rest) or 1), 6), words))
     return tuple(found)
 
 
@@ -112,12 +112,8 @@ def _read_numbers(cell: str) -> list[float]:
     scale, numbers = 0.0, list[float]()
     for match in reversed([] if _NO_RANGE.search(folded) else [*_NUMBER.finditer(folded)]):
         scale = _find_scale(folded[match.end() :]) or scale or 1.0  # the 2 of `2 to 20 kg`
-        numbers.append(_scale(match[0], scale))
+        numbers.append(round(float(match[0].replace(",", "")) * scale, 6))
     return sorted(numbers)
-
-
-def _scale(number: str, scale: float) -> float:
-    return round(float(number.replace(",", "")) * scale, 6)
 
 
 def _find_scale(after: str) -> float:
