@@ -113,12 +113,11 @@ def blend_pools(pools: Sequence[Sequence[Passage]], weight: float) -> Sequence[P
 def rank_pool(pool: Sequence[Passage], tuning: Tuning) -> list[Passage]:
     """Return the best `tuning.k` passages of one query's pool, best first.
 
-    They are ranked by their text, `document_weight` of the score from the best passage of the document: what a question
-    asks for often stands under several headings of one page. The share `graph_weight` of the places, the last ones, go
-    to others: to those that rank first where links count most.
+    They are ranked by their text. The share `graph_weight` of the places, the last ones, go to others: to those that
+    rank first where links count most.
     """
-    weights = tuning.dense_weight, tuning.graph_weight, tuning.document_weight
-    return _recall(pool, (tuning.k, *weights), lambda: _rank_scores(pool, tuning))
+    key = tuning.k, tuning.dense_weight, tuning.graph_weight
+    return _recall(pool, key, lambda: _rank_scores(pool, tuning))
 
 
 def interleave(ranked: Iterable[Sequence[Passage]]) -> list[Passage]:
@@ -179,25 +178,11 @@ def ask_pieces(
 
 def _rank_scores(pool: Sequence[Passage], tuning: Tuning) -> list[Passage]:
     ranked = rank_positions(pool, tuning.dense_weight, len(pool))
-    if tuning.document_weight:
-        ranked = _share_by_document(pool, ranked, tuning.document_weight)
     if places := int(tuning.k * tuning.graph_weight):
         linked = rank_positions(pool, tuning.dense_weight, len(pool), LINKED)
         first = {at for at, _ in ranked[: tuning.k - places]}
         ranked = [*ranked[: tuning.k - places], *(pair for pair in linked if pair[0] not in first)]
     return [passage.rescored(score) for passage, score in fold_copies(pool, ranked, tuning.k)]
-
-
-def _share_by_document(
-    pool: Sequence[Passage], ranked: Sequence[tuple[int, float]], weight: float
-) -> list[tuple[int, float]]:
-    """Return positions with `weight` of their score from the best passage of their document, best first."""
-    best: dict[str, float] = {}
-    documents = {at: document_of(pool[at]) for at, _ in ranked}
-    for at, score in ranked:  # best first
-        best.setdefault(documents[at], score)
-    shared = [(at, (1 - weight) * score + weight * best[documents[at]]) for at, score in ranked]
-    return sorted(shared, key=lambda pair: (-pair[1], pool[pair[0]].id))
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

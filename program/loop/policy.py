@@ -125,7 +125,6 @@ class Tuning:
         0.0, 0.0, 1.0, searched=False, meaning="confidence under which an answer is withheld, for a stated risk"
     )
     asked_weight: float = _knob(0.7, 0.0, 1.0, step=0.1, meaning="weight of a follow-up's own words over those before")
-    document_weight: float = _knob(0.0, 0.0, 0.8, step=0.2, meaning="share of a score from its document's best")
 
 
 class Policy(dspy.Module):

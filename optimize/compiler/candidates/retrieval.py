@@ -19,7 +19,6 @@ from ragc.optimize.labelled.dataset import LabelledQuestion
 
 GRID: Mapping[str, Sequence[float]] = {
     "graph_weight": (0.0, 0.3, 0.6, 1.0),
-    "document_weight": (0.0, 0.4),
     "dense_weight": (0.3, 0.5, 0.7),
 }
 """The values of each knob of fusion that are combined."""

@@ -285,7 +285,7 @@ def test_copies_of_a_text_count_as_one_passage_the_best_of_them_before_k_is_cut(
         same = [p for p in every if texts[p.id] == one.text]
         assert (one.id, one.score, one.copies) == (same[0].id, same[0].score, tuple(p.id for p in same[1:]))
     assert ids(found) == [p.id for p in every if p.id in ids(found)]
-    tuning = replace(Policy().tuning(), k=k, dense_weight=weight, document_weight=0.0, graph_weight=0.0)
+    tuning = replace(Policy().tuning(), k=k, dense_weight=weight, graph_weight=0.0)
     assert [(p.id, p.copies) for p in rank_pool(pool, tuning)] == [(p.id, p.copies) for p in found]
 
 
