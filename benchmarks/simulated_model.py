@@ -96,7 +96,8 @@ class _Oracle:
         known = {passage.id for passage in shown}
         lacks = [n for n, one in enumerate(question.evidence) if one not in known]
         looked_up = [*question.sub_queries, question.question]
-        return f"{ReplyKind.MISSING}: a part of it\nQUERY: {looked_up[min(lacks[:1] or [0])] if lacks else ''}".strip()
+        query = looked_up[min(lacks[0], len(looked_up) - 1)] if lacks else ""
+        return f"{ReplyKind.MISSING}: a part of it\nQUERY: {query}".strip()
 
     def _err(self, question: LabelledQuestion, shown: Sequence[_Shown]) -> str:
         way = int(3 * _draw(question.id, "error"))
@@ -114,12 +115,13 @@ class _Oracle:
         return self._cite(question, shown) if held else NOTHING
 
     def _holds_all(self, question: LabelledQuestion, shown: Sequence[_Shown]) -> bool:
-        """Tell whether every fact stands in the passages shown; of a SELECT, in its rows."""
+        """Tell whether all facts, or all evidence, stand in the passages shown; of a SELECT, all facts in its rows."""
         gold = self._list_bearing(question, shown)
-        if not question.facts or question.route == "direct":
+        if question.route == "direct":
             return False
         stated = all(any(states(one.whole, forms) for one in gold) for forms in question.alternatives)
-        return stated or (not question.sql and {*question.evidence} <= {one.id for one in gold})
+        whole = not question.sql and {*question.evidence} <= {one.id for one in gold}
+        return bool(question.facts and stated) or bool(question.evidence and whole)
 
     def _list_bearing(self, question: LabelledQuestion, shown: Sequence[_Shown]) -> list[_Shown]:
         wanted = {*question.evidence}
