@@ -187,7 +187,7 @@ def search_task(session: Session, task: Task, trials: int) -> Found:
     points = points if task.has_points else replace(points, points={BALANCED: points.points[BALANCED]})
     if task.against:
         parent = task.controls[-1]
-        before = train.over([Arm(task.runner(session, parent, vouches=True), dev.questions)] if dev_questions else [])
+        before = train.over([Arm(task.runner(session, parent), dev.questions)] if dev_questions else [])
         with suppress(BudgetStop):
             before(read_setting(parent))
         points = replace(points, before=before.read(read_setting(parent)).utility.tolist())
@@ -286,7 +286,7 @@ def test(session: Session, found: Found) -> list[Evaluation]:
     task, questions = found.task, found.task.parts["test"]
     session.limit("test")
     programs = [*task.controls, found.final]
-    arms = [(task.grader(program), task.runner(session, program, vouches=True).answer_all) for program in programs]
+    arms = [(task.grader(program), task.runner(session, program).answer_all) for program in programs]
     together = TOGETHER if session.caps != Caps() else WITHOUT_CAP
     session.end_processes()
     tested = evaluate_side_by_side(arms, questions, session.advance, together, fork=session.fork)

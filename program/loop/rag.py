@@ -210,11 +210,8 @@ class AgenticRAG(dspy.Module):
     def _is_bound(self, predictor: dspy.Predict) -> bool:
         return is_decision(predictor) and predictor.lm is self.runtime.models.decider(predictor.signature)
 
-    def view(self, vouches: bool = True, runtime: Runtime | None = None) -> View:
-        """Return what the loop reads of the program as it is now.
-
-        Without `vouches` the confidence of unchecked drafts is not asked for.
-        """
+    def view(self, runtime: Runtime | None = None) -> View:
+        """Return what the loop reads of the program as it is now."""
         runtime = runtime or self.runtime
         stages = {name: vars(stage) for name, stage in vars(self).items() if isinstance(stage, Predictors)}
         parts = {f"{name}.{part}": value for name, stage in stages.items() for part, value in stage.items()}
@@ -228,7 +225,7 @@ class AgenticRAG(dspy.Module):
             self.strategies,
             self.policy.tuning(),
             layout=self.generator.answer_layout.value,
-            vouches=vouches and decider.embedded and decider.decides,
+            vouches=decider.embedded and decider.decides,
         )
 
     def predictor(self, name: str) -> dspy.Predict:

@@ -88,9 +88,8 @@ class _Run:
 class Replay:
     """Answers questions as `program` would, from a record where it can.
 
-    Reads thresholds and knobs anew for each batch of questions. Without `vouches` the confidence of unchecked drafts is
-    not asked for. A question is asked by its own readers, a request by those given. Raises `BudgetStop` when a call
-    that is needed would pass a cap.
+    Reads thresholds and knobs anew for each batch of questions. A question is asked by its own readers, a request by
+    those given. Raises `BudgetStop` when a call that is needed would pass a cap.
     """
 
     replays = True
@@ -100,12 +99,10 @@ class Replay:
         program: AgenticRAG,
         record: Record,
         spending: Spending | None = None,
-        vouches: bool = True,
         readers: frozenset[str] = frozenset(),
     ) -> None:
         self.program = program
         self.record = record
-        self._vouches = vouches
         self._readers = readers
         self._others: dict[frozenset[str], Replay] = {}
         self._spending = spending or Spending()
@@ -139,13 +136,13 @@ class Replay:
         for readers in {one.readers for one in questions}:
             asked = {n: one for n, one in enumerate(questions) if one.readers == readers}
             if readers != self._readers and readers not in self._others:
-                self._others[readers] = Replay(self.program, self.record, self._spending, self._vouches, readers)
+                self._others[readers] = Replay(self.program, self.record, self._spending, readers)
             found |= zip(asked, work(self._others.get(readers, self), [*asked.values()]), strict=True)
         return [found[n] for n in range(len(questions))]
 
     def _recall(self, questions: Sequence[Asked]) -> list[_Known]:
         """Return what is known of each question; one is run only where a decision on its way falls otherwise now."""
-        view = self.program.readable_by(self._readers).view(self._vouches)
+        view = self.program.readable_by(self._readers).view()
         kept = self._answers_of(view)
         found = [next((one for one in kept[asked] if _fall_alike(one, view)), None) for asked in questions]
         lacking = [n for n, one in enumerate(found) if one is None]
@@ -171,7 +168,7 @@ class Replay:
                         yield Decided(ask.predictor, output, chances), one
 
     def _trace(self, questions: Sequence[Asked]) -> list[tuple[Answer, _Run]]:
-        view = self.program.readable_by(self._readers).view(self._vouches)  # the knobs are read once for all questions
+        view = self.program.readable_by(self._readers).view()  # the knobs are read once for all questions
         paths: list[list[Note]] = [[] for _ in questions]
         rounds = view.runtime.budget.max_rounds
         runs = self._run_all([steps(q, view, rounds, path=path) for q, path in zip(questions, paths, strict=True)])
@@ -193,7 +190,7 @@ class Replay:
         reading = self.program.readable_by(self._readers)
         if reading.sources != self.program.sources:  # its router is a copy of the program's as it is now
             self._read_as(reading)
-        self._view = reading.view(self._vouches)
+        self._view = reading.view()
         self._keys.read_program()
         runs = [_Run(flow) for flow in flows]
         for run in runs:

@@ -187,7 +187,7 @@ class ModuleTask(Task):
         """Return the runs of a copy of a program, from a record if there is one."""
         return ModuleRuns(program.deepcopy(), {one.question: one.example for one in self.examples}, record)
 
-    def runner(self, session: Session, program: dspy.Module, vouches: bool = False) -> ModuleRuns:
+    def runner(self, session: Session, program: dspy.Module) -> ModuleRuns:
         """Return the runs of a copy of a program."""
         return self.run(program, session.record)
 

@@ -169,15 +169,15 @@ class ProjectTask(Task):
         share = 1 / max(1, len(asked)) / session.jobs
         return {"anew": anew * share, "again": again * share}
 
-    def runner(self, session: Session, program: AgenticRAG, vouches: bool = False) -> Replay:
+    def runner(self, session: Session, program: AgenticRAG) -> Replay:
         """Return a program's runs."""
-        return Replay(program, session.record, session.spending, vouches)
+        return Replay(program, session.record, session.spending)
 
-    def _grade_in_use(
+    def _grade_answers(
         self, session: Session, program: AgenticRAG, questions: Sequence[LabelledQuestion]
     ) -> list[tuple[Answer, Grade]]:
-        """Return what a program answers as in use, each answer with its grade, but those that cannot be graded."""
-        answers = self.runner(session, program, vouches=True).answer_all([one.asked for one in questions])
+        """Return what a program answers, each answer with its grade, but those that cannot be graded."""
+        answers = self.runner(session, program).answer_all([one.asked for one in questions])
         graded = list[tuple[Answer, Grade]]()
         for question, answer in zip(questions, answers, strict=True):
             with suppress(Exception):  # the search names it
@@ -188,7 +188,8 @@ class ProjectTask(Task):
         self, session: Session, program: AgenticRAG, points: OperatingPoints, train: Scoring
     ) -> dict[str, Risk]:
         """Return the risk of each point as dev proves it; nothing else was chosen there."""
-        if not self.base.view().quotes:
+        withholds = any(setting.get("policy.answer_above") for setting in points.points.values())
+        if not self.base.view().quotes and not withholds:  # a bound that was found is one of the confidence as it was
             program.policy.turn(**self._fit_trust(session, points, train.arms))
         if self.risk is None:
             return {}
@@ -197,7 +198,7 @@ class ProjectTask(Task):
         for name, setting in points.points.items():
             apply_setting(twin, setting)
             try:
-                graded = self._grade_in_use(session, twin, dev)
+                graded = self._grade_answers(session, twin, dev)
                 found[name] = prove_risk(judge_grades(grade for _, grade in graded), self.risk)
             except BudgetStop as stop:
                 found[name] = replace(
@@ -213,7 +214,7 @@ class ProjectTask(Task):
         for arm in arms:
             apply_setting(arm.replay.program, points.points[BALANCED])
             with suppress(BudgetStop):
-                for answer, grade in self._grade_in_use(session, arm.replay.program, arm.questions):
+                for answer, grade in self._grade_answers(session, arm.replay.program, arm.questions):
                     said = list_opinions(answer.trace.path)
                     if answer.outcome is Outcome.ANSWERED and {*said} != {UNKNOWN}:
                         judged.append((said, bool(grade.wrong)))
@@ -291,9 +292,9 @@ class ProjectTask(Task):
         if points.chosen != AS_IT_IS:
             dev = self.parts["dev"]
             answers = [grade for grade in learned if grade.id in {question.id for question in dev}]
-            if not sealed.view().quotes:  # of what a model wrote the confidence was not asked for
+            if not sealed.view().quotes:  # by the confidence that was fitted
                 with suppress(BudgetStop):
-                    answers = [grade for _, grade in self._grade_in_use(session, sealed, dev)]
+                    answers = [grade for _, grade in self._grade_answers(session, sealed, dev)]
             judged = [(one.confidence, bool(one.wrong)) for one in answers if one.confidence is not None]
             sealed.policy.turn(unsure_below=fit_doubt(judged))
         for name, _ in sealed.named_predictors():

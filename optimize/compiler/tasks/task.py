@@ -80,8 +80,8 @@ class Task(ABC):
         """Return what grades a program's answers in the test."""
 
     @abstractmethod
-    def runner(self, session: Session, program: Any, vouches: bool = False) -> Runner:
-        """Return the runs of a program, with the confidence of unchecked drafts where it `vouches`, as in use."""
+    def runner(self, session: Session, program: Any) -> Runner:
+        """Return the runs of a program."""
 
     def prove_risks(self, session: Session, program: Any, points: OperatingPoints, train: Scoring) -> dict[str, Risk]:
         """Fit the confidence to train, and return the stated risk of each point.
