@@ -58,7 +58,7 @@ def say(line: str) -> None:
 
 
 def leave(line: str) -> NoReturn:
-    """Says a line and ends the process at once, whatever its threads wait for."""
+    """Say a line and end the process at once, whatever its threads wait for."""
     say(line)
     os._exit(INTERRUPTED)
 

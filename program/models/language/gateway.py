@@ -30,7 +30,10 @@ WARM_UP = 20.0  # seconds more for an endpoint's first request, in which LiteLLM
 SILENT_SECONDS = 0.5  # without a word until the question's time was over, from which on the server failed
 FIRST_WAIT, LONGEST_WAIT, UNREACHED_WAIT = 0.25, 20.0, 1.0
 """Seconds between tries, before jitter: at first, at most, and at most where the server could not be reached at all."""
-NOT_TAKEN = (400, 422, 500, 501, transport.MALFORMED)  # statuses where a setting is not understood
+NOT_UNDERSTOOD = (400, 422)
+"""Statuses where a setting is not understood, be it by a server that took it before: another may stand behind it."""
+NOT_TAKEN = (*NOT_UNDERSTOOD, 500, 501)
+"""Statuses where a setting of which nothing is known may be what fails."""
 
 
 class EndpointTerms(CallSettings):
@@ -122,26 +125,30 @@ class Endpoint:
     async def stream(self, call: transport.Call, streams: bool = True) -> AsyncGenerator[str | lm15.Response]:
         """Yield the pieces of the reply to one attempt, then all of it, once it is in the books.
 
-        A server that does not take a request for log-probabilities is asked once more without, and from then on.
+        A server that does not take a request for log-probabilities, or sends some that cannot be read, is asked once
+        more without, unless words of the reply were told, and from then on.
         Raises `CallInterrupted`, with the seconds to wait, where a repetition may mend it and there is time, else
         `CallFailed`.
         """
-        asks, heard = LOGPROBS in call.settings, False
+        asks, heard, known = LOGPROBS in call.settings, False, self.logprobs
         try:
             async for piece in self._attempt(call, streams):
                 heard = True
                 yield piece
             self.logprobs = True if asks else self.logprobs
         except transport.CallFailed as failure:
-            if not asks or heard or self.logprobs or failure.status not in NOT_TAKEN:
+            refused = failure.status in (NOT_TAKEN if not known else NOT_UNDERSTOOD) and not heard
+            if not asks or not (refused or failure.status == transport.MALFORMED):
                 raise
             self.logprobs = False
+            if heard:
+                raise
             bare = {name: value for name, value in call.settings.items() if name != LOGPROBS}
             try:
                 async for piece in self._attempt(replace(call, settings=bare), streams):
                     yield piece
             except transport.CallFailed as again:
-                self.logprobs = None if again.status == failure.status else False  # it was something else
+                self.logprobs = known if again.status == failure.status else False  # it was something else
                 raise
 
     async def _attempt(self, call: transport.Call, streams: bool) -> AsyncGenerator[str | lm15.Response]:

@@ -94,7 +94,9 @@ async def send_call(call: Call, seconds: float, streams: bool) -> AsyncIterator[
     if not text and cut:
         raise CallFailed(f"{call.model} used its reply's tokens up before the first word", usage=usage, cut=True)
     message, why = Message.assistant([TextPart(text)]), "length" if cut else "stop"
-    yield Response(None, call.model, message, finish_reason=why, usage=usage, logprobs=tuple(tokens) or None)
+    whole = sum(len(one.token) for one in tokens) >= len(text.strip())  # else some tokens have none
+    logprobs = tuple(tokens) if tokens and whole else None
+    yield Response(None, call.model, message, finish_reason=why, usage=usage, logprobs=logprobs)
 
 
 def estimate_usage(call: Call, text: str = "") -> Usage:

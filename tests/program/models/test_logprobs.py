@@ -107,3 +107,38 @@ def test_a_prompt_that_is_refused_for_something_else_does_not_stop_the_asking(tm
         drafted(provider, tmp_path, False)
         provider.follow(Script(replies=(("", GOOD),), sureness=LOW))
         assert drafted(provider, tmp_path, False)[0].text == GOOD and provider.weighed
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("given", [math.nan, -math.inf])
+def test_a_reply_has_no_log_probability_where_one_of_its_words_has_none(given, streamed):
+    with serve(Script(replies=(("", GOOD),), sureness=lambda word: given if "10" in word else -0.1)) as provider:
+        reply = reply_of(provider.url, streamed)
+        assert (reply.message.text, reply.logprobs) == (GOOD, None)
+
+
+CHANGES = {
+    "unreadable": Script(replies=(("", GOOD),), sureness=lambda word: {}),
+    "unreadable late": Script(replies=(("", GOOD),), sureness=lambda word: {} if "10" in word else -0.1),
+    "refused": Script(replies=(("", GOOD),), refuses={"logprobs": 400}),
+}
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_server_that_gives_none_to_read_is_asked_for_them_once_whatever_it_gave_before(
+    change, stream, known, tmp_path
+):
+    with serve(Script(replies=(("", GOOD),), sureness=LOW)) as provider:
+        rag = program_at(provider.url, tmp_path, models=EMBEDDED, provider="breaker_after = 2")
+
+        async def ask():
+            return [event async for event in rag.stream(QUESTION)][-1]
+
+        if known:
+            assert rag(QUESTION).text == GOOD
+        provider.follow(CHANGES[change])
+        answers = [asyncio.run(ask()) if stream else rag(QUESTION) for _ in range(3)]
+        assert [answer.text for answer in answers] == [GOOD] * 3 and provider.weighed == 1
+        assert not any("stand-in" in note for answer in answers[1:] for note in answer.trace.path)
