@@ -79,7 +79,7 @@ def _print_check(report: CheckReport, labelled: str, unread: int, reviewed: Join
     _print_shortcuts(report)
     for kind, findings in (("error", report.errors), ("warning", report.warnings)):
         for finding in findings[:PRINTED]:  # no table: an id that is broken in two cannot be copied
-            typer.echo(f"{kind}: {_locate_finding(finding, labelled)}\n    {finding.mend}")
+            typer.echo(f"{kind}: {_locate_finding(finding, labelled)}" + f"\n    {finding.mend}" * bool(finding.mend))
         if len(findings) > PRINTED:
             typer.echo(f"{len(findings) - PRINTED} more {kind}s: --json lists them all.")
     read = count_noun(report.questions, "question")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ragc.loop.quotations import Quote, keep_rows, show_piece, weigh_pieces
 from ragc.loop.state import STATES, Draft, Flow, State, list_ids
-from ragc.loop.subjects import NO_MATCH, find_subject, name_rows
+from ragc.loop.subjects import NO_MATCH, find_subject, is_named_else, name_rows
 from ragc.notes import NoteKind
 from ragc.passage import document_of
 from ragc.text.pieces import Claim, split_pieces
@@ -148,5 +148,5 @@ def _keep_named(choices: Mapping[str, Quote], at: int, question: str) -> dict[st
         said = {*split_words(one.value, keep_stop_words=True)}  # `no` names a choice, too
         words[name] = asked.intersection(split_words(f"{name} {one.value}")) | (said if said <= every else set())
     most = max(map(len, words.values()), default=0)
-    named = [name for name, own in words.items() if len(own) == most]
+    named = [name for name, own in words.items() if len(own) == most and not is_named_else(question, name, choices)]
     return {name: choices[name] for name in named if words[name] == words[named[0]]}

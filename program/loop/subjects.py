@@ -7,8 +7,8 @@
    and one in which the pieces of a question compete, gave on four held-out files of questions (.55). Where a piece has
    another word in the place of one that a rival has, `the Oslo office` for `the Bergen office`, or other weekdays than
    one that a rival has, it is of another thing; so is a cell beside a row, or in a row that is asked for beside a
-   column, that is named in full (of 2,315 such cells none was right, and of 397 one). A cell whose row and column are
-   named is what was asked for, and so is what stands under the very question.
+   column, that is named in full (of 2,315 such cells none was right, and of 397 one), or by function words alone. A
+   cell whose row and column are named is what was asked for, and so is what stands under the very question.
 3. A question names a row by the words of its cells, by a number in the range of its first, and by a day of them; a row
    is beside those that it names by more. Where it asks for the name of rows and nothing else, the cell that it names
    tells it.
@@ -128,7 +128,9 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     named = asked & frozenset(_list_codes(question)).union(*(find_stems(one.name) for one in subjects))
     written = (asked & frozenset[str]().union(*(find_stems(one.text) for one in subjects))) - named
     headers, keys = defaultdict[str, set[str]](set), defaultdict[tuple[str, ...], set[frozenset[str]]](set)
+    names = defaultdict[object, set[str]](set)
     for one in subjects:
+        names[list_headers(one.row), find_stems(one.key)].add(one.key)
         headers[one.name] |= _ask_header(one.header, asked)
         keys[list_headers(one.row)] |= {key for key in [_find_name(one.key)] if key and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
@@ -149,8 +151,10 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
             else 0.0
         )
         + ANSWERS * are_alike(question, one.question)
+        + BESIDE * any(is_named_else(question, *named) for named in ((one.header, columns), (one.key, alike)))
         for one, days in zip(subjects, said, strict=True)
-        for match in [rows.get(one.row, NO_MATCH)]
+        for match, columns in [(rows.get(one.row, NO_MATCH), list_headers(one.row))]
+        for alike in [names[columns, find_stems(one.key)]]
         for held in [match.numbers | match.days]
     )
 
@@ -320,6 +324,18 @@ def _list_held(question: str, cells: Sequence[tuple[str, str]]) -> Iterator[froz
         yield frozenset(
             word for word, number, beside in numbers if of_cell and of_cell.holds(number) and beside & measures
         )
+
+
+def is_named_else(question: str, name: str, names: Iterable[str]) -> bool:
+    """Tell whether the question names another that only function words tell from a name: `off-peak`, not `peak`."""
+    asked = {*split_words(question, keep_stop_words=True)}
+
+    def count_said(words: list[str]) -> int:
+        return len(words) if asked.issuperset(words) else 0
+
+    said, stems = count_said(split_words(name, keep_stop_words=True)), find_stems(name)
+    alike = (other for other in names if other != name and stems and find_stems(other) == stems)
+    return any(count_said(split_words(other, keep_stop_words=True)) > said for other in alike)
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

@@ -309,7 +309,10 @@ def test_every_unreadable_line_is_reported_beside_what_is_wrong_with_the_others(
     told = {(e["file"], e["line"], e["id"]) for e in shown["errors"]}
     assert told == {("docs/a.md", 2, ""), ("", 1, "q1"), ("", 2, ""), ("", 3, "q3")}
     assert any("Did you mean 'facts'?" in e["mend"] for e in shown["errors"])
-    assert "error: docs/a.md line 2: authority 'holy' is not known" in invoke("data", "check", folder).stdout
+    (folder / "docs/blank.md").touch()
+    told = invoke("data", "check", folder).stdout
+    assert "error: docs/a.md line 2: authority 'holy' is not known" in told and "blank.md: holds no text" in told
+    assert all(map(str.strip, told.splitlines()))  # one that has no remedy is a single line
 
 
 @pytest.mark.parametrize(

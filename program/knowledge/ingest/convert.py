@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import takewhile
@@ -192,14 +192,26 @@ def convert_docx(content: bytes, max_bytes: int) -> Page:
 
 
 def _head_bold(tree: BeautifulSoup) -> None:
-    """Make a label in bold the heading of the text below it, as many write one; the first the title."""
+    """Make a label in bold, be it with a colon, the heading of the text below it, as many write one.
+
+    The first is the title, above another too.
+    """
     shown = [one for one in tree("p") if one.get_text().strip()]
     bold = {id(one) for one in shown if one.get_text() == "".join(part.get_text() for part in one("strong"))}
     first = tree.find(["p", "table", *HEADINGS])
-    for one in shown:
-        below = one.find_next_sibling()
-        if id(one) in bold and below is not None and id(below) not in bold and below.name in ("p", "table", "ul", "ol"):
-            one.name = ("h1" if one is first else "h3") if is_label(one.get_text().strip()) else "p"
+    heads = [one for one in shown if id(one) in bold and _leads_text(one, bold)]
+    if first is not None and id(first) in bold and first.find_next_sibling() in heads:
+        heads.append(first)
+    for one in heads:
+        label = re.sub(r"\s*:$", "", one.get_text().strip())
+        if label and is_label(label):
+            one.name, one.string = "h1" if one is first else "h3", label
+
+
+def _leads_text(label: Tag, bold: Collection[int]) -> bool:
+    """Tell whether what stands right below a label is no label in bold."""
+    below = label.find_next_sibling()
+    return below is not None and id(below) not in bold and below.name in ("p", "table", "ul", "ol")
 
 
 def _place_notes(tree: BeautifulSoup) -> None:

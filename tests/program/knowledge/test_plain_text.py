@@ -717,6 +717,7 @@ def test_a_page_is_in_the_encoding_that_it_names_or_in_that_of_the_web(page):
 BOLD = [
     ((("bold", "Rules"), "Be quiet.", ("bold", "Bring"), "A pen and a form."), ["Rules", "Rules > Bring"]),
     (("Be quiet.", ("bold", "Bring"), "A pen."), ["a", "a > Bring"]),
+    ((("bold", "Rules"), ("bold", "Bring"), "A pen.", ("bold", "Noise:"), "None."), ["Rules > Bring", "Rules > Noise"]),
     ((("bold", "Rules"), ("bold", "Bring"), ("bold", "A pen")), ["a"]),  # all in bold
     ((("bold", "Be quiet."), "Or go."), ["a"]),  # a sentence
     (("Be quiet.", ("bold", "The end")), ["a"]),  # with nothing below it

@@ -51,7 +51,17 @@ SHOP = {
 CLEANING = {
     "p.csv": "item,price,express price\nSuit three-piece,£19.00,£25.50\nCoat long,£18.50,£24.50\nTie,£4.00,£6.00\n"
 }
+TICKETS = {"t.csv": "Ticket,Peak,Off-peak\nAdult,GBP 13.50,GBP 10.00\nStudent,GBP 11.00,GBP 8.50\n"}
+TERMS = {"h.md": "# Hall hire\n\n| Period | Price |\n|---|---|\n| In term | 40 euros |\n| Out of term | 65 euros |\n"}
+OPEN += [
+    (TICKETS, "What does a student ticket cost?", {"Peak": "GBP 11.00", "Off-peak": "GBP 8.50"}),
+    (TERMS, "What does the hall cost?", {"In term": "40 euros", "Out of term": "65 euros"}),
+]
 CLOSED = [
+    (TICKETS, "What does a student ticket cost off-peak?", "GBP 8.50"),  # function words tell columns, and rows, apart
+    (TICKETS, "What does a student ticket cost at peak time?", "GBP 11.00"),
+    (TERMS, "What does the hall cost out of term?", "65 euros"),
+    (TERMS, "What does the hall cost in term?", "40 euros"),
     (CLEANING, "What does a three-piece suit cost?", "£19.00"),  # the plain column, unless another is named
     (CLEANING, "What does a three-piece suit cost express?", "£25.50"),
     (POST, "How much is express postage for 500 g?", "£7.50"),
