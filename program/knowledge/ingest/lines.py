@@ -37,27 +37,37 @@ def _find_headings(lines: Sequence[str], titled: bool) -> dict[int, tuple[int, i
     """Return by line where each heading ends, and its level: those underlined, and those in capitals where several are.
 
     Each begins a paragraph, and is one cell. One in capitals has a line that is not behind it. The first line is the
-    title where it is marked or stands apart, unless text follows it and another heading is marked alike.
+    title where it is marked or stands apart, unless text follows it and another heading is marked alike. A label that
+    stands apart above text is a heading where such a one is first.
     """
     alone = [at for at, line in enumerate(lines) if line.strip() and not (at and lines[at - 1].strip())]
     top = alone[0] if titled and len(alone) > 1 else -1
     alone = [at for at in alone if not _GAP.search(lines[at]) and not _RULE.fullmatch(lines[at])]
-    found, capitals = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()
+    found, capitals, apart = (dict[int, tuple[int, int]]() for _ in range(3))
     for at in alone:
         line, under = lines[at].strip(), "".join(lines[at + 1 : at + 2]).strip()
         if len({*under}) == 1 and under[0] in "=-~_" and len(under) > 2 and abs(len(under) - len(line)) <= 2:
             found[at] = at + 2, 2 if under[0] == "=" else 3
-        elif at == top and not under and is_label(line) and line[0].isupper() and not _NAME.match(line):
-            found[at] = at + 1, 3 if _is_capital(line) else 1
+            continue
+        if not under and is_label(line) and line[0].isupper() and not _NAME.match(line):
+            apart[at] = at + 1, 3 if _is_capital(line) else 1
+        if at == top and at in apart:
+            found[at] = apart[at]
         elif _is_capital(line) and not _is_capital(next(filter(str.strip, lines[at + 1 :]), line)):
             capitals[at] = at + 1, 3
+    if found.get(top) == (top + 1, 1):
+        found |= {at: one for at, one in apart.items() if _find_text(lines, at + 1) not in (*apart, *capitals, None)}
     found |= capitals if len(capitals) + len(found) > 1 else {}
     if top in found:
         end, level = found.pop(top)
-        below = next((at for at in range(end, len(lines)) if lines[at].strip()), end)
+        below = _find_text(lines, end)
         marks = [(of, "".join(lines[last : last + 1]).strip() == "") for last, of in ((end, level), *found.values())]
         found[top] = end, level if below not in found and marks[0] in marks[1:] else 0
     return dict(sorted(found.items()))
+
+
+def _find_text(lines: Sequence[str], start: int) -> int | None:
+    return next((at for at in range(start, len(lines)) if lines[at].strip()), None)
 
 
 def _is_capital(line: str) -> bool:

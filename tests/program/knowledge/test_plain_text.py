@@ -484,6 +484,9 @@ def test_a_passage_is_what_a_browser_shows(name, content, text):
 
 
 SECTIONS = [
+    ("Hall A\n\nOpen at nine.\n\nHall B\n\nOpen at ten.", ["Hall A", "Hall B"]),
+    ("The mill\n\nHours\n\nNine to five.\n\nRules\n\nNo ball games.", ["The mill > Hours", "The mill > Rules"]),
+    ("The mill\n\nNo ball games.\n\nThe end", ["The mill"]),
     ("NORTH\n-----\nManager:  Ann\nRing:     12\n\nSOUTH\n-----\nManager:  Bo\nRing:     14", ["NORTH", "SOUTH"]),
     (
         "A list.\n\nPrices\n======\nAll in euros.\n\nSee below.\n\nHours\n-----\nNine to five.",
