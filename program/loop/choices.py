@@ -43,18 +43,24 @@ def list_choices(state: State) -> Flow[Draft | None]:
         named = all(rows.get(one.subject.row, NO_MATCH).named for one in choices.values())
         even = named or second.probability > state.tuning.open_above * first.probability
         if differ and not sought and len(choices) <= MOST_CHOICES and even:
-            return _ask_which(state, {name: [one] for name, one in choices.items()})
+            return _ask_which(state, {name: [one] for name, one in choices.items()}, found)
         if several and (sought or not differ) and (column := _quote_column(state, choices.values())):
             state.path.append(NoteKind.COLUMN(n=len(column)))
             return Draft(column, True, chance)
     listed = (_list_table(found, state.question), _list_apart(found, state.question))
-    return next(filter(None, (_ask_which(state, choices) for choices in listed)), None)
+    return next(filter(None, (_ask_which(state, choices, found) for choices in listed)), None)
 
 
-def _ask_which(state: State, choices: Mapping[str, Sequence[Quote]]) -> Draft | None:
-    """Return the choices as claims, each with what is said of it; None of one, or of improbable ones."""
-    chance = sum(one.probability for cells in choices.values() for one in cells)
-    if len(choices) < 2 or chance < state.program.threshold(STATES, "states"):
+def _ask_which(state: State, choices: Mapping[str, Sequence[Quote]], found: Sequence[Quote]) -> Draft | None:
+    """Return the choices as claims, each with what is said of it.
+
+    None of one, of improbable ones, and where a piece is of something that the question names and no choice has.
+    """
+    cells = [one for of_name in choices.values() for one in of_name]
+    lacks = find_stems(state.question).difference(*(one.subject.words for one in cells))
+    other = any(not lacks.isdisjoint(find_stems(f"{one.subject.name}\n{one.subject.header}")) for one in found)
+    chance = sum(one.probability for one in cells)
+    if len(choices) < 2 or other or chance < state.program.threshold(STATES, "states"):
         return None
     state.path.append(NoteKind.WHICH(n=len(choices)))
     ordered = sorted(choices.items(), key=lambda pair: min((one.n, one.piece.start) for one in pair[1]))

@@ -57,6 +57,12 @@ OPEN += [
     (TICKETS, "What does a student ticket cost?", {"Peak": "GBP 11.00", "Off-peak": "GBP 8.50"}),
     (TERMS, "What does the hall cost?", {"In term": "40 euros", "Out of term": "65 euros"}),
 ]
+CLUB = {
+    "t.html": "<h1>Opening times</h1><table><tr><th>Day<th>Wall<th>Café<tr><td>Monday<td>10:00 - 22:00<td>11:00 - 20:00"
+    "<tr><td>Saturday<td>09:00 - 20:00<td>09:30 - 18:00<tr><td>Sunday<td>09:00 - 19:00<td>09:30 - 17:00</table>",
+    "c.csv": "Course,Day,Starts,Length,Price,Minimum age\nTaster session,Saturday,11:00,1 hour,GBP 22,7\n"
+    "Learn to belay,Tuesday,18:30,2 hours,GBP 35,14\nKids club,Saturday,10:00,90 minutes,GBP 12,6\n",
+}
 CLOSED = [
     (TICKETS, "What does a student ticket cost off-peak?", "GBP 8.50"),  # function words tell columns, and rows, apart
     (TICKETS, "What does a student ticket cost at peak time?", "GBP 11.00"),
@@ -92,6 +98,12 @@ def test_what_is_left_open_is_asked_back_with_what_is_said_of_each(tmp_path, fil
     assert answers_back(history, name) and join_questions(history, name) == f"{name}: {question}"
     answer = program(name, history=history)
     assert answer.outcome is not Outcome.CLARIFY  # nobody is asked back twice in a row
+
+
+@pytest.mark.parametrize("question", ["When does the café close on Saturday?", "When are you open on Saturday?"])
+def test_no_choice_is_given_of_what_lacks_a_thing_that_the_question_names_and_another_has(tmp_path, question):
+    answer = open_documents(tmp_path, CLUB, ABOUT)(question)
+    assert answer.outcome is not Outcome.CLARIFY and "Saturday, " in answer.text + answer.nearest
 
 
 @pytest.mark.parametrize(("files", "question", "value"), CLOSED)
