@@ -197,7 +197,7 @@ def measure_stages(project: Project, name: str, trials: int) -> dict[str, list[t
     """By stage the gain of each question of dev over the program as it is, and its topic."""
     session = Session(open_record(project), Caps(), jobs=os.cpu_count() or 1)
     try:
-        task = open_project_task(project, session, 0, "")
+        task = open_project_task(project, session, 0, "", "")
         found = search_task(session, task, trials)
         assert found.dev is not None and found.candidates is not None
         own = {one.name: one.setting for one in found.points.stages}
@@ -219,7 +219,7 @@ def reanchor(folder: Path, quick: bool, seeds: int) -> Iterator[Figure]:
     for seed in range(seeds):
         project = make_project(folder / str(seed), 8 if quick else 16, seed)
         session = Session(Record(), Caps())
-        opened = open_project_task(project, session, 0, "").prepare(session, 0)
+        opened = open_project_task(project, session, 0, "", "").prepare(session, 0)
         arms = make_arms(session, opened)
         candidates = opened.offer(session, arms)
         program, shown = opened.base.deepcopy(), opened.parts["train"][: 3 if quick else None]
@@ -260,7 +260,7 @@ def peer_run(name: str, folder: Path, seed: int, quick: bool) -> tuple[float, fl
     """The same, here."""
     logging.disable(logging.WARNING)
     session = Session(Record(), Caps())
-    opened = open_project_task(Project.open(folder), session, 0, "")
+    opened = open_project_task(Project.open(folder), session, 0, "", "")
     peer = Peer(opened, opened.parts["train"])
     theirs = PEERS[name](peer, seed, quick)
     return mean_utility(theirs, opened.parts["test"], opened.project.settings.utility), peer.calls

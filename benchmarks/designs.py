@@ -23,7 +23,8 @@ from ragc.knowledge.project import Project
 from ragc.loop.policy import PRESETS, Tuning
 from ragc.loop.rag import AgenticRAG
 from ragc.notes import NoteKind
-from ragc.optimize.compiler.runs.replay import Record, Replay
+from ragc.optimize.compiler.record import Record
+from ragc.optimize.compiler.runs.replay import Replay
 from ragc.optimize.evaluation.evaluate import Evaluation, Grader
 from ragc.optimize.labelled.dataset import LabelledQuestion, read_labelled
 from ragc.optimize.labelled.split import split_questions

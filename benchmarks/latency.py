@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
-from multiprocessing.managers import BaseManager, NamespaceProxy
+from multiprocessing.managers import BaseManager, NamespaceProxy  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ ServerProcess.register("Provider", Provider, ProviderApart)
 def serve_apart(brain: Brain) -> Iterator[ProviderApart]:
     """Serve from a process of its own; `brain` is a module's function."""
     with ServerProcess(ctx=get_context("spawn")) as manager:
-        provider = manager.Provider(Script(), brain)
+        provider = manager.Provider(Script(), brain)  # type: ignore[attr-defined]
         provider.start()
         yield provider
 

@@ -131,7 +131,7 @@ def measure_alike(folder: Path) -> Iterator[Figure]:
                     known = known.model_copy(update={"outcome": "clarify", "answer": ", ".join(row["options"]) + "?"})
                 found.append((program, project, Pair(kind, known, asked)))
     for same in (SAME, LEAST_SAME):
-        given = [(pair.kind, gives(*one, pair, same)) for *one, pair in found]
+        given = [(pair.kind, gives(program, project, pair, same)) for program, project, pair in found]
         rate = statistics.mean(one for _, one in given)
         yield figure(f"look-alikes given the answer of their pair, from {same} on", rate, "<= 0.01", len(given))
         for kind in dict.fromkeys(kind for kind, _ in given):

@@ -7,11 +7,14 @@ import logging
 import sys
 from pathlib import Path
 
+import mypy.api
 import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = [path for path in sorted(FOLDER.glob("*.py")) if "__main__" in path.read_text()]
+BROKEN = ("[call-arg]", "[attr-defined]", "[name-defined]")
+"""What mypy says of a call or a name that a change of the program has left behind."""
 ROW = {"figure": "share", "value": 0.12, "bar": "<= 0.2", "holds": True, "n": 3}
 
 
@@ -53,6 +56,12 @@ def test_every_benchmark_prints_its_figures_as_json_and_nothing_else(figures, pa
     exec(compile(ast.Module(main.body, []), path, "exec"), vars(module))
     printed = json.loads(capsys.readouterr().out)
     assert printed and all(row == ROW for row in printed)
+
+
+def test_every_benchmark_calls_what_is_there_in_the_way_it_is_called():
+    told, _, _ = mypy.api.run([str(FOLDER), "--config-file", str(FOLDER.parent / "pyproject.toml")])
+    assert "checked" in told
+    assert [one for one in told.splitlines() if one.endswith(BROKEN)] == []
 
 
 def test_there_are_benchmarks():
