@@ -83,6 +83,7 @@ class Endpoint:
     breaker: CircuitBreaker = field(init=False)
     warm: bool = False
     logprobs: bool | None = None  # whether the server takes a request for log-probabilities; None: not known yet
+    in_vain: bool = False  # whether it failed alike without them, and has not replied since
 
     def __post_init__(self) -> None:
         self.begin()
@@ -135,9 +136,10 @@ class Endpoint:
             async for piece in self._attempt(call, streams):
                 heard = True
                 yield piece
-            self.logprobs = True if asks else self.logprobs
+            self.logprobs, self.in_vain = True if asks else self.logprobs, False
         except transport.CallFailed as failure:
-            refused = failure.status in (NOT_TAKEN if not known else NOT_UNDERSTOOD) and not heard
+            statuses = () if heard or self.in_vain else NOT_UNDERSTOOD if known else NOT_TAKEN
+            refused = failure.status in statuses
             if not asks or not (refused or failure.status == transport.MALFORMED):
                 raise
             self.logprobs = False
@@ -148,7 +150,8 @@ class Endpoint:
                 async for piece in self._attempt(replace(call, settings=bare), streams):
                     yield piece
             except transport.CallFailed as again:
-                self.logprobs = known if again.status == failure.status else False  # it was something else
+                self.in_vain = again.status == failure.status  # it was something else
+                self.logprobs = known if self.in_vain else False
                 raise
 
     async def _attempt(self, call: transport.Call, streams: bool) -> AsyncGenerator[str | lm15.Response]:

@@ -5,7 +5,7 @@ import math
 
 import dspy
 import pytest
-from dspy.lm15 import Message, Request, materialize_response
+from dspy.lm15 import Message, ProviderError, Request, materialize_response
 
 from ragc import Outcome
 from ragc.loop.trust import log_odds
@@ -107,6 +107,22 @@ def test_a_prompt_that_is_refused_for_something_else_does_not_stop_the_asking(tm
         drafted(provider, tmp_path, False)
         provider.follow(Script(replies=(("", GOOD),), sureness=LOW))
         assert drafted(provider, tmp_path, False)[0].text == GOOD and provider.weighed
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_server_that_fails_alike_without_them_is_not_asked_twice_a_question(known):
+    with serve(Script(replies=(("", GOOD),), sureness=LOW)) as provider:
+        engine = ProviderEngine(Endpoint("openai/m", provider.url, EndpointTerms(breaker_after=100)))
+        if known:
+            assert engine.complete(ASKED).logprobs
+        provider.follow(Script(refuses={"messages": 400}))
+        before = provider.calls
+        for _ in range(4):
+            with pytest.raises(ProviderError):
+                engine.complete(ASKED)
+        assert provider.calls - before == 5
+        provider.follow(Script(replies=(("", GOOD),), sureness=LOW))
+        assert engine.complete(ASKED).logprobs
 
 
 @pytest.mark.parametrize("streamed", [False, True])
