@@ -28,7 +28,7 @@ FILE = re.compile(r"`((?:program|optimize|tests|benchmarks|docs|data)/[\w./-]+\.
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MADE = re.compile(r"(<!-- made by tests/test_docs\.py: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 REFERENCE = re.compile(r'"[\w-]+@(?:latest|production|v\d)"')
-MOST_LINES = {"README.md": 120, "architecture.md": 110, "dspy.md": 145, "serving.md": 140}
+MOST_LINES = {"README.md": 120, "architecture.md": 110, "dspy.md": 145, "serving.md": 140, "results.md": 130}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
