@@ -328,14 +328,14 @@ def _list_held(question: str, cells: Sequence[tuple[str, str]]) -> Iterator[froz
 
 def is_named_else(question: str, name: str, names: Iterable[str]) -> bool:
     """Tell whether the question names another that only function words tell from a name: `off-peak`, not `peak`."""
+    stems = find_stems(name)
+    alike = [other for other in names if other != name and stems and find_stems(other) == stems]
+    if not alike:
+        return False
     asked = {*split_words(question, keep_stop_words=True)}
-
-    def count_said(words: list[str]) -> int:
-        return len(words) if asked.issuperset(words) else 0
-
-    said, stems = count_said(split_words(name, keep_stop_words=True)), find_stems(name)
-    alike = (other for other in names if other != name and stems and find_stems(other) == stems)
-    return any(count_said(split_words(other, keep_stop_words=True)) > said for other in alike)
+    words = (split_words(one, keep_stop_words=True) for one in (name, *alike))
+    own, *others = (len(said) if asked.issuperset(said) else 0 for said in words)
+    return max(others) > own
 
 
 @lru_cache(maxsize=TEXTS_KEPT)
