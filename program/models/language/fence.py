@@ -24,7 +24,7 @@ _CITED = re.compile(rf"\[(\d{{1,3}})\]{_TARGET}")
 _LINK = re.compile(rf"(?!\[\d{{1,3}}\]){_LABEL}{_SPACE}{_TARGET}")
 _AWAY = rf"\s{{0,20}}<?(?:{_URL}|//|[/#]|\.{{1,2}}/)"  # how what a link leads to begins, and no argument of a call
 _LEADS_AWAY, _LINK_FORM = re.compile(_AWAY, re.IGNORECASE), re.compile(rf"\]\((?={_AWAY})", re.IGNORECASE)
-_IMAGE_FORM = re.compile(r"!\[(?=[^\[\]]*\]\()")
+_IMAGE_FORM = re.compile(r"!\[(?=[^\]]*\]\()")
 _REFERENCE = re.compile(rf"^[ \t]{{0,20}}\[[^\]\n]{{1,400}}\]:{_SPACE}<?{_ADDRESS}.*$", re.MULTILINE | re.IGNORECASE)
 _BARE = re.compile(_ADDRESS, re.IGNORECASE)
 _IN_BRACKETS = re.compile(rf"(\({_SPACE}|<)?({_ADDRESS})({_SPACE}\)|>)?", re.IGNORECASE)
@@ -152,6 +152,8 @@ class LinkFilter:
         text = _unescape(self._held + remove_invisible(piece))  # a character that no reader sees must not part a link
         at = _MAY_BE_LINK.search(text, max(0, len(text) - HELD + 1))
         cut = at.start() if at else len(text)
+        links = (one for form in (_IMAGE, _LINK) for one in form.finditer(text))
+        cut = min((one.start() for one in links if one.start() < cut < one.end()), default=cut)
         self._held = text[cut:]
         return self._unlink(text[:cut])
 

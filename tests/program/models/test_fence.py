@@ -93,6 +93,8 @@ def test_what_no_reader_sees_is_gone(text):
 @example(["ftp", ":", "//", "evil.example"])
 @example(["![", "://", "](", ")"])
 @example(["![", "]", "://"])
+@example(["![", "[", "](", "://"])
+@example(["![", "<", "](", ")"])
 @given(
     st.lists(
         st.text(max_size=12)
