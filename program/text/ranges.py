@@ -118,8 +118,7 @@ def _read_numbers(cell: str) -> list[float]:
 
 def _find_scale(after: str) -> float:
     """Return how many grams, litres or metres the unit is that a text begins with; 0 where it begins with none."""
-    unit = _UNIT.match(after)
-    return _PREFIXES[unit[1]] if unit else 0.0
+    return _PREFIXES[unit[1]] if (unit := _UNIT.match(after)) else 0.0
 
 
 def _list_times(folded: str) -> list[tuple[str, float]]:

@@ -139,8 +139,7 @@ class Endpoint:
             self.logprobs, self.in_vain = True if asks else self.logprobs, False
         except transport.CallFailed as failure:
             statuses = () if heard or self.in_vain else NOT_UNDERSTOOD if known else NOT_TAKEN
-            refused = failure.status in statuses
-            if not asks or not (refused or failure.status == transport.MALFORMED):
+            if not asks or failure.status not in (*statuses, transport.MALFORMED):
                 raise
             self.logprobs = False
             if heard:
