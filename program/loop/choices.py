@@ -57,7 +57,7 @@ def _ask_which(state: State, choices: Mapping[str, Sequence[Quote]], found: Sequ
     None of one, of improbable ones, and where a piece is of something that the question names and no choice has.
     """
     cells = [one for of_name in choices.values() for one in of_name]
-    lacks = find_stems(state.question).difference(*(one.subject.words for one in cells))
+    lacks = find_stems(state.question).difference(*(one.subject.words | one.subject.row_words for one in cells))
     other = any(not lacks.isdisjoint(find_stems(f"{one.subject.name}\n{one.subject.header}")) for one in found)
     chance = sum(one.probability for one in cells)
     if len(choices) < 2 or other or chance < state.program.threshold(STATES, "states"):

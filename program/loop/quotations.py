@@ -32,7 +32,6 @@ from ragc.loop.subjects import (
     Subject,
     are_alike,
     discount_strange,
-    find_steps,
     find_subject,
     find_unknown,
     list_headers,
@@ -42,9 +41,11 @@ from ragc.loop.subjects import (
 )
 from ragc.notes import NoteKind
 from ragc.passage import TITLE_STEP, Passage
+from ragc.text.days import completes_time
 from ragc.text.facts import holds
 from ragc.text.history import FOUND_NOTHING
 from ragc.text.pieces import ASKS, Claim, Piece, quote_shortly, split_cells, split_pieces
+from ragc.text.ranges import has_time
 from ragc.text.words import find_stems, split_words
 
 MOST_NEAREST = 4  # pieces under a refusal
@@ -105,10 +106,16 @@ class Quote:
         return same and self.value.casefold() == other.value.casefold()
 
     def is_measured_as(self, other: Quote) -> bool:
-        """Tell whether its value and another are measured alike, or one has no number."""
+        """Tell whether its value and another are measured alike, or one has no number and both may not be meant."""
         values = [value.casefold() for value in (self.value, other.value)]
-        numbers = all(any(map(str.isdigit, value)) for value in values)
-        return not numbers or len({_DIGITS.sub("", value) for value in values}) == 1
+        if not all(any(map(str.isdigit, value)) for value in values):
+            return not completes_time(*values)
+        return len({(_DIGITS.sub("", value), has_time(value)) for value in values}) == 1
+
+    def completes(self, other: Quote) -> bool:
+        """Tell whether it and another cell of a row say together when something is: a day, and a time."""
+        of_row = self.coordinates[:-1] == other.coordinates[:-1] and self.subject.row == other.subject.row
+        return of_row and self.subject.header != "" and completes_time(self.value, other.value)
 
     def varies(self, other: Quote, question: str) -> bool:
         """Tell whether both say the like in other numbers, and may be meant."""
@@ -209,7 +216,7 @@ def _quote_all(quotes: Iterable[Quote], question: str) -> Iterator[Claim]:
     quotes = list(quotes)
     steps: dict[str, str] = {}
     for one in quotes:
-        alike = find_steps(other.passage for other in quotes if other is one or one.says_alike(other))
+        alike = _find_steps(other.passage for other in quotes if other is one or one.says_alike(other))
         steps[one.passage.id] = steps.get(one.passage.id) or alike.get(one.passage.id, "")
     for (n, lead, items), group in groupby(quotes, key=lambda quote: (quote.n, quote.lead, quote.piece.items)):
         of_lead = list(group)
@@ -224,6 +231,18 @@ def _quote_all(quotes: Iterable[Quote], question: str) -> Iterator[Claim]:
         together = [f"{'' if asked else lead} {'; '.join(parts)}".strip()]
         for shown in together if lead or parts is items else (show_piece(passage, piece) for piece in pieces):
             yield Claim.quote(f"{step}: {shown}" if step and not holds(shown, step, 1.0) else shown, n)
+
+
+def _find_steps(passages: Iterable[Passage]) -> dict[str, str]:
+    """Return by id the step of each title that tells passages apart.
+
+    It is empty unless the titles differ in one step alone.
+    """
+    titles = {passage.id: passage.title.split(TITLE_STEP) for passage in passages}
+    if len({tuple(steps) for steps in titles.values()}) < 2 or len({*map(len, titles.values())}) != 1:
+        return {}
+    differ = [at for at, steps in enumerate(zip(*titles.values(), strict=True)) if len({*steps}) > 1]
+    return {id_: steps[differ[0]] for id_, steps in titles.items()} if len(differ) == 1 else {}
 
 
 def _is_named(quote: Quote, question: str) -> bool:
@@ -313,7 +332,7 @@ def _find_best(found: Sequence[Quote], query: str) -> float:
     """Return how probable the best piece is, or that any of a list is right which is told whole.
 
     The chance of what says the same counts for the best, in a row beside it too, and of what says the like in other
-    numbers: it is told with it, or one of them overrules the other.
+    numbers: it is told with it, or one of them overrules the other. So does the time of day beside the day of a row.
     """
     lists = defaultdict[tuple[int, tuple[str, ...]], list[Quote]](list)
     for quote in found:
@@ -321,7 +340,10 @@ def _find_best(found: Sequence[Quote], query: str) -> float:
     of_best = (
         quote.probability
         for quote in found
-        if quote.piece.text == found[0].piece.text or quote.varies(found[0], query) or quote.agrees(found[0])
+        if quote.piece.text == found[0].piece.text
+        or quote.varies(found[0], query)
+        or quote.agrees(found[0])
+        or quote.completes(found[0])
     )
     chances = [sum(of_best)]
     for (_, items), of_list in lists.items():

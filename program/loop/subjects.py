@@ -8,10 +8,11 @@
    another word in the place of one that a rival has, `the Oslo office` for `the Bergen office`, or other weekdays than
    one that a rival has, it is of another thing; so is a cell beside a row, or in a row that is asked for beside a
    column, that is named in full (of 2,315 such cells none was right, and of 397 one), or by function words alone. A
-   cell whose row and column are named is what was asked for, and so is what stands under the very question.
-3. A question names a row by the words of its cells, by a number in the range of its first, and by a day of them; a row
-   is beside those that it names by more. Where it asks for the name of rows and nothing else, the cell that it names
-   tells it.
+   cell whose row and column are named is what was asked for, and so is what stands under the very question, and the
+   list under a heading that is named with nothing but what stands above it.
+3. A question names a row by the words of its cells, by a number in the range of its first or else of another, and by
+   a day of them; a row is beside those that it names by more. Where it asks for the name of rows and nothing else, the
+   cell that it names tells it.
 4. Two pieces are of one subject unless the question names that of one with a word which the other has nowhere.
 """
 
@@ -25,7 +26,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ragc.loop.decide import shift_odds
-from ragc.passage import TITLE_STEP, Passage
+from ragc.passage import TITLE_STEP
 from ragc.text.days import (
     find_asked_stems,
     is_day_first,
@@ -82,10 +83,17 @@ class Subject:
     """The question that it stands under, as its lead or as its heading."""
     row: Row = ()
     """Of a cell."""
+    listed: bool = False
+    """Whether it is an item of a list that can be told whole."""
 
     @property
     def words(self) -> frozenset[str]:
         return _find_words(self)
+
+    @property
+    def row_words(self) -> frozenset[str]:
+        """The words of the cells of its row."""
+        return _find_values(self.row)
 
     def asks_row(self, question: str) -> bool:
         """Tell whether a question seeks rows by the column of a cell.
@@ -115,7 +123,8 @@ def find_subject(of: str, piece: Piece) -> Subject:
     name, text = map(spell_dates, (f"{of}\n{key}", f"{piece.lead or ''}\n{piece.text}"))
     if not row and (span := find_span(piece.text))[1]:
         row, key = (span,), span[1]
-    return Subject(name, text, header[0] if header[1] else "", key.partition(": ")[2] or key, question, row)
+    listed = bool(piece.items) and not row
+    return Subject(name, text, header[0] if header[1] else "", key.partition(": ")[2] or key, question, row, listed)
 
 
 @lru_cache(maxsize=TEXTS_KEPT // 8)
@@ -150,7 +159,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
             if one.key or one.header
             else 0.0
         )
-        + ANSWERS * are_alike(question, one.question)
+        + ANSWERS * (are_alike(question, one.question) or _asks_list(question, one))
         + BESIDE * any(is_named_else(question, *named) for named in ((one.header, columns), (one.key, alike)))
         for one, days in zip(subjects, said, strict=True)
         for match, columns in [(rows.get(one.row, NO_MATCH), list_headers(one.row))]
@@ -212,8 +221,9 @@ def _find_naming(one: Subject, asked: frozenset[str], days: frozenset[str]) -> s
 def name_rows(question: str, subjects: Iterable[Subject]) -> RowMatches:
     """Return what the question has of each row.
 
-    It names a row by the words of a cell, and by a number in the range of its first cell. One is not named where
-    another of the table is named by more, and has each word of the question that it has.
+    It names a row by the words of a cell, and by a number in the range of its first cell; where it names none so, by a
+    number in the range of another cell, of a column of ranges. One is not named where another of the table is named by
+    more, and has each word of the question that it has.
     """
     return _match_rows(question, tuple(dict.fromkeys(one.row for one in subjects if one.row)))
 
@@ -224,12 +234,16 @@ def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
     for row in every_row:
         tables[list_headers(row)].append(row)
     for rows in tables.values():
-        firsts = [row[0] for row in rows]
-        held = dict(zip(rows, _list_held(question, firsts), strict=True))
+        firsts, *others = zip(*rows, strict=True)
         # A range in a sentence may be what is asked for.
-        outside = len(rows[0]) > 1 and _lies_outside(question, firsts)
+        outside = bool(others) and _lies_outside(question, firsts)
         days = dict(zip(rows, _list_named_days(rows, find_asked_stems(question)), strict=True))
-        every = {row: _list_said(row, asked) | find_stems("\n".join(held[row])) | days[row] for row in rows}
+        named = {row: _list_said(row, asked) | days[row] for row in rows}
+        held = dict(zip(rows, _list_held(question, firsts), strict=True))
+        if not any((*held.values(), *named.values())):
+            ranges = [[*_list_held(question, cells)] for cells in others if all(find_ranges(_list_values(cells)))]
+            held = {row: frozenset[str]().union(*(column[at] for column in ranges)) for at, row in enumerate(rows)}
+        every = {row: named[row] | find_stems("\n".join(held[row])) for row in rows}
         for row, said in every.items():
             words = asked & _find_values(row)
             beside = outside or (any(held.values()) and not said)
@@ -308,17 +322,21 @@ def _list_numbers(question: str) -> tuple[tuple[str, float, frozenset[str]], ...
 
 def _lies_outside(question: str, cells: Sequence[tuple[str, str]]) -> bool:
     """Tell whether a question names a day of the week, or a number measured as a column of ranges, that no cell has."""
-    if misses_weekday(question, [value for _, value in cells]):
+    if misses_weekday(question, _list_values(cells)):
         return True
-    ranges = [one for one in find_ranges(tuple(value for _, value in cells)) if one]
+    ranges = [one for one in find_ranges(_list_values(cells)) if one]
     measures = find_measures("\n".join(map(" ".join, cells)))
     measured = [number for _, number, beside in _list_numbers(question) if beside & measures]
     return bool(ranges and measured) and not any(one.holds(number) for one in ranges for number in measured)
 
 
+def _list_values(cells: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(value for _, value in cells)
+
+
 def _list_held(question: str, cells: Sequence[tuple[str, str]]) -> Iterator[frozenset[str]]:
     """Yield for each cell of a column, of its header and value, the question's numbers in the range that it names."""
-    for (header, value), of_cell in zip(cells, find_ranges(tuple(value for _, value in cells)), strict=True):
+    for (header, value), of_cell in zip(cells, find_ranges(_list_values(cells)), strict=True):
         measures = find_measures(f"{header} {value}") if of_cell else frozenset()
         numbers = _list_numbers(question) if of_cell else ()
         yield frozenset(
@@ -343,6 +361,12 @@ def are_alike(question: str, other: str) -> bool:
     """Tell whether two questions say the same, in mostly the same words."""
     a, b = ({*split_words(text, keep_stop_words=True)} for text in (question, other))
     return find_stems(question) == find_stems(other) and len(a & b) >= max(ALIKE * len(a | b), 1)
+
+
+def _asks_list(question: str, one: Subject) -> bool:
+    """Tell whether a question asks for the list of an item: it names the heading, and else only what stands above."""
+    asked, heading = find_stems(question), find_stems(one.question)
+    return one.listed and bool(heading) and heading <= asked <= find_stems(one.name)
 
 
 @lru_cache(maxsize=TEXTS_KEPT)
@@ -419,15 +443,3 @@ def names_other(question: str, one: Subject, other: Subject) -> bool:
     """
     own = find_stems(other.name) | {word for word in find_stems(other.text) if any(map(str.isdigit, word))}
     return not (find_stems(question) & own) <= one.words
-
-
-def find_steps(passages: Iterable[Passage]) -> dict[str, str]:
-    """Return by id the step of each title that tells passages apart.
-
-    It is empty unless the titles differ in one step alone.
-    """
-    titles = {passage.id: passage.title.split(TITLE_STEP) for passage in passages}
-    if len({tuple(steps) for steps in titles.values()}) < 2 or len({*map(len, titles.values())}) != 1:
-        return {}
-    differ = [at for at, steps in enumerate(zip(*titles.values(), strict=True)) if len({*steps}) > 1]
-    return {id_: steps[differ[0]] for id_, steps in titles.items()} if len(differ) == 1 else {}

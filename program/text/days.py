@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ragc.text.ranges import has_time
 from ragc.text.words import WORD, find_stems, fold_text
 
 SHORTEST = 3  # letters of the name of a weekday or month; of two are `we` and `th`
@@ -26,6 +27,7 @@ MONTHS = (*month_name,)[1:]
 """The names of the months."""
 _DAYS = (*day_name,)
 _WEEK = find_stems(" ".join(_DAYS))
+_PARTS_OF_WEEK: Mapping[str, range] = {"weekday": range(5), "weekend": range(5, 7)}
 _ISO_DAY = re.compile(r"(?a)\b\d{4}-\d\d-\d\d\b")
 _NUMBERS = re.compile(r"(?a)(\d{1,2})([./])(\d{1,2})\2((?:\d\d)?\d\d)")  # 5/12/2026; 5.12.2026 begins with the day
 LAST_MONTH = 12
@@ -107,9 +109,10 @@ def list_weekdays(text: str) -> frozenset[str]:
 
 
 def find_asked_stems(question: str) -> frozenset[str]:
-    """Return a question's stems, `may` only where it is the month, and `5` beside `5th`."""
+    """Return a question's stems, `may` only where it is the month, `5` beside `5th`, and the days of `weekend`."""
     stems = find_stems(question) - (frozenset() if _MAY.search(question) else _MAY_ALONE)
-    return stems | {day[1] for day in map(_ORDINAL.match, stems) if day}
+    parts = list_weekdays(question) if stems & {*_PARTS_OF_WEEK} else frozenset[str]()
+    return stems | parts | {day[1] for day in map(_ORDINAL.match, stems) if day}
 
 
 @lru_cache(maxsize=1024)
@@ -131,6 +134,8 @@ def _list_names(text: str, calendar: Sequence[str]) -> frozenset[str]:
     found, gap = list[int](), ""
     for n, part in enumerate(_name_words().split(fold_text(text))):
         name = _names()[part] if n % 2 else ""
+        if calendar is _DAYS and name in _PARTS_OF_WEEK:
+            found += _PARTS_OF_WEEK[name]
         if name not in calendar:
             gap = gap + part if name else part
             continue
@@ -142,9 +147,15 @@ def _list_names(text: str, calendar: Sequence[str]) -> frozenset[str]:
 
 def misses_weekday(question: str, cells: Sequence[str]) -> bool:
     """Tell whether a question names a weekday that cells of weekdays have not."""
-    days, asked = [list_days(cell) for cell in cells], find_stems(question) & _WEEK
+    days, asked = [list_days(cell) for cell in cells], find_asked_stems(question) & _WEEK
     known = frozenset[str]().union(*days)
     return bool(asked) and all(days) and known <= _WEEK - asked
+
+
+def completes_time(one: str, other: str) -> bool:
+    """Tell whether one text names days alone, and the other times: when something takes place needs both."""
+    days = [bool(list_weekdays(text) or list_days(text)) for text in (one, other)]
+    return days[0] != days[1] and days == [not has_time(text) for text in (one, other)]
 
 
 def name_day(question: str, cell: str) -> str:
@@ -207,10 +218,11 @@ def _table() -> Mapping[str, Any]:
 
 @lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    """Return the weekday or month of each of their names in lower case."""
+    """Return the weekday, part of the week or month of each of their names in lower case."""
     every = ((form.lower(), name) for name in (*_DAYS, *MONTHS) for form in _table()[name.lower()])
     known = {form: name for form, name in every if len(form) >= SHORTEST}
-    return known | {f"{form}s": name for form, name in known.items() if name in _DAYS}
+    known |= {name: name for name in _PARTS_OF_WEEK}
+    return known | {f"{form}s": name for form, name in known.items() if name not in MONTHS}
 
 
 @lru_cache(maxsize=1)

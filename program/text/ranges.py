@@ -80,6 +80,11 @@ def list_measured(text: str) -> tuple[tuple[str, float, frozenset[str]], ...]:
     return tuple(found)
 
 
+def has_time(text: str) -> bool:
+    """Tell whether a text names a time of day."""
+    return _TIME.search(fold_text(text)) is not None
+
+
 def find_span(sentence: str) -> tuple[str, str]:
     """Return the word before the one range of a sentence, and the range; nothing of none or several."""
     (before, span), *more = _SPAN.findall(sentence) or [("", "")]
@@ -92,7 +97,7 @@ def find_measures(text: str) -> frozenset[str]:
     folded = fold_text(text)
     signs = frozenset(one for one in folded if one in "%€£$")
     words = (unit[2] if (unit := _UNIT.fullmatch(word)) else word for word in split_words(text))
-    return frozenset(words) | signs | (_HOURS if _TIME.search(folded) else frozenset())
+    return frozenset(words) | signs | (_HOURS if has_time(folded) else frozenset())
 
 
 def spell_range(text: str, number: str, cell: str) -> str:

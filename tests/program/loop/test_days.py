@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ragc.loop.evidence import ALIKE, drop_superseded, measure_dispute
 from ragc.passage import Passage
-from ragc.text.days import date_question, find_asked_stems, is_day_first, list_days
+from ragc.text.days import completes_time, date_question, find_asked_stems, is_day_first, list_days, misses_weekday
 from tests.support.documents import open_documents
 
 ABOUT = "what things cost and when they are"
@@ -140,6 +140,24 @@ def test_a_question_names_the_row_of_a_day_by_the_day_of_asking(tmp_path, questi
     assert answer in told.text and not any(other in told.text for other in others), told.text
 
 
+GROUPS = {
+    "groups.csv": "Group,Day,Time,Room,Weeks\nPilates,Monday,18:30 - 19:30,Hall,12\nToddlers,Tuesday,9:30 - 11:30,Garden,10\n"
+    "Choir,Wednesday,19:45 - 21:30,Hall,12\nTable tennis,Thursday,19:00 - 21:30,Hall,8\n",
+    "clubs.json": '{"clubs": [{"code": "C1", "club": "Chess", "day": "Friday", "time": "18:00-19:30", "fee": "8 euros"},'
+    ' {"code": "C2", "club": "Go", "day": "Monday", "time": "17:00-18:30", "fee": "9 euros"}]}',
+}
+
+
+@pytest.mark.parametrize(
+    ("question", "day", "time"),
+    [("When does the choir meet?", "Wednesday", "19:45"), ("When is the table tennis?", "Thursday", "19:00")],
+)
+def test_the_day_and_the_time_of_a_row_are_told_together(tmp_path, question, day, time):
+    told = open_documents(tmp_path, GROUPS, ABOUT)(question)
+    assert told.outcome == "answered" and day in told.text and time in told.text
+    assert not any(other in told.text for other in {"Monday", "Tuesday", "Wednesday", "Thursday"} - {day})
+
+
 BREAD = {
     "bread.md": "# Bread of the day\n\nOn Tuesdays there is seeded rye, on Wednesdays olive bread. From Thursday to Saturday you can buy"
     " brioche until it is sold out.\n",
@@ -189,6 +207,27 @@ def test_a_cell_of_two_days_or_months_names_each_from_one_to_the_other(calendar,
     cell = f"{form(calendar[first])}{between}{form(calendar[last])}"
     named = {n % count for n in range(first, first + (last - first) % count + 1)}
     assert list_days(cell) == frozenset().union(*(list_days(calendar[n]) for n in named))
+
+
+@given(st.sampled_from([*day_name]), st.sampled_from(["{}", "{}s"]), st.booleans())
+def test_a_part_of_the_week_names_its_days_in_a_cell_and_in_a_question(day, form, capital):
+    part, other = ("weekend", "weekday")[:: 1 if day in day_name[5:] else -1]
+    cell, beside = ((form.format(one).capitalize() if capital else form.format(one)) for one in (part, other))
+    assert list_days(day) <= list_days(cell) and not list_days(day) & list_days(beside)
+    assert list_days(day) <= find_asked_stems(f"Are you open at {part}s?")
+    assert misses_weekday(f"Are you open on {day}?", [beside]) and not misses_weekday(f"Open on {day}?", [beside, cell])
+
+
+clocks = st.tuples(st.integers(0, 23), st.integers(0, 59), st.sampled_from(["{:02}:{:02}", "{0}:{1:02} - 23:59"]))
+
+
+@given(st.sampled_from(["{:%A}", "First {:%A}", "{:%-d %B %Y}", "{:%Y-%m-%d}"]), days, clocks, st.integers(0, 99))
+def test_a_day_and_a_time_say_together_when_something_is(form, day, clock, number):
+    hour, minute, spelt = clock
+    day, time = form.format(day), spelt.format(hour, minute)
+    assert completes_time(day, time) and completes_time(time, day)
+    assert not any(completes_time(*pair) for pair in ((day, day), (time, time), (f"{day} {time}", time), (day, "3 km")))
+    assert not completes_time(time, f"{number} places")
 
 
 @given(days, st.integers(3, 40), st.sampled_from("./"))

@@ -155,6 +155,23 @@ def test_a_row_is_named_by_its_cells_and_the_range_of_its_first(question, named)
     assert [rows[row][0] for row in dict.fromkeys(one.row for one in subjects)] == named
 
 
+LATER = "Size: small; Sleeps: 1 to 2 people; Price: 4\nSize: wide; Sleeps: 3 to 4 people; Price: 7\nSize: tall; Sleeps: 5 to 8 people; Price: 9"
+NAMED_LATER = [
+    ("a tent for 4 people", [False, True, False]),
+    ("a tent for two people", [True, False, False]),
+    ("the small tent for 4 people", [True, False, False]),  # what is named by words is meant
+    ("a tent of 4 m", [None, None, None]),
+    ("a tent for 20 people", [None, None, None]),
+]
+
+
+@pytest.mark.parametrize(("question", "named"), NAMED_LATER)
+def test_a_row_that_nothing_else_names_is_named_by_the_range_of_a_later_column(question, named):
+    subjects = [find_subject("Tents", piece) for piece in split_pieces(LATER)]
+    rows = name_rows(question, subjects)
+    assert [rows[row][0] for row in dict.fromkeys(one.row for one in subjects)] == named
+
+
 KEYS = [
     ("a tent of 12 m", ["a tent of 12 m", "a tent of 10 to 14 m", "a tent of 12 m"]),
     ("a tent in the North", ["a tent in the North (5 to 9 m)", "a tent in the North", "a tent in the North"]),
