@@ -146,8 +146,8 @@ def _keep_named(choices: Mapping[str, Quote], at: int, question: str) -> dict[st
     A word counts that the row or the header which they share lacks, and the header of the rows' names.
     """
     cells = (pair for one in choices.values() for pair in [*enumerate(one.coordinates)][-2:])
-    kinds = (one.subject.row[0][0] for one in choices.values() if one.subject.row)
-    shared = [*(step for k, step in cells if k != at), *kinds]
+    kinds = {one.subject.row[0][0] for one in choices.values() if one.subject.row}
+    shared = [*(step for k, step in cells if k != at), *(kinds if len(kinds) == 1 else ())]
     asked = {*split_words(question)}.difference(*map(split_words, shared))
     every, words = {*split_words(question, keep_stop_words=True)}, dict[str, set[str]]()
     for name, one in choices.items():

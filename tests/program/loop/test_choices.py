@@ -63,7 +63,13 @@ CLUB = {
     "c.csv": "Course,Day,Starts,Length,Price,Minimum age\nTaster session,Saturday,11:00,1 hour,GBP 22,7\n"
     "Learn to belay,Tuesday,18:30,2 hours,GBP 35,14\nKids club,Saturday,10:00,90 minutes,GBP 12,6\n",
 }
+STALLS = {
+    "hours.txt": "Where and when\n\nShop, 12 Bridge Street\nTuesday    7.00am - 4.00pm\nSaturday   7.00am - 1.30pm\n\n"
+    "Market stall, Town Square\nThursday   8.30am - 2.00pm\nSaturday   8.30am - 3.00pm\n"
+}
 CLOSED = [
+    (STALLS, "When is the market stall open on Saturday?", "8.30am - 3.00pm"),  # a heading of labels names them
+    (STALLS, "When is the shop open on Saturday?", "7.00am - 1.30pm"),
     (TICKETS, "What does a student ticket cost off-peak?", "GBP 8.50"),  # function words tell columns, and rows, apart
     (TICKETS, "What does a student ticket cost at peak time?", "GBP 11.00"),
     (TERMS, "What does the hall cost out of term?", "65 euros"),
