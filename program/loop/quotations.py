@@ -106,7 +106,7 @@ class Quote:
         return same and self.value.casefold() == other.value.casefold()
 
     def is_measured_as(self, other: Quote) -> bool:
-        """Tell whether its value and another are measured alike, or one has no number and both may not be meant."""
+        """Tell whether its value and another are measured alike, or one has no number, and are no day and its time."""
         values = [value.casefold() for value in (self.value, other.value)]
         if not all(any(map(str.isdigit, value)) for value in values):
             return not completes_time(*values)

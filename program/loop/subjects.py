@@ -140,7 +140,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     names = defaultdict[object, set[str]](set)
     for one in subjects:
         names[list_headers(one.row), find_stems(one.key)].add(one.key)
-        headers[one.name] |= _ask_header(one.header, asked)
+        headers[one.name] |= _ask_header(one, asked)
         keys[list_headers(one.row)] |= {key for key in [_find_name(one.key)] if key and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
     week = list_weekdays(question)
@@ -173,28 +173,28 @@ def _weigh_cell(
 ) -> float:
     """Return what speaks against a cell, given the asked words of its row's headers, and its table's keys asked for."""
     row, days = match.named, match.days
-    key, header = _find_name(one.key), _ask_header(one.header, asked)
+    key, header = _find_name(one.key), _ask_header(one, asked)
     if row and one.header and (naming := _find_naming(one, asked, days)):
         return NAMED if naming == one.header else BESIDE
     of_row = key in keys or bool(row)
     named = of_row and header >= headers - find_stems(one.key) and (bool(header) or len(one.row) < 3)
     beside = row is False or (row is None and bool(keys and key and key not in keys)) or _is_narrower(one, asked)
-    others = [name for name, value in one.row[1:] if name and value not in one.key] if of_row else []
-    columns = (asked & _list_header_days(name) or _find_name(name) for name in others)
+    others = [cell for cell in one.row[1:] if cell[0] and cell[1] not in one.key] if of_row else []
+    columns = (asked & _list_header_days(*cell) or _find_name(cell[0]) for cell in others)
     beside |= any(header < column <= asked and not column <= find_stems(one.name) | header for column in columns)
     return bool(one.header) * len(headers - one.words - header) + NAMED * named + BESIDE * beside
 
 
-def _ask_header(header: str, asked: frozenset[str]) -> frozenset[str]:
-    """Return the words of a header that are asked for, those of the days and months that it names among them."""
-    return asked & (find_stems(header) | _list_header_days(header))
+def _ask_header(one: Subject, asked: frozenset[str]) -> frozenset[str]:
+    """Return the words of a cell's header that are asked for, those of the days and months that it names among them."""
+    return asked & (find_stems(one.header) | _list_header_days(one.header, dict(one.row).get(one.header, "")))
 
 
 @lru_cache(maxsize=TEXTS_KEPT)
-def _list_header_days(header: str) -> frozenset[str]:
-    """Return the words of the weekdays and months of a header, or of what it has in parentheses."""
-    days = list_days(_GLOSS.sub("", header)).union(*(list_days(gloss[1:-1]) for gloss in _GLOSS.findall(header)))
-    return frozenset(day for day in days if day.isalpha())
+def _list_header_days(header: str, value: str) -> frozenset[str]:
+    """Return the words of the weekdays and months of a header, or of what it has in parentheses; none above a day."""
+    glosses = () if list_days(value) else (_GLOSS.sub("", header), *(gloss[1:-1] for gloss in _GLOSS.findall(header)))
+    return frozenset(day for day in frozenset[str]().union(*map(list_days, glosses)) if day.isalpha())
 
 
 def _is_narrower(one: Subject, asked: frozenset[str]) -> bool:
@@ -365,8 +365,8 @@ def are_alike(question: str, other: str) -> bool:
 
 def _asks_list(question: str, one: Subject) -> bool:
     """Tell whether a question asks for the list of an item: it names the heading, and else only what stands above."""
-    asked, heading = find_stems(question), find_stems(one.question)
-    return one.listed and bool(heading) and heading <= asked <= find_stems(one.name)
+    heading = find_stems(one.question) if one.listed else frozenset[str]()
+    return bool(heading) and heading <= find_stems(question) <= find_stems(one.name)
 
 
 @lru_cache(maxsize=TEXTS_KEPT)

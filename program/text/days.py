@@ -227,7 +227,8 @@ def _names() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _name_words() -> re.Pattern[str]:
-    return re.compile(rf"\b({'|'.join(_names())})\b")
+    forms = (f"{form}(?!:)" if form in _PARTS_OF_WEEK else form for form in _names())  # `Weekday: Monday` has a header
+    return re.compile(rf"\b({'|'.join(forms)})\b")
 
 
 @lru_cache(maxsize=1)

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragc.loop.evidence import ALIKE, drop_superseded, measure_dispute
+from ragc.loop.subjects import count_strange, find_subject
 from ragc.passage import Passage
 from ragc.text.days import completes_time, date_question, find_asked_stems, is_day_first, list_days, misses_weekday
+from ragc.text.pieces import split_pieces
 from tests.support.documents import open_documents
 
 ABOUT = "what things cost and when they are"
@@ -216,6 +218,16 @@ def test_a_part_of_the_week_names_its_days_in_a_cell_and_in_a_question(day, form
     assert list_days(day) <= list_days(cell) and not list_days(day) & list_days(beside)
     assert list_days(day) <= find_asked_stems(f"Are you open at {part}s?")
     assert misses_weekday(f"Are you open on {day}?", [beside]) and not misses_weekday(f"Open on {day}?", [beside, cell])
+
+
+@given(st.sampled_from(["Weekday", "Weekend"]), st.sampled_from([*day_name]))
+def test_a_header_above_days_is_no_day(header, day):
+    def weigh(name):
+        row = f"Course: Go; {name}: {day}; Starts: 18:00\nCourse: Chess; {name}: Friday; Starts: 19:00"
+        subjects = tuple(find_subject("Courses", piece) for piece in split_pieces(row))
+        return count_strange(f"When does the {day} course start?", subjects)
+
+    assert weigh(header) == weigh("Held")
 
 
 clocks = st.tuples(st.integers(0, 23), st.integers(0, 59), st.sampled_from(["{:02}:{:02}", "{0}:{1:02} - 23:59"]))
