@@ -66,4 +66,4 @@ def leave(line: str) -> NoReturn:
 def end_at_once() -> None:
     """Have the next Ctrl-C end the process, whatever threads it waits for."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
