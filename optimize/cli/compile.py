@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from ragc.errors import DataError, SettingsError
 from ragc.optimize.cli import show
-from ragc.optimize.cli.interruption import INTERRUPTED, end_at_once
+from ragc.optimize.cli.interruption import INTERRUPTED
 
 if TYPE_CHECKING:
     from ragc.knowledge.project import Project
@@ -95,7 +95,6 @@ def run_compile(
         with show.show_compile(lambda: f"stopped at once; calls on their way are lost. {again}") as watch:
             done = run(**options, watch=watch)
     except KeyboardInterrupt:
-        end_at_once()
         typer.echo(f"stopped; nothing is lost. {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     moved = bool(promote) and done.meets("better")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 INTERRUPTED = 130  # exit code
@@ -22,7 +21,7 @@ def interruptible(
     Ctrl-C is remembered inside. The check is to be called wherever work can stop. Outside the main thread, which Ctrl-C
     goes to, it never raises. Where `patient`, the check alone raises the first one. `first` is called at once at the
     first Ctrl-C, `again` at every other: in a signal handler, in the midst of anything, so they may take no lock and
-    write with `say` alone.
+    write with `say` alone. Behind it the next one ends the process.
     """
     noted = False
 
@@ -46,6 +45,8 @@ def interruptible(
         check()
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)  # None: not of Python
+        if noted:
+            end_at_once()
 
 
 def say(line: str) -> None:
@@ -53,7 +54,7 @@ def say(line: str) -> None:
 
     What was interrupted may be at a line of its own.
     """
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.write(2, f"{line}\n".encode())
 
 

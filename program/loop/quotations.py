@@ -114,8 +114,8 @@ class Quote:
 
     def completes(self, other: Quote) -> bool:
         """Tell whether it and another cell of a row say together when something is: a day, and a time."""
-        of_row = self.coordinates[:-1] == other.coordinates[:-1] and self.subject.row == other.subject.row
-        return of_row and self.subject.header != "" and completes_time(self.value, other.value)
+        of_row = self.subject.row == other.subject.row and self.table == other.table
+        return of_row and completes_time(self.value, other.value)
 
     def varies(self, other: Quote, question: str) -> bool:
         """Tell whether both say the like in other numbers, and may be meant."""

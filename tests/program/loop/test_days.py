@@ -152,7 +152,11 @@ GROUPS = {
 
 @pytest.mark.parametrize(
     ("question", "day", "time"),
-    [("When does the choir meet?", "Wednesday", "19:45"), ("When is the table tennis?", "Thursday", "19:00")],
+    [
+        ("When does the choir meet?", "Wednesday", "19:45"),
+        ("When is the table tennis?", "Thursday", "19:00"),
+        ("When is the chess club?", "Friday", "18:00"),
+    ],
 )
 def test_the_day_and_the_time_of_a_row_are_told_together(tmp_path, question, day, time):
     told = open_documents(tmp_path, GROUPS, ABOUT)(question)

@@ -148,13 +148,6 @@ NAMED = [
 ]
 
 
-@pytest.mark.parametrize(("question", "named"), NAMED)
-def test_a_row_is_named_by_its_cells_and_the_range_of_its_first(question, named):
-    subjects = [find_subject("Tents", piece) for piece in split_pieces(ROWS)]
-    rows = name_rows(question, subjects)
-    assert [rows[row][0] for row in dict.fromkeys(one.row for one in subjects)] == named
-
-
 LATER = "Size: small; Sleeps: 1 to 2 people; Price: 4\nSize: wide; Sleeps: 3 to 4 people; Price: 7\nSize: tall; Sleeps: 5 to 8 people; Price: 9"
 NAMED_LATER = [
     ("a tent for 4 people", [False, True, False]),
@@ -165,9 +158,11 @@ NAMED_LATER = [
 ]
 
 
-@pytest.mark.parametrize(("question", "named"), NAMED_LATER)
-def test_a_row_that_nothing_else_names_is_named_by_the_range_of_a_later_column(question, named):
-    subjects = [find_subject("Tents", piece) for piece in split_pieces(LATER)]
+@pytest.mark.parametrize(
+    ("table", "question", "named"), [(ROWS, *one) for one in NAMED] + [(LATER, *one) for one in NAMED_LATER]
+)
+def test_a_row_is_named_by_its_cells_and_the_range_of_its_first_or_else_of_a_later_one(table, question, named):
+    subjects = [find_subject("Tents", piece) for piece in split_pieces(table)]
     rows = name_rows(question, subjects)
     assert [rows[row][0] for row in dict.fromkeys(one.row for one in subjects)] == named
 
