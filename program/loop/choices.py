@@ -11,7 +11,7 @@ from ragc.loop.subjects import NO_MATCH, find_subject, is_named_else, name_rows
 from ragc.notes import NoteKind
 from ragc.passage import document_of
 from ragc.text.pieces import Claim, split_pieces
-from ragc.text.words import find_stems, split_words
+from ragc.text.words import find_stems, is_negated, split_words
 
 MOST_CHOICES = 6  # that a question back lists
 MOST_ROWS = 12  # of a column that is told whole
@@ -40,6 +40,9 @@ def list_choices(state: State) -> Flow[Draft | None]:
         differ = 2 * len({one.value.casefold() for one in choices.values()}) > len(choices) > 1
         several = at == len(found[0].coordinates) - 2 and sum(one.near for one in choices.values()) > 1
         sought = several and found[0].subject.asks_row(state.question)
+        if sought:  # `no` is none of the dishes that contain nuts
+            said = {name: one for name, one in choices.items() if is_negated(one.value) == is_negated(state.question)}
+            choices = said or choices
         named = all(rows.get(one.subject.row, NO_MATCH).named for one in choices.values())
         even = named or second.probability > state.tuning.open_above * first.probability
         if differ and not sought and len(choices) <= MOST_CHOICES and even:
@@ -155,4 +158,7 @@ def _keep_named(choices: Mapping[str, Quote], at: int, question: str) -> dict[st
         words[name] = asked.intersection(split_words(f"{name} {one.value}")) | (said if said <= every else set())
     most = max(map(len, words.values()), default=0)
     named = [name for name, own in words.items() if len(own) == most and not is_named_else(question, name, choices)]
+    # `Pro` is none of several where nothing says more of it than `Pro Plus` does.
+    whole = [stems for name in named if (stems := find_stems(name)) and stems <= find_stems(question)]
+    named = [name for name in named if not any(find_stems(name) > stems for stems in whole)]
     return {name: choices[name] for name in named if words[name] == words[named[0]]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -93,17 +93,24 @@ def decide(
     return Action(Move.WRITE, stopped_by=stopped_by)
 
 
-def weigh_rivals(chances: Sequence[float], look_ups: Sequence[int]) -> list[float]:
+def weigh_rivals(
+    chances: Sequence[float], look_ups: Sequence[int], none: Mapping[int, float] | None = None
+) -> list[float]:
     """Return how probably each piece is right, where at most one of a look-up is.
 
     With o = p / (1 - p) the odds of its probability alone, it is o / (1 + the sum of all odds): a softmax in which
-    "none of them" competes, as `fit_statement` fits it.
+    "none of them" competes, as `fit_statement` fits it. `none` has by look-up the odds that "none of them" has more.
     """
-    odds = [chance / max(1 - chance, LEAST_DOUBT) for chance in chances]
-    total: defaultdict[int, float] = defaultdict(float)
+    odds = [to_odds(chance) for chance in chances]
+    total = defaultdict[int, float](float, none or {})
     for look_up, own in zip(look_ups, odds, strict=True):
         total[look_up] += own
     return [own / (1 + total[look_up]) for look_up, own in zip(look_ups, odds, strict=True)]
+
+
+def to_odds(chance: float) -> float:
+    """Return the odds of a probability."""
+    return chance / max(1 - chance, LEAST_DOUBT)
 
 
 def shift_odds(chance: float, by: float) -> float:

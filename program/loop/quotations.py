@@ -41,7 +41,7 @@ from ragc.loop.subjects import (
 )
 from ragc.notes import NoteKind
 from ragc.passage import TITLE_STEP, Passage
-from ragc.text.days import completes_time
+from ragc.text.days import completes_time, list_dates, list_days, list_weekdays
 from ragc.text.facts import holds
 from ragc.text.history import FOUND_NOTHING
 from ragc.text.pieces import ASKS, Claim, Piece, quote_shortly, split_cells, split_pieces
@@ -99,6 +99,12 @@ class Quote:
     def says_alike(self, other: Quote) -> bool:
         """Tell whether a piece of another passage says the like in other numbers."""
         return self.n != other.n and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
+
+    def says_since(self, other: Quote) -> bool:
+        """Tell whether it and another sentence of a passage say the like of two days, near both."""
+        days = [list_dates(one.piece.text) for one in (self, other)]
+        alike = self.n == other.n and self.near and other.near and all(days) and days[0].isdisjoint(days[1])
+        return alike and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
 
     def agrees(self, other: Quote) -> bool:
         """Tell whether it and another cell of a column say the same."""
@@ -291,6 +297,8 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
             rows = name_rows(state.date_query(state.question), _list_subjects(state.kept))
             named = {p.id for p in state.kept for one in _list_subjects([p]) if one.row and rows[one.row].named}
             passages = [p for p in state.kept if p in found_by_it or p.id in named]
+        if query == state.question and not any(map(_names_days, _list_subjects(passages))):
+            query = state.undated
         for p in passages:
             for at, piece in enumerate(split_pieces(p.text)):
                 if state.last_answer and show_piece(p, piece).rstrip(".") in state.last_answer:
@@ -303,8 +311,8 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
     alone = [reply["states"].probability for reply in (yield asks)]
     subjects = [find_subject(passage.subject, piece) for _, passage, piece in of]
     look_ups = [(look_up, state.date_query(query)) for (look_up, query), *_ in of]
-    alone = discount_strange(alone, look_ups, subjects, state.tuning.subject, state.date_query(state.question))
-    chances = weigh_rivals(alone, [look_up for look_up, _ in look_ups])
+    alone, none = discount_strange(alone, look_ups, subjects, state.tuning, state.date_query(state.question))
+    chances = weigh_rivals(alone, [look_up for look_up, _ in look_ups], none)
     least = math.exp(-state.tuning.near)
     best = defaultdict[int, float](float)
     for ((look_up, _), *_), chance in zip(of, chances, strict=True):
@@ -322,6 +330,10 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
         for ((look_up, query), p, piece), subject, chance in zip(of, subjects, chances, strict=True)
     ]
     return sorted(found, key=lambda quote: -quote.probability)
+
+
+def _names_days(one: Subject) -> bool:
+    return bool(list_weekdays(one.text)) or any(list_days(value) for _, value in one.row)
 
 
 def _list_subjects(passages: Iterable[Passage]) -> Iterator[Subject]:
@@ -342,6 +354,7 @@ def _find_best(found: Sequence[Quote], query: str) -> float:
         for quote in found
         if quote.piece.text == found[0].piece.text
         or quote.varies(found[0], query)
+        or quote.says_since(found[0])
         or quote.agrees(found[0])
         or quote.completes(found[0])
     )

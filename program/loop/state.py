@@ -247,6 +247,8 @@ class State:
     follows: bool = False  # whether it follows on from the conversation
     chose: bool = False  # whether it chooses an option that was asked back about
     last_answer: str = ""  # what the question follows on from, as it was shown
+    undated: str = field(init=False)
+    """The question without the words that name a day by that of asking."""
     dates: str = field(init=False)
     """The days that the question names by that of asking: `30 November`."""
     years: tuple[int, ...] = field(init=False)
@@ -294,7 +296,7 @@ class State:
     def _take(self, question: str) -> str:
         """Take a question, and return it with the days behind the words that name them."""
         dated = date_question(question, self.today)
-        self.question, self.dates = dated.text, dated.dates
+        self.question, self.undated, self.dates = dated.text, dated.undated, dated.dates
         self.years = (*map(int, _YEAR.findall(question)), *dated.years)
         return dated.explained
 

@@ -5,11 +5,15 @@
    so does a code (X300) that no piece has; a word that a rival has in its text alone speaks half as much, and one of
    the header of another cell of the row as much as one of its subject. How much is a knob: what a logistic regression,
    and one in which the pieces of a question compete, gave on four held-out files of questions (.55). Where a piece has
-   another word in the place of one that a rival has, `the Oslo office` for `the Bergen office`, or other weekdays than
-   one that a rival has, it is of another thing; so is a cell beside a row, or in a row that is asked for beside a
-   column, that is named in full (of 2,315 such cells none was right, and of 397 one), or by function words alone. A
-   cell whose row and column are named is what was asked for, and so is what stands under the very question, and the
-   list under a heading that is named with nothing but what stands above it.
+   another word in the place of one that a rival has, `the Oslo office` for `the Bergen office`, in its text or in a
+   step of its title, or other weekdays than one that a rival has, it is of another thing; so is a cell beside a row,
+   or in a row that is asked for beside a column, that is named in full (of 2,315 such cells none was right, and of 397
+   one), or by function words alone, and what says of all that is asked for the opposite of a negated question. A cell
+   whose row and column are named is what was asked for, and so is what stands under the very question, and the list
+   under a heading that is named with nothing but what stands above it.
+   What a sentence of another thing loses is lost, unless a rival has each word of the question that it has: the head of
+   the Oslo office is no reason to tell when the Bergen office is open. So is what several have that are about as
+   probable, with different words in place of one that stands nowhere: `a dog`, `a pitch` for `a cat`.
 3. A question names a row by the words of its cells, by a number in the range of its first or else of another, and by
    a day of them; a row is beside those that it names by more. Where it asks for the name of rows and nothing else, the
    cell that it names tells it.
@@ -18,6 +22,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -25,7 +30,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from ragc.loop.decide import shift_odds
+from ragc.loop.decide import shift_odds, to_odds
+from ragc.loop.policy import Tuning
 from ragc.passage import TITLE_STEP
 from ragc.text.days import (
     find_asked_stems,
@@ -40,15 +46,16 @@ from ragc.text.days import (
 from ragc.text.facts import list_worded_numbers
 from ragc.text.pieces import Piece, split_cells
 from ragc.text.ranges import find_measures, find_ranges, find_span, list_measured, spell_range
-from ragc.text.words import WORD, find_stems, split_words
+from ragc.text.words import WORD, find_stems, is_negated, split_words
 
 IN_TEXT = 0.5  # of a word that a rival has in its text, against 1 of one in its subject, or in a header of its row
 REPLACED = 7.0  # of a word in whose place the piece has another
+OTHER = 3.0  # from which on a piece is of another thing
 NAMED = -1.5  # of a cell whose row and column are asked for
 BESIDE = 5.0  # of a cell of another row than one that is asked for
 ANSWERS, ALIKE = -5.0, 0.6  # of what stands under the question that is asked, by the share of its words
 _GLOSS = re.compile(r"\([^()]*\)")
-_LETTER, _DIGIT = re.compile(r"[^\W\d_]"), re.compile(r"\d")
+_LETTER, _DIGITS = re.compile(r"[^\W\d_]"), re.compile(r"\d+")
 TEXTS_KEPT = 8192
 Row = tuple[tuple[str, str], ...]
 """The headers and the values of a row; of a sentence the word before its range, and that."""
@@ -95,6 +102,11 @@ class Subject:
         """The words of the cells of its row."""
         return _find_values(self.row)
 
+    @property
+    def steps(self) -> Sequence[str]:
+        """The steps of its title."""
+        return self.name.partition("\n")[0].split(TITLE_STEP)
+
     def asks_row(self, question: str) -> bool:
         """Tell whether a question seeks rows by the column of a cell.
 
@@ -138,11 +150,19 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     written = (asked & frozenset[str]().union(*(find_stems(one.text) for one in subjects))) - named
     headers, keys = defaultdict[str, set[str]](set), defaultdict[tuple[str, ...], set[frozenset[str]]](set)
     names = defaultdict[object, set[str]](set)
+    widest = _find_widest(tuple({one.row for one in subjects}))
+    tables = {one: widest[list_headers(one.row)] for one in subjects}
     for one in subjects:
-        names[list_headers(one.row), find_stems(one.key)].add(one.key)
+        names[tables[one], find_stems(one.key)].add(one.key)
         headers[one.name] |= _ask_header(one, asked)
-        keys[list_headers(one.row)] |= {key for key in [_find_name(one.key)] if key and key <= asked}
+        keys[tables[one]] |= {key for key in [_find_name(one.key)] if key and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
+    every = {(at, step) for one in subjects for at, step in enumerate(one.steps)}
+    steps = [(at, step) for at, step in every if (words := find_stems(step)) and words <= asked]
+    known, negated = (
+        asked.intersection(*[frozenset[str]().union(*(one.words for one in subjects))]),
+        is_negated(question),
+    )
     week = list_weekdays(question)
     said = [list_weekdays(f"{one.name}\n{one.text}") if week else week for one in subjects]
     week &= frozenset[str]().union(*said)
@@ -153,36 +173,45 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
         len(named - one.words - held)
         + IN_TEXT * len(written - one.words - held)
         + REPLACED
-        * (any(_replaces(one, place, asked) for place in places) or (bool(week and days) and not week & days))
+        * (
+            any(_replaces(one, place, asked) for place in places)
+            or (bool(week and days) and not week & days)
+            or (negated and known <= one.words and not is_negated(f"{one.name}\n{one.text}"))
+            or any(_stands_beside(one, step, at, asked) for at, step in steps)
+        )
         + (
-            _weigh_cell(one, asked, headers[one.name], keys[list_headers(one.row)], match)
+            _weigh_cell(one, _fill_row(one.row, columns), asked, headers[one.name], keys[columns], match)
             if one.key or one.header
             else 0.0
         )
         + ANSWERS * (are_alike(question, one.question) or _asks_list(question, one))
         + BESIDE * any(is_named_else(question, *named) for named in ((one.header, columns), (one.key, alike)))
         for one, days in zip(subjects, said, strict=True)
-        for match, columns in [(rows.get(one.row, NO_MATCH), list_headers(one.row))]
+        for match, columns in [(rows.get(one.row, NO_MATCH), tables[one])]
         for alike in [names[columns, find_stems(one.key)]]
         for held in [match.numbers | match.days]
     )
 
 
 def _weigh_cell(
-    one: Subject, asked: frozenset[str], headers: Set[str], keys: Set[frozenset[str]], match: RowMatch
+    one: Subject, row: Row, asked: frozenset[str], headers: Set[str], keys: Set[frozenset[str]], match: RowMatch
 ) -> float:
-    """Return what speaks against a cell, given the asked words of its row's headers, and its table's keys asked for."""
-    row, days = match.named, match.days
+    """Return what speaks against a cell of a `row` with its empty cells.
+
+    The asked words of the headers of its row are given, and the keys of its table that are asked for.
+    """
+    named, days = match.named, match.days
     key, header = _find_name(one.key), _ask_header(one, asked)
-    if row and one.header and (naming := _find_naming(one, asked, days)):
+    if named and one.header and (naming := _find_naming(one, asked, days)):
         return NAMED if naming == one.header else BESIDE
-    of_row = key in keys or bool(row)
-    named = of_row and header >= headers - find_stems(one.key) and (bool(header) or len(one.row) < 3)
-    beside = row is False or (row is None and bool(keys and key and key not in keys)) or _is_narrower(one, asked)
-    others = [cell for cell in one.row[1:] if cell[0] and cell[1] not in one.key] if of_row else []
+    of_row = key in keys or bool(named)
+    is_asked = of_row and header >= headers - find_stems(one.key) and (bool(header) or len(row) < 3)
+    beside = named is False or (named is None and bool(keys and key and key not in keys))
+    others = [(h, value) for h, value in row[1:] if h and (not value or value not in one.key)] if of_row else []
     columns = (asked & _list_header_days(*cell) or _find_name(cell[0]) for cell in others)
     beside |= any(header < column <= asked and not column <= find_stems(one.name) | header for column in columns)
-    return bool(one.header) * len(headers - one.words - header) + NAMED * named + BESIDE * beside
+    against = max(BESIDE * beside, REPLACED * _is_narrower(one, asked))
+    return bool(one.header) * len(headers - one.words - header) + NAMED * is_asked + against
 
 
 def _ask_header(one: Subject, asked: frozenset[str]) -> frozenset[str]:
@@ -231,13 +260,14 @@ def name_rows(question: str, subjects: Iterable[Subject]) -> RowMatches:
 @lru_cache(maxsize=TEXTS_KEPT // 8)
 def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
     tables, asked, found = defaultdict[tuple[str, ...], list[Row]](list), find_stems(question), dict[Row, RowMatch]()
+    widest = _find_widest(every_row)
     for row in every_row:
-        tables[list_headers(row)].append(row)
-    for rows in tables.values():
-        firsts, *others = zip(*rows, strict=True)
+        tables[widest[list_headers(row)]].append(row)
+    for headers, rows in tables.items():
+        firsts, *others = zip(*(_fill_row(row, headers) for row in rows), strict=True)
         # A range in a sentence may be what is asked for.
         outside = bool(others) and _lies_outside(question, firsts)
-        days = dict(zip(rows, _list_named_days(rows, find_asked_stems(question)), strict=True))
+        days = dict(zip(rows, _list_named_days([firsts, *others], find_asked_stems(question)), strict=True))
         named = {row: _list_said(row, asked) | days[row] for row in rows}
         held = dict(zip(rows, _list_held(question, firsts), strict=True))
         if not any((*held.values(), *named.values())):
@@ -250,6 +280,21 @@ def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
             beside |= any(said < more and words <= _find_values(other) | more for other, more in every.items())
             found[row] = RowMatch(False if beside else bool(said) or None, held[row], days[row])
     return found
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def _find_widest(rows: tuple[Row, ...]) -> Mapping[tuple[str, ...], tuple[str, ...]]:
+    """Return for the headers of each row those of the widest row of its table: it lacks the headers of empty cells.
+
+    A table is told by the header of its first column.
+    """
+    every = frozenset(map(list_headers, rows))
+    return {own: max((one for one in every if one[:1] == own[:1] and {*own} <= {*one}), key=len) for own in every}
+
+
+def _fill_row(row: Row, headers: tuple[str, ...]) -> Row:
+    """Return a row with an empty cell under each header that it lacks."""
+    return row if list_headers(row) == headers else tuple((header, dict(row).get(header, "")) for header in headers)
 
 
 def list_headers(row: Row) -> tuple[str, ...]:
@@ -269,11 +314,11 @@ def _find_name(value: str) -> frozenset[str]:
     return find_stems(_GLOSS.sub("", value)) or find_stems(value)
 
 
-def _list_named_days(rows: Sequence[Row], asked: frozenset[str]) -> Iterator[frozenset[str]]:
+def _list_named_days(columns: Sequence[Sequence[tuple[str, str]]], asked: frozenset[str]) -> Iterator[frozenset[str]]:
     """Yield the words of days of each row's cells that are asked for, a weekday or a month among them."""
-    columns = [is_day_first(tuple(value for _, value in column)) for column in zip(*rows, strict=False)]
-    for row in rows:
-        days = (asked & list_days(value, first) for (_, value), first in zip(row, columns, strict=False))
+    firsts = [is_day_first(_list_values(column)) for column in columns]
+    for row in zip(*columns, strict=True):
+        days = (asked & list_days(value, first) for (_, value), first in zip(row, firsts, strict=True))
         yield frozenset[str]().union(*(found for found in days if any(map(str.isalpha, found))))
 
 
@@ -395,6 +440,22 @@ def _replaces(one: Subject, place: tuple[str, str, str], asked: frozenset[str]) 
     )
 
 
+def _stands_beside(one: Subject, step: str, at: int, asked: frozenset[str]) -> bool:
+    """Tell whether a piece is under a step that has another word in one place of it, or says more than its number.
+
+    `Birch room` is not `Elm room`, nor `X200 Pro` `X200`.
+    """
+    own = split_words(one.steps[at], keep_stop_words=True) if at < len(one.steps) else []
+    words = split_words(step, keep_stop_words=True)
+    numbered = any(map(str.isdigit, step))
+    if numbered and own[: len(words)] == words and asked.isdisjoint(own[len(words) :]):
+        return len(own) > len(words)
+    differ = [pair for pair in zip(words, own, strict=False) if pair[0] != pair[1]]
+    if len(words) != len(own) or len(differ) != 1 or differ[0][0] in one.words or differ[0][1] in asked:
+        return False
+    return len(words) > 1 or (numbered and len({*map(_form_of, differ[0])}) == 1)
+
+
 def _list_codes(text: str) -> list[str]:
     """Return the words of letters and digits, such as X300."""
     return [word for word in find_stems(text) if word.isalnum() and not (word.isalpha() or word.isdigit())]
@@ -412,28 +473,60 @@ def find_unknown(question: str, subjects: Iterable[Subject]) -> str:
 
 
 def _form_of(code: str) -> str:
-    return _DIGIT.sub("0", _LETTER.sub("a", code))
+    return _DIGITS.sub("0", _LETTER.sub("a", code))
 
 
 def discount_strange(
     chances: Sequence[float],
     look_ups: Sequence[tuple[int, str]],
     subjects: Sequence[Subject],
-    weight: float,
+    tuning: Tuning,
     whole: str,
-) -> list[float]:
-    """Return how probably each piece is right, once the pieces beside it are seen.
+) -> tuple[list[float], dict[int, float]]:
+    """Return how probably each piece is right, once the pieces beside it are seen, and by look-up the odds of none.
 
-    `weight` for each strange word is taken from the logarithm of the odds. `look_ups` are the number and the question
-    of each piece's.
+    The weight of a `subject`, for each strange word, is taken from the logarithm of the odds. `look_ups` are the number
+    and the question of each piece's. What a sentence of another thing loses is the odds that none is right, unless a
+    cell is named, or a piece has each word of the question that the sentence has, and less against it.
     """
-    found = list(chances)
+    found, none, weight = list(chances), defaultdict[int, float](float), tuning.subject
     for number, question in dict.fromkeys(look_ups) if weight else ():
         places = [at for at, one in enumerate(look_ups) if one == (number, question)]
-        counts = count_strange(question, tuple(subjects[at] for at in places), whole)
-        for at, count in zip(places, counts, strict=True):
+        counts = dict(zip(places, count_strange(question, tuple(subjects[at] for at in places), whole), strict=True))
+        asked = find_asked_stems(question)
+        for at, count in counts.items():
             found[at] = shift_odds(chances[at], -weight * count) if count else chances[at]
-    return found
+        lost = {
+            at
+            for at, count in counts.items()
+            if count >= OTHER and not subjects[at].header and min(counts.values()) >= 0
+            if not any(counts[k] < count and asked & subjects[at].words <= subjects[k].words for k in places)
+        }
+        for others in _list_others(question, {at: subjects[at] for at in places}):
+            best = sorted(max(map(to_odds, (found[at] for at in of))) for of in others)[-2:]
+            if len(best) > 1 and best[0] >= math.exp(-tuning.near) * best[1]:
+                lost |= (strange := frozenset[int]().union(*others))
+                for at in strange:
+                    found[at] = shift_odds(found[at], -weight * REPLACED)
+        none[number] = sum(to_odds(chances[at]) - to_odds(found[at]) for at in lost)
+    return found, none
+
+
+def _list_others(question: str, subjects: Mapping[int, Subject]) -> Iterator[Collection[frozenset[int]]]:
+    """Yield for each word of a question that no piece has the pieces of each word that stands in its place.
+
+    That is in a sentence, or at the head of a step of a title, or of the name of a row.
+    """
+    asked, every = find_asked_stems(question), frozenset[str]().union(*(one.words for one in subjects.values()))
+    for before, word, after in _list_places(question):
+        others = defaultdict[str, set[int]](set)
+        for at, one in subjects.items() if word not in every and word.isalpha() else ():
+            heads = (place for step in (*one.steps, one.key) for place in _list_places(step) if not place[0])
+            places = {*heads, *(() if one.row else _list_places(one.text))}
+            for a, other, c in places:
+                if (a or before, c) == (before, after) and other.isalpha() and other not in asked:
+                    others[other].add(at)
+        yield [frozenset(of) for of in others.values()]
 
 
 def names_other(question: str, one: Subject, other: Subject) -> bool:

@@ -41,6 +41,8 @@ class DatedQuestion(NamedTuple):
 
     text: str
     """With the weekday in place of the words that name a day: `Are you open on Monday?`."""
+    undated: str
+    """Without the words that name a day: `Are you open?`."""
     explained: str
     """With the day behind them: `Are you open tomorrow (Monday 30 November 2026)?`."""
     dates: str
@@ -62,7 +64,8 @@ def date_question(question: str, today: date) -> DatedQuestion:
     years = tuple(day.year for day, period in found.values() if day and period == _YEAR)
     text = spell(lambda words, day: f"on {day:%A}")
     explained = spell(lambda words, day: f"{words} ({day:%A} {spell_day(day)})")
-    return DatedQuestion(text, explained, dates, years)
+    undated = re.sub(r"\s+(?=[\s?!.,]|$)", "", spell(lambda words, day: "")) if days else question
+    return DatedQuestion(text, undated, explained, dates, years)
 
 
 def spell_day(day: date) -> str:
@@ -100,6 +103,13 @@ def list_days(cell: str, day_first: bool | None = None) -> frozenset[str]:
     if not names or WORD.search(before) or WORD.search(gaps[-1]) or any(len(WORD.findall(gap)) > 1 for gap in gaps):
         return frozenset()
     return _list_names(cell, _DAYS) | _list_names(cell, MONTHS)
+
+
+@lru_cache(maxsize=4096)
+def list_dates(text: str) -> frozenset[date]:
+    """Return the days with their year that a sentence names: `31 October 2026`, `October 31st, 2026`, `2026-10-31`."""
+    found = (_read_date(match[0].replace(",", "")) for match in _dates().finditer(fold_text(text)))
+    return frozenset(date(year, month, day) for day, month, year in filter(None, found))
 
 
 @lru_cache(maxsize=4096)
@@ -229,6 +239,13 @@ def _names() -> dict[str, str]:
 def _name_words() -> re.Pattern[str]:
     forms = (f"{form}(?!:)" if form in _PARTS_OF_WEEK else form for form in _names())  # `Weekday: Monday` has a header
     return re.compile(rf"\b({'|'.join(forms)})\b")
+
+
+@lru_cache(maxsize=1)
+def _dates() -> re.Pattern[str]:
+    months = "|".join(form for form, name in _names().items() if name in MONTHS)
+    day = r"\d{1,2}(?:st|nd|rd|th)?"
+    return re.compile(rf"(?a)\b(?:(?:{day} (?:{months})|(?:{months}) {day}),? \d{{4}}|\d{{4}}-\d\d-\d\d)\b")
 
 
 @lru_cache(maxsize=1)

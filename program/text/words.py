@@ -25,6 +25,7 @@ STOP_WORDS = frozenset(
     these they this those through to too under until up us very was we were what when where which while who
     whom whose why will with would you your yours""".split()
 )
+_NEGATIONS = frozenset("no not nor never none without except cannot".split())
 NOT_ENGLISH, FEWEST_WORDS = 0.55, 5
 """The probability of another language, and the words, from which a question is refused."""
 _LETTERS = re.compile(r"[\u0e00-\u0eff\u3040-\u9fff]|[^\W\d_]+")  # scripts without spaces count by the character
@@ -72,6 +73,13 @@ def stem_word(word: str) -> str:
 def find_stems(text: str) -> frozenset[str]:
     """Return the different words of a text, stemmed, without function words."""
     return frozenset(split_words(text))
+
+
+@lru_cache(maxsize=4096)
+def is_negated(text: str) -> bool:
+    """Tell whether a text says that something is not."""
+    words = split_words(text, keep_stop_words=True, stem=False)
+    return any(word in _NEGATIONS or word.endswith("n't") for word in words)
 
 
 @lru_cache(maxsize=4096)

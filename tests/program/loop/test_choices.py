@@ -120,8 +120,9 @@ def test_what_is_named_is_answered(tmp_path, files, question, value):
 
 DISHES = {"dishes.csv": "Dish,Milk,Nuts\nTomato soup,yes,no\nLasagne,yes,no\nCurry,no,yes\nNut roast,no,yes\n"}
 COLUMNS = [
-    ("Which dish contains nuts?", ["Curry, Nuts: yes", "Nut roast, Nuts: yes", "Lasagne, Nuts: no"]),
-    ("Which dishes contain milk?", ["Tomato soup, Milk: yes", "Lasagne, Milk: yes", "Curry, Milk: no"]),
+    ("Which dish contains nuts?", ["Curry, Nuts: yes", "Nut roast, Nuts: yes"], "Nuts: no"),
+    ("Which dishes contain milk?", ["Tomato soup, Milk: yes", "Lasagne, Milk: yes"], "Milk: no"),
+    ("Which dishes contain no nuts?", ["Tomato soup, Nuts: no", "Lasagne, Nuts: no"], "Nuts: yes"),
 ]
 
 
@@ -150,16 +151,18 @@ ROOMS = """<h1>Rooms</h1><table><tr><th>Room<th>Beds<th>Shower<th>Floor<tr><td>B
 <td>yes<td>1<tr><td>Linden<td>6<td>no<td>2<tr><td>Oak<td>2<td>yes<td>3</table><h2>Late</h2><p>The desk closes at 22:00."""
 
 
-def test_a_column_of_a_table_on_a_page_is_told_whole(tmp_path):
+def test_of_a_column_of_a_table_on_a_page_the_rows_that_have_what_is_asked_for_are_told(tmp_path):
     text = open_documents(tmp_path, {"rooms.html": ROOMS}, ABOUT)("Which rooms have a shower?").text
-    assert all(f"{room}, Shower: {has}" in text for room, has in (("Maple", "yes"), ("Oak", "yes"), ("Beech", "no")))
+    assert "Maple, Shower: yes" in text and "Oak, Shower: yes" in text and "Shower: no" not in text
 
 
-@pytest.mark.parametrize(("question", "cells"), COLUMNS)
-def test_a_column_whose_values_recur_is_told_whole(tmp_path, question, cells):
+@pytest.mark.parametrize(("question", "cells", "other"), COLUMNS)
+def test_of_a_column_of_yes_and_no_every_row_of_the_one_that_is_asked_for_is_told(tmp_path, question, cells, other):
     program = open_documents(tmp_path, DISHES, ABOUT)
     answer = program(question)
-    assert answer.outcome is Outcome.ANSWERED and all(cell in answer.text for cell in cells)
+    assert (
+        answer.outcome is Outcome.ANSWERED and all(cell in answer.text for cell in cells) and other not in answer.text
+    )
     one = program("Does the lasagne contain milk?").text
     assert "Lasagne, Milk: yes" in one and "Curry" not in one
 

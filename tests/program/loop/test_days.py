@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from ragc.loop.evidence import ALIKE, drop_superseded, measure_dispute
 from ragc.loop.subjects import count_strange, find_subject
 from ragc.passage import Passage
-from ragc.text.days import completes_time, date_question, find_asked_stems, is_day_first, list_days, misses_weekday
+from ragc.text.days import (
+    completes_time,
+    date_question,
+    find_asked_stems,
+    is_day_first,
+    list_dates,
+    list_days,
+    misses_weekday,
+)
 from ragc.text.pieces import split_pieces
 from tests.support.documents import open_documents
 
@@ -244,6 +252,20 @@ def test_a_day_and_a_time_say_together_when_something_is(form, day, clock, numbe
     assert completes_time(day, time) and completes_time(time, day)
     assert not any(completes_time(*pair) for pair in ((day, day), (time, time), (f"{day} {time}", time), (day, "3 km")))
     assert not completes_time(time, f"{number} places")
+
+
+@given(days, st.sampled_from(["{:%-d %B %Y}", "{:%B %-d, %Y}", "{:%-d}th {:%b} {:%Y}", "{:%Y-%m-%d}"]))
+def test_the_day_that_a_sentence_names_with_its_year_is_found_however_it_is_written(day, form):
+    written = form.format(*[day] * 3)
+    assert list_dates(f"From {written} the fare is 3.60 euros.") == {day}
+    assert not list_dates(f"From {day:%-d %B} the fare is {day:%Y} cents.")
+
+
+@pytest.mark.parametrize("question", ["What is the fare today?", "What is the fare?"])
+def test_what_is_in_force_is_told_with_what_ended_and_what_begins_later(tmp_path, question):
+    text = "Until 31 October 2026 the fare is 3.20 euros. From 1 November 2026 the fare is 3.60 euros. From 1 March 2027 the fare is 3.80 euros."
+    answer = open_documents(tmp_path, {"fare.md": f"# Fare\n\n{text}\n"}, ABOUT)(question, today=date(2026, 11, 28))
+    assert answer.outcome == "answered" and "From 1 November 2026 the fare is 3.60" in answer.text
 
 
 @given(days, st.integers(3, 40), st.sampled_from("./"))

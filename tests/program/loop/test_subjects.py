@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragc.loop.policy import WHOLE
-from ragc.loop.subjects import BESIDE, REPLACED, Subject, count_strange, find_subject, names_other
+from ragc.loop.subjects import BESIDE, REPLACED, Subject, count_strange, find_subject, name_rows, names_other
 from ragc.text.pieces import split_pieces
 from tests.support.documents import open_documents
 
@@ -124,11 +124,15 @@ ABSENT = [
     ("The head of the Oslo office is K. Lund. The Bergen office is open from 9 to 15.", "Oslo", "Bergen"),
     ("Parking at the north hall costs 3 euros an hour.\n\nThe south hall has 40 bicycle stands.", "north", "south"),
     ("The code of the Heron gate is 4471.\n\nThe Otter gate stands beside the lake.", "Heron", "Otter"),
+    ("The Ash room has 20 seats and a projector. The Fir room has 8 seats and a piano.", "Ash", "Fir"),
+    ("## Pine kiln\n\nIt stands on the first floor.\n\n## Yew kiln\n\nThe Yew kiln fires 40 pots.", "Pine", "Yew"),
 ]
 QUESTIONS = {
     "Oslo": "Who is the head of the {} office?",
     "north": "What does parking at the {} hall cost?",
     "Heron": "What is the code of the {} gate?",
+    "Ash": "Has the {} room a projector?",
+    "Pine": "On which floor is the {} kiln?",
 }
 
 
@@ -137,6 +141,67 @@ def test_what_is_said_of_a_thing_of_another_name_alone_is_refused(tmp_path, text
     program, question = open_documents(tmp_path, {"page.md": f"# Page\n\n{text}\n"}, ABOUT), QUESTIONS[known]
     assert program(question.format(known)).outcome == "answered"
     assert program(question.format(absent)).outcome == "abstain"
+
+
+BESIDE_OTHERS = [
+    ("A pitch costs 18 euros a night. A dog costs 3 euros a night.", "How much does a {} cost a night?", "dog", "cat"),
+    (
+        "## Ash room\n\nIt has 20 seats.\n\n## Fir room\n\nIt has 8 seats.",
+        "How many seats has the {} room?",
+        "Fir",
+        "Elm",
+    ),
+    ("The red van takes 6 bikes. The blue van takes 9 bikes.", "How many bikes does the {} van take?", "red", "green"),
+]
+
+
+@pytest.mark.parametrize(("text", "question", "known", "absent"), BESIDE_OTHERS)
+def test_a_thing_that_stands_nowhere_is_refused_where_several_others_stand_in_its_place(
+    tmp_path, text, question, known, absent
+):
+    program = open_documents(tmp_path, {"page.md": f"# Page\n\n{text}\n"}, ABOUT)
+    assert program(question.format(known)).outcome == "answered"
+    assert program(question.format(absent)).outcome == "abstain"
+
+
+POLARITY = [
+    ("Breakfast is included on weekdays.", "When is breakfast not included?", "When is breakfast included?"),
+    ("Dogs are allowed in the garden.", "Where are dogs not allowed?", "Where are dogs allowed?"),
+    ("Parcels are taken with a label.", "Which parcels aren't taken?", "Which parcels are taken?"),
+]
+
+
+@pytest.mark.parametrize(("text", "negated", "plain"), POLARITY)
+def test_a_negated_question_does_not_get_the_sentence_that_says_the_opposite(tmp_path, text, negated, plain):
+    program = open_documents(tmp_path, {"page.md": f"# Page\n\n{text}\n"}, ABOUT)
+    assert program(plain).outcome == "answered" and program(negated).outcome == "abstain"
+
+
+NARROWER = {
+    "x2.md": "# X200\n\n## Reset\n\nHold the blue button for 8 seconds.",
+    "x2p.md": "# X200 Pro\n\n## Reset\n\nHold the red button for 5 seconds.",
+    "stock.csv": "Item,In stock,Min. stock\nA-17,0,100\nB-20,45,40\n",
+    "lenses.csv": "Lens,Index,Single vision,Bifocal\nThin,1.6,75,120\nUltra thin,1.74,160,\n",
+}
+NARROWER_ASKED = [
+    ("How do I reset the X200?", "8 seconds", "5 seconds"),
+    ("How do I reset the X200 Pro?", "5 seconds", "8 seconds"),
+    ("How many A-17 are in stock?", "In stock: 0", "100"),
+    ("What do thin single vision lenses cost?", "Thin, Single vision: 75", "160"),
+    ("What do ultra thin single vision lenses cost?", "160", "75"),
+]
+
+
+@pytest.mark.parametrize(("question", "right", "other"), NARROWER_ASKED)
+def test_of_a_name_and_one_that_says_more_the_one_that_is_asked_for_is_told(tmp_path, question, right, other):
+    answer = open_documents(tmp_path, NARROWER, ABOUT)(question)
+    assert answer.outcome == "answered" and right in answer.text and other not in answer.text
+
+
+def test_an_empty_cell_that_is_asked_for_is_answered_with_no_other_of_its_row_or_column(tmp_path):
+    program = open_documents(tmp_path, NARROWER, ABOUT)
+    assert program("What do bifocal lenses in ultra thin cost?").outcome == "abstain"
+    assert "Bifocal: 120" in program("What do bifocal lenses in thin cost?").text
 
 
 names = st.lists(st.sampled_from(["Oslo", "Bergen", "12", "B7", "red", "Ash"]), min_size=2, max_size=2, unique=True)
@@ -149,6 +214,33 @@ def test_another_name_in_the_place_of_the_one_asked_for_speaks_against_a_piece(p
     counts = count_strange(f"What does the {one} cost?", tuple(Subject("Page", text) for text in texts))
     same = pair[0][:1].isdigit() == pair[1][:1].isdigit()
     assert counts[0] == 0 and (counts[1] >= REPLACED) == same and counts[2] < REPLACED
+
+
+@given(names, st.sampled_from(["office", "hall", "kit"]), st.booleans())
+def test_what_stands_under_a_step_like_the_one_asked_for_is_of_another_thing(pair, noun, behind):
+    one, other, more = (f"{noun} {name}" if behind else f"{name} {noun}" for name in (*pair, f"{pair[0]} prices"))
+    pieces = tuple(Subject(f"Page > {step}", "It costs 3 euros.") for step in (one, other, "Arrival", more))
+    counts = count_strange(f"What does the {one} cost?", pieces)
+    assert counts[0] == 0 and counts[1] >= REPLACED > counts[2]
+    # `X200 Pro` is of another thing than `X200`; `Garden prices` may be of the garden.
+    assert (counts[3] >= REPLACED) == (behind and any(map(str.isdigit, pair[0])))
+
+
+columns = st.lists(st.sampled_from(["Dog", "Cat", "Rabbit", "Horse"]), min_size=2, unique=True)
+
+
+@given(columns, st.data())
+def test_a_row_is_of_its_table_whichever_of_its_cells_are_empty(headers, data):
+    full = (("Service", "Scale"), *((header, str(n)) for n, header in enumerate(headers)))
+    gone = data.draw(st.sampled_from(headers))
+    lacking = (("Service", "Scale and polish"), *(cell for cell in full[1:] if cell[0] != gone))
+    every = [
+        Subject(f"Fees\n{row[0][1]}", f"{h}: {v}", h, row[0][1], row=row) for row in (full, lacking) for h, v in row[1:]
+    ]
+    rows = name_rows("How much is a scale?", every)
+    assert rows[full].named and rows[lacking].named is False
+    counts = count_strange(f"How much is a scale and polish for a {gone.lower()}?", tuple(every))
+    assert min(counts[len(headers) :]) >= BESIDE
 
 
 @given(st.permutations([2, 4, 7, 9]), st.integers(0, 2))

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ragc.loop.decide import weigh_rivals
 from ragc.models.embedded.decider import LocalDecider
@@ -117,3 +119,10 @@ def test_of_simulated_questions_the_chance_of_a_piece_among_its_rivals_is_how_of
     for low, high in ((0.0, 0.35), (0.35, 0.6), (0.6, 1.0)):
         of = (sure >= low) & (sure < high)
         assert y[np.arange(count), best][of].mean() == pytest.approx(sure[of].mean(), abs=0.05)
+
+
+@given(st.lists(st.floats(0.001, 0.999), min_size=1, max_size=6), st.floats(0.01, 50))
+def test_what_speaks_for_none_of_the_pieces_lowers_each_and_moves_no_chance_to_another(chances, none):
+    alone, weighed = (weigh_rivals(chances, [0] * len(chances), lost) for lost in ({}, {0: none, 1: 9.0}))
+    assert all(less < more for less, more in zip(weighed, alone, strict=True))
+    assert sum(weighed) == pytest.approx(sum(alone) * weighed[0] / alone[0])
