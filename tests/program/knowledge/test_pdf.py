@@ -146,6 +146,13 @@ def test_raised_and_lowered_figures_of_a_paragraph_stand_with_their_letter():
     assert text_of(build(line)) == "Pure H2O at 80^2 bar, 10^-3 m."
 
 
+@pytest.mark.parametrize(
+    "line, text", [("It is 5<super>1,2</super> wide.", "It is 5^1,2 wide."), ("A hall of 25 m².",) * 2]
+)
+def test_figures_above_the_line_have_one_sign_or_none_where_they_are_letters_of_their_own(line, text):
+    assert text_of(build(line)) == text
+
+
 def draw_cells(rows, xs, pitch=16, right=False):
     def page(sheet):
         for n, row in enumerate(rows):
@@ -288,7 +295,7 @@ def test_what_stands_on_one_page_only_is_no_running_head():
 HYPHENS = {
     ("decon-", "taminated"): "decontaminated", ("X-", "ray"): "X-ray", ("self-", "service"): "self-service",
     ("infor-", "mation"): "information", ("Elm-", "Oak"): "Elm-Oak", ("state-of-the-", "art"): "state-of-the-art",
-    ("ther\u00ad", "mostat"): "thermostat", ("main-", "tenance"): "maintenance", ("5-", "10"): "5-10",
+    ("ther\u00ad", "mostat"): "thermostat", ("main-", "tenance"): "maintenance", ("5-", "10"): "5-10", ("up-", "to-date"): "up-to-date",
 }  # fmt: skip
 
 

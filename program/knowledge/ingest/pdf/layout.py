@@ -104,7 +104,9 @@ def _attach_script(word: Word, base: list[Word], alone: bool) -> bool:
             fits = -0.2 * other.size <= gap <= (0.35 if behind else 0.6) * other.size
             if not (small and fits and -LOWERED * other.size * behind < rise < RAISED * other.size):
                 continue
-            if rise < 0:
+            if behind and not word.spaced and re.search(rf"\w\{'^' if rise > 0 else '_'}[^\W_]*\W?$", other.text):
+                pass  # it goes on with what was put there
+            elif rise < 0:
                 text = text if other.text[-1].isalpha() and text.isdigit() else f"_{text}"  # H2O
             elif not (behind and other.text[-1].isdigit() and text.lower() in _ORDINALS):
                 text = f"^{text}"

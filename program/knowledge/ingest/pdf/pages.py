@@ -23,7 +23,8 @@ CONTRAST = 6.0  # of 255 by which the pixels of a word differ at least
 MOST_STAMPED, PICTURED = 12, 0.5  # words on a page that is a scan, and the share of it that pictures cover
 MOST_PATHS = 4000  # lines of a page beyond which they draw a picture, not a table
 THIN = 3.0  # points that a ruled line is thick at most
-_MARKS = str.maketrans(dict.fromkeys("\uf0b7\uf0a7\uf0d8\uf076\uf0fc▪■●◦○‣▸►", "•") | dict.fromkeys("\x02\ufffe", "-"))
+_BULLETS, _HYPHENS = "\uf0b7\uf0a7\uf0d8\uf076\uf0fc▪■●◦○‣▸►", "\x02\ufffe\u2010\u2011"
+_MARKS = str.maketrans(dict.fromkeys(_BULLETS, "•") | dict.fromkeys(_HYPHENS, "-"))
 _UNMAPPED = "\0\ufffd"
 _WORD = re.compile(rf"[^\s{_UNMAPPED}]+")
 _UNPAINTED = (raw.FPDF_TEXTRENDERMODE_INVISIBLE, raw.FPDF_TEXTRENDERMODE_CLIP)
@@ -151,9 +152,8 @@ class _Reader:
                 self._read_run(letters[:half], at, spaced)
                 self._read_run(letters[half:], at + half, spaced=False)
                 return
-        raised = [
-            one.isdigit() and self._is_raised(at + n, ink) for n, one in enumerate("" if letters.isalpha() else letters)
-        ]
+        figures = enumerate("" if letters.isalpha() else letters)
+        raised = [one.isdecimal() and self._is_raised(at + n, ink) for n, one in figures]
         if any(raised):  # by a font that has such figures
             change = next((n for n in range(1, len(raised)) if raised[n] != raised[0]), 0)
             if change:

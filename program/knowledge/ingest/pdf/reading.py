@@ -270,6 +270,7 @@ class _Writer:
         is_compound = bool(before[1]) or len(first) == 1 or after[0][0].isupper() or f"{first}-{second}" in self.words
         if not is_compound and whole not in self.words and not is_known_word(whole):
             is_compound = len(first) > 2 and all(one in self.words or is_known_word(one) for one in (first, second))
+            is_compound = is_compound or line[after.end() :].startswith("-")  # as in up-to-date
         return f"{text}{line}" if is_compound else f"{text[:-1]}{line}"
 
     def _add_table(self, table: Table, page: int, first: bool) -> None:
