@@ -35,7 +35,7 @@ from ragc.knowledge.ingest.blocks import (
     stands_alone,
 )
 from ragc.knowledge.ingest.bounds import close_tags
-from ragc.knowledge.ingest.metadata import Metadata, read_fields
+from ragc.knowledge.ingest.metadata import Metadata, drop_generated_title, read_fields
 from ragc.knowledge.ingest.table_rows import is_label
 from ragc.knowledge.ingest.word import read_word
 from ragc.passage import Flaw
@@ -185,7 +185,7 @@ def convert_docx(content: bytes, max_bytes: int) -> Page:
     _place_notes(tree)
     _head_bold(tree)
     title = re.search(rb"<dc:title>([^<]*)</dc:title>", parts.get("docProps/core.xml", b""))
-    about = read_fields({"title": title[1].decode("utf-8", "replace") if title else ""})
+    about = read_fields({"title": drop_generated_title(title[1].decode("utf-8", "replace") if title else "")})
     what = f"{written.hidden} words are hidden text, and were left out"
     flaws = (Flaw(what, "Show them in Word, if they answer questions.", lost=False),) if written.hidden else ()
     return Page(read_blocks(tree), replace(about, flaws=flaws))

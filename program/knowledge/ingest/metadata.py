@@ -28,8 +28,9 @@ NEARLY = 0.9  # from this share of common letters on a key is taken to be about 
 _FENCE = re.compile(r"-{3,}\s*$")
 _ENTRY = re.compile(r"([^\s#\-\[{][^:]*):(?:\s|$)")
 _GENERATED = re.compile(
-    r"\W*(?:untitled|anonymous|unspecified|unknown|document|slide|powerpoint presentation)\W*\d*|microsoft \w+ - .*"
-    r"|.*\.(?:docx?|xlsx?|pptx?|od[tps]|indd|qxd|pdf|tex|dvi|ps|rtf|html?|txt|pages|key|md)",
+    r"\W*(?:untitled )?(?:untitled|anonymous|unspecified|unknown|document|slide|powerpoint presentation)\W*\d*"
+    r"|microsoft \w+ - .*|(?:https?|file|about):\S*|.*\.[a-z]\w{1,4}"  # the name of a file, as `rates.docx`
+    r"|\S*(?-i:[^\W\d_A-Z])\d+",  # a word and its count, as `Book1`
     re.IGNORECASE,
 )
 NOBODY: ReaderSets = ((),)

@@ -393,6 +393,7 @@ def test_text_that_lies_unpainted_over_the_picture_of_a_scan_is_read():
 
 
 GENERATED = ["untitled", "(anonymous)", "Microsoft Word - final_v7.docx", "leaflet.indd", "Document1", ""]
+GENERATED += ["Untitled document", "Book1", "scan0012", "plan.cdr", "https://a.org/b", "about:blank"]
 
 
 @pytest.mark.parametrize("title", GENERATED)
