@@ -274,6 +274,40 @@ def test_a_sentence_over_a_page_break_is_one_and_is_cited_by_its_first_page():
     assert all(one in flaw.what for one in ("Cell culture handbook", "Version 3", "Page 1 of 2"))
 
 
+CHAPTERS = ["Cleaning", "Filling", "Repairs", "Storage", "Transport", "Disposal"]
+
+
+def draw_chapter(page):
+    """The page of a chapter of two pages, its name above a line on the page, with a last line as on every page."""
+
+    def draw_page(sheet):
+        write(f"The bell of hall {99 - page} rings.", "", "", "Ask when in doubt.", y=700)(sheet)
+        sheet.setFont("Helvetica", 9)
+        sheet.drawString(72, 800, f"{CHAPTERS[page // 2]} of the pump")
+        sheet.drawString(72, 30, f"- {page + 1} -")
+
+    return draw_page
+
+
+def test_a_running_head_differs_from_chapter_to_chapter_and_the_end_of_a_short_page_is_no_foot():
+    text = text_of(draw(*map(draw_chapter, range(12))))
+    assert "of the pump" not in text and "- 7 -" not in text
+    assert text.count("Ask when in doubt.") == 12 and "The bell of hall 88 rings." in text
+
+
+def test_what_numbers_a_page_in_large_letters_at_its_top_is_its_heading():
+    def draw_week(number):
+        def page(sheet):
+            write("Monday: soup with bread", "Tuesday: pie with peas", y=700)(sheet)
+            sheet.setFont("Helvetica-Bold", 18)
+            sheet.drawString(72, 780, f"Week {number}")
+
+        return page
+
+    titles = [passage.title for passage in read(draw(*map(draw_week, (12, 13, 14))))[0].passages]
+    assert all(title.endswith(f"Week {number}") for title, number in zip(titles, (12, 13, 14), strict=True))
+
+
 def test_a_sentence_that_goes_on_with_a_figure_on_the_next_page_is_one():
     pages = write("The samples may stay in the cold room for", "at most"), write("36 hours before they are tested.")
     (passage,) = read(draw(*pages))[0].passages

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -341,9 +341,14 @@ def _list_lines(tables: Iterable[Table]) -> Iterator[Line]:
 
 
 def _take_edges(pages: Sequence[list[Line]]) -> list[str]:
-    """Take the running heads and feet out of the lines of pages; return the texts of each."""
-    seen: dict[tuple[bool, int, str], set[int]] = {}
+    """Take the running heads and feet out of the lines of pages; return the texts of each.
+
+    One chapter has another than the next, at the same place.
+    """
+    seen, repeated = defaultdict[tuple[bool, int, str], set[int]](set), defaultdict[tuple[bool, int], set[int]](set)
     at_edges: list[list[tuple[Line, list[tuple[bool, int, str]]]]] = []
+    ys, sizes = zip(*[(line.y, line.size) for lines in pages for line in lines] or [(0.0, 0.0)], strict=True)
+    usual, middle = median(sizes), (min(ys) + max(ys)) / 2
     for n, lines in enumerate(pages):
         at_edges.append([])
         for at_top in (True, False):
@@ -356,16 +361,23 @@ def _take_edges(pages: Sequence[list[Line]]) -> list[str]:
                 tabular = len(band) > 2 or (len(band) > 1 and not crossed)
                 if gap < 1.5 * band[0].size or (tabular and gap < 3 * band[0].size):
                     break  # the first line of a text, or the header of a table
-                for line in band:
-                    keys = [(at_top, round(line.y / 4), key) for key in _number_keys(line.text, n)]
-                    at_edges[-1].append((line, keys))
-                    for key in keys:
-                        seen.setdefault(key, set()).add(n)
+                for line in band if (band[0].y < middle) == at_top else ():
+                    heads = at_top and line.size > LARGER * usual  # a page, as `Week 12` does
+                    keys = [(at_top, round(line.y / 4), text) for text in _number_keys(line.text, n)]
+                    at_edges[-1].append((line, keys[: 1 if heads else None]))
+                    for key in at_edges[-1][-1][1]:
+                        seen[key].add(n)
+    for key, found in seen.items():
+        repeated[key[:2]] |= found if len(found) > 1 else set()
     texts: dict[str, str] = {}
     for lines, edges in zip(pages, at_edges, strict=True):
+        ends = dict[bool, int]()  # where the text begins and ends
         for line, keys in edges:
             best = max(keys, key=lambda key: len(seen[key]))
-            if len(seen[best]) > 1 and len(seen[best]) * 3 >= len(pages) and line in lines:
+            repeats = len(seen[best]) > 1 and len(repeated[best[:2]]) * 3 >= len(pages)
+            if not repeats:
+                ends.setdefault(*best[:2])
+            elif ends.get(*best[:2]) == best[1] and line in lines:
                 lines.remove(line)
                 texts.setdefault(best[2], line.text)
     return list(texts.values())
