@@ -23,8 +23,12 @@ _STRICT = ((b"purl.oclc.org/ooxml/wordprocessingml", b"schemas.openxmlformats.or
 _READ = re.compile(r"word/(document|header|footer|footnotes|endnotes|styles)\d*\.xml")
 _STYLES = "\n".join(f"p[style-name='{name}'] => {TITLE}:fresh" for name in ("Title", "title"))
 _PAGE = re.compile(r"\b(?:NUM|SECTION)?PAGES?\b")  # the instruction of a field for the number of a page
-_SPELT = {"sSup": "{e}^{sup}", "sSub": "{e}_{sub}", "sSubSup": "{e}_{sub}^{sup}", "f": "{num}/{den}", "rad": "√{e}",
-          "nary": "{chr}_{sub}^{sup} {e}", "d": "({d})"}  # fmt: skip
+_SPELT = {"sSup": "{e}^{sup}", "sSub": "{e}_{sub}", "sSubSup": "{e}_{sub}^{sup}", "f": "{num}/{den}",
+          "rad": "√{root}{e}", "nary": "{chr}_{sub}^{sup} {e}", "d": "{begChr}{whole}{endChr}", "func": "{fName} {e}",
+          "limLow": "{e}_{lim}", "limUpp": "{e}^{lim}"}  # fmt: skip
+_SIGNS = {"chr": "∫", "begChr": "(", "endChr": ")"}  # where an equation says nothing
+_PARTED = {"d": ", ", "mr": " ", "m": "; ", "eqArr": "; "}  # by what the parts of an equation are parted
+_AROUND = (f"{M}oMathPara", f"{W}fldSimple", f"{W}bdo", f"{W}dir")  # what mammoth reads as a smart tag alone
 
 
 class WordText(NamedTuple):
@@ -67,11 +71,21 @@ def _is_on(element: Element | None) -> bool:
     return element is not None and element.get(f"{W}val") not in ("0", "false", "off")
 
 
+def _look_up(styles: Mapping[str | None, Element], id_: str | None, path: str) -> Element | None:
+    """Return what a style says, or the one that it is based on."""
+    for _ in styles:  # they may be based on each other
+        found, base = (styles[id_].find(one) if id_ in styles else None for one in (path, f"{W}basedOn"))
+        if found is not None or base is None:
+            return found
+        id_ = base.get(f"{W}val")
+    return None
+
+
 def _complete(tree: Element, styles: Mapping[str | None, Element]) -> int:
     """Take hidden text out, write equations and boxes as text, number what a style does; return the hidden words."""
     words = 0
-    unseen = {id_ for id_, one in styles.items() if _is_on(one.find(f"{W}rPr/{W}vanish"))}
-    counted = {id_: one.find(f"{W}pPr/{W}numPr") for id_, one in styles.items()}
+    unseen = {id_ for id_ in styles if _is_on(_look_up(styles, id_, f"{W}rPr/{W}vanish"))}
+    counted = {id_: _look_up(styles, id_, f"{W}pPr/{W}numPr") for id_ in styles}
     for paragraph in tree.iter(f"{W}p"):
         style, own = paragraph.find(f"{W}pPr/{W}pStyle"), paragraph.find(f"{W}pPr")
         numbers = None if style is None else counted.get(style.get(f"{W}val"))
@@ -79,6 +93,9 @@ def _complete(tree: Element, styles: Mapping[str | None, Element]) -> int:
             level = Element(f"{W}ilvl", {f"{W}val": "0"})
             ElementTree.SubElement(own, f"{W}numPr").extend([*numbers, *([level] if len(numbers) < 2 else [])])
         for run in paragraph.iter(f"{W}r"):
+            rise = run.find(f"{W}rPr/{W}position")
+            if rise is not None and (by := rise.get(f"{W}val", "").strip("0")):
+                rise.tag, rise.attrib = f"{W}vertAlign", {f"{W}val": "subscript" if by[0] == "-" else "superscript"}
             own, named = run.find(f"{W}rPr/{W}vanish"), (style, run.find(f"{W}rPr/{W}rStyle"))
             by_style = any(one is not None and one.get(f"{W}val") in unseen for one in named)
             if by_style if own is None else _is_on(own):
@@ -88,8 +105,10 @@ def _complete(tree: Element, styles: Mapping[str | None, Element]) -> int:
         spelt = _spell_formula(formula)
         formula.clear()
         formula.tag, ElementTree.SubElement(formula, f"{W}t").text = f"{W}r", spelt
-    for around in tree.iter(f"{M}oMathPara"):
-        around.tag = f"{W}smartTag"  # whose content mammoth reads
+    for around in (one for one in tree.iter() if one.tag in _AROUND):
+        around.tag = f"{W}smartTag"
+    for prompt in tree.iterfind(f".//{W}sdtPr/{W}showingPlcHdr/../..//{W}t"):
+        prompt.text = ""
     for choice in tree.iter(f"{MC}AlternateContent"):
         if choice.find(f"{MC}Choice//{W}txbxContent") is not None:
             choice[:] = choice.findall(f"{MC}Choice")
@@ -110,10 +129,11 @@ def _complete(tree: Element, styles: Mapping[str | None, Element]) -> int:
 def _spell_formula(element: Element) -> str:
     """Return an equation on one line."""
     name, parts = element.tag.rpartition("}")[2], [(one.tag.rpartition("}")[2], _spell_formula(one)) for one in element]
-    whole = (element.text or "" if name == "t" else "") + "".join(text for _, text in parts)
+    texts = [text for key, text in parts if not key.endswith("Pr")]
+    whole = element.text or "" if name == "t" else _PARTED.get(name, "").join(texts)
     inner = {key: text if text.isalnum() or len(text) < 2 else f"({text})" for key, text in parts}
-    sign = element.find(f"{M}naryPr/{M}chr")
-    inner |= {"chr": "∫" if sign is None else sign.get(f"{M}val", ""), "d": whole}
+    inner |= {**_SIGNS, "whole": whole, "root": f"[{inner['deg']}]" if inner.get("deg") else ""}
+    inner |= {one.tag.rpartition("}")[2]: one.get(f"{M}val", "") for one in element.iterfind(f"{M}{name}Pr/*")}
     return _SPELT[name].format_map(defaultdict(str, inner)) if name in _SPELT else whole
 
 

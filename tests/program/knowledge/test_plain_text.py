@@ -629,6 +629,17 @@ WORDS = [
     (f"<w:p><w:r><w:t>Before</w:t>{ALTERNATIVES.format(BOX, '')}</w:r></w:p>", "Before\n\nIn a box."),
     (f"<w:p><w:r>{ALTERNATIVES.format(BOX, f'<mc:Fallback>{BOX}</mc:Fallback>')}<w:t>Before</w:t></w:r></w:p>",
      "Before\n\nIn a box."),
+    (f"<w:p><m:oMath><m:rad><m:deg>{MATH.format('3')}</m:deg><m:e>{MATH.format('8')}</m:e></m:rad></m:oMath></w:p>", "√[3]8"),
+    (f"<w:p><m:oMath><m:d><m:dPr><m:begChr m:val='['/><m:endChr m:val=']'/></m:dPr><m:e>{MATH.format('1')}</m:e><m:e>"
+     f"{MATH.format('2')}</m:e></m:d></m:oMath></w:p>", "[1, 2]"),
+    (f"<w:p><m:oMath><m:func><m:fName>{MATH.format('log')}</m:fName><m:e>{MATH.format('x')}</m:e></m:func></m:oMath></w:p>",
+     "log x"),
+    ("<w:p><w:r><w:t>Due </w:t></w:r><w:fldSimple w:instr=' DATE '><w:r><w:t>12 May</w:t></w:r></w:fldSimple></w:p>",
+     "Due 12 May"),
+    ("<w:p><w:bdo w:val='ltr'><w:r><w:t>Left to right</w:t></w:r></w:bdo></w:p>", "Left to right"),
+    ("<w:p><w:r><w:t>Name: Ann</w:t></w:r></w:p><w:p><w:r><w:t>Town:</w:t></w:r><w:sdt><w:sdtPr><w:showingPlcHdr/>"
+     "</w:sdtPr><w:sdtContent><w:r><w:t>Click here to enter text.</w:t></w:r></w:sdtContent></w:sdt></w:p>", "Name: Ann\n\nTown:"),
+    ("<w:p><w:r><w:t>80</w:t></w:r><w:r><w:rPr><w:position w:val='8'/></w:rPr><w:t>2</w:t></w:r></w:p>", "80^2"),
     (f"<w:p><w:r><w:t>Out</w:t></w:r></w:p>{hidden}".replace('<w:vanish/>', '<w:vanish w:val="0"/>'), "Out\n\nhush"),
 ]  # fmt: skip
 
