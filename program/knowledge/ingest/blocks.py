@@ -357,17 +357,20 @@ class _Cell:
 
 
 def _read_table(table: Tag) -> Iterator[tuple[str, tuple[int, int] | None]]:
-    """Yield the caption and a line for each row of a table, with its place in the file."""
+    """Yield the caption, also of a cell over all columns, and a line for each row, with its place in the file."""
     for caption in table.find_all("caption"):
         yield _flat_text(caption), None
     rows = table.find_all("tr")
-    grid = _lay_out(rows)
-    texts = [[cell.text for cell in row[: 1 if all(one is row[0] for one in row) else None]] for row in grid]
+    grid = [row[: 1 if all(one is row[0] for one in row) else None] for row in _lay_out(rows)]
+    while len(grid) > 2 and len(grid[0]) == 1 < max(map(len, grid)):
+        yield grid.pop(0)[0].text, _lines_of(rows.pop(0))
+    texts = [[cell.text for cell in row] for row in grid]
     named = [list(dropwhile(lambda cell: not cell.text, row)) for row in grid]  # a corner may be empty
     heads = len(list(takewhile(lambda row: row and all(cell.heads for cell in row), named)))
     first_row = table.get(FIRST_ROW)
     if not heads and first_row != "plain" and not any(row[0].heads for row in grid if row):
         heads = int(has_header(texts, {"header": True, "maybe": None}.get(str(first_row), False)))
+        heads += heads and any(a is b for a, b in pairwise(grid[0])) and has_header(texts[1:])
     heads = heads if heads < len(grid) else 0
     for text, row in zip(format_table(texts, heads), rows[heads:], strict=True):
         yield text, _lines_of(row)

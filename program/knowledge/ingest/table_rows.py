@@ -35,7 +35,7 @@ def format_table(rows: Sequence[Sequence[str]], heads: int | None = None) -> lis
     heads = int(has_header(rows)) if heads is None else heads
     width, body = max(map(len, rows), default=0), rows[heads:]
     above = [[row[at] for row in rows[:heads] if at < len(row)] for at in range(width)]
-    headers = [" ".join(dict.fromkeys(filter(None, texts))) for texts in above]
+    headers = [" ".join(dict.fromkeys(filter(None, texts))).removesuffix(":") for texts in above]
     held = {at for row in body for at, cell in enumerate(row) if cell}
     lines = []
     for n, row in enumerate(body):
@@ -45,8 +45,10 @@ def format_table(rows: Sequence[Sequence[str]], heads: int | None = None) -> lis
         ]
         if len(row) == 1 < width:
             pairs = [("", row[0])]
-        elif len(row) == 2 and all(row) and not any(headers) and is_label(label := row[0].removesuffix(":") or ":"):
-            pairs = [(label, row[1])]
+        elif not any(headers) and (
+            _are_pairs(row) or (len(row) == 2 and all(row) and is_label(row[0]) and ": " not in row[0])
+        ):
+            pairs = [(label.removesuffix(":"), value) for label, value in zip(row[::2], row[1::2], strict=True)]
         lines.append(format_row(pairs))
     return lines
 
@@ -82,6 +84,8 @@ def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bo
     Where its kind says nothing it is `default`; None: from three columns on.
     """
     first, others = rows[0] if rows else (), [row for row in rows[1:SAMPLE] if row != rows[0]]
+    if _are_pairs(first):
+        return False
     sizes = sum(cell[:1].isdigit() for cell in first)
     named = recurring = marked = 0
     for at, cell in enumerate(first):
@@ -105,6 +109,13 @@ def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bo
     if named or marked or 2 * recurring >= max(sum(map(bool, first)), 2):
         return bool(named)
     return len(first) > 2 if default is None else default
+
+
+def _are_pairs(row: Sequence[str]) -> bool:
+    """Tell whether each second cell of a row is the value of a label with a colon."""
+    labels, values = row[::2], row[1::2]
+    ends = [cell.endswith(":") and ": " not in cell for cell in labels]
+    return len(labels) == len(values) and all(ends) and not any(cell.endswith(":") for cell in values)
 
 
 def _kind_of(cell: str) -> tuple[str, str] | None:

@@ -157,7 +157,8 @@ def draw_cells(rows, xs, pitch=16, right=False):
     def page(sheet):
         for n, row in enumerate(rows):
             for x, cell in zip(xs, row, strict=True):
-                (sheet.drawRightString if right and x > xs[0] else sheet.drawString)(x, 700 - n * pitch, cell)
+                if cell:
+                    (sheet.drawRightString if right and x > xs[0] else sheet.drawString)(x, 700 - n * pitch, cell)
 
     return page
 
@@ -172,6 +173,15 @@ HOURS = [["", "Weekday", "", "Weekend", ""], ["Room", "Morning", "Evening", "Mor
 HOURS += [["Elm", "20", "30", "25", "35"], ["Oak", "22", "32", "27", "37"]]
 SPANS = [("SPAN", (1, 0), (2, 0)), ("SPAN", (3, 0), (4, 0))]
 DAYS = [["Room", "Day", "Price"], ["Elm", "Monday", "20"], ["", "Tuesday", "30"], ["Oak", "Monday", "22"]]
+ROTA = [["", "Mon", "Tue"], ["Early", "Ann", "Bob"], ["Late", "Bob", "Cy"]]
+ORDER = [["Pos", "Thing", "Sum"], ["1", "Desk", "180.00"], ["2", "Chair", "45.50"], ["", "Total", "225.50"]]
+KEYS = [
+    ["Room", "Seats", "Fee"],
+    ["Great hall with a stage", "200", "300"],
+    ["Small hall on the first floor", "40", "80"],
+]
+THINGS = [["Thing", "Day", "Week"], ["Boats", "", ""], ["Canoe", "18", "90"], ["Tents", "", ""], ["Igloo", "9", "40"]]
+FEES = [["Thing", "Fees", ""], ["Canoe", "18", "90"], ["Tent", "9", "40"]]
 LONG = "Fill the tank and push it in until it clicks into its place, then wait for the light"
 ANSWERS = [[Paragraph(one, STYLES["BodyText"]) for one in row] for row in (
     ["How long may a sample stay in the cold room before it is tested?", "At most 36 hours. The time is noted in the log by whoever is on duty, as on every day."],
@@ -206,6 +216,31 @@ TABLES = {
     ),
     "of keys and values": (draw(draw_cells([["Deposit", "150 EUR"], ["Delivery", "35 EUR"], ["Lead time", "9 days"]], (72, 200))),
                            "Deposit: 150 EUR\nDelivery: 35 EUR\nLead time: 9 days"),
+    "with an empty corner": (draw(draw_cells(ROTA, (72, 200, 280))), "Early; Mon: Ann; Tue: Bob\nLate; Mon: Bob; Tue: Cy"),
+    "with a sum below": (
+        draw(draw_cells(ORDER, (72, 120, 280))),
+        "Pos: 1; Thing: Desk; Sum: 180.00\nPos: 2; Thing: Chair; Sum: 45.50\nThing: Total; Sum: 225.50",
+    ),
+    "with keys of many lines": (
+        build(Table([[Paragraph(row[0], STYLES["BodyText"]), *row[1:]] for row in KEYS], colWidths=[70, 60, 60])),
+        "\n".join(f"Room: {key}; Seats: {seats}; Fee: {fee}" for key, seats, fee in KEYS[1:]),
+    ),
+    "with headings among its rows": (
+        build(Table(THINGS, style=[*GRID, ("SPAN", (0, 1), (-1, 1)), ("SPAN", (0, 3), (-1, 3))])),
+        "Boats\nThing: Canoe; Day: 18; Week: 90\nTents\nThing: Igloo; Day: 9; Week: 40",
+    ),
+    "with a header over two columns": (
+        build(Table(FEES, style=[*GRID, ("SPAN", (1, 0), (2, 0))])),
+        "Thing: Canoe; Fees: 18; Fees: 90\nThing: Tent; Fees: 9; Fees: 40",
+    ),
+    "in a cell of another": (
+        build(Table([["Branch", "Details"], ["North", Table([["Open", "9-17"], ["Fax", "none"]], style=GRID)], ["South", "closed"]], style=GRID)),
+        "Branch: Details\nNorth: Open 9-17 Fax none\nSouth: closed",
+    ),
+    "of labels with colons": (
+        draw(draw_cells([["Name:", "Ann Lee", "Town:", "Bern"], ["Street:", "Elm Road", "Room:", "12"]], (72, 140, 240, 300))),
+        "Name: Ann Lee; Town: Bern\nStreet: Elm Road; Room: 12",
+    ),
     "led to by dots": (draw(draw_dots), "Soup: 4.20\nLentil curry: 9.80"),
 }  # fmt: skip
 
@@ -459,6 +494,19 @@ def test_a_line_that_begins_with_no_capital_goes_on_with_a_full_one_that_has_no_
     assert text_of(draw(write(*lines))) == " ".join(lines)
     for above in ("Fees:", "The fees are these.") if begin[0] != "w" else ():
         assert text_of(draw(write(above, lines[1]))) == f"{above}\n{lines[1]}"
+
+
+def test_an_item_behind_a_larger_number_without_a_stop_is_one_paragraph():
+    def page(sheet):
+        for n in (10, 11):
+            lines = "Turn the key of the door, and wait until the lamp beside", "it is green."
+            write(*lines, x=96, y=1100 - 40 * n)(sheet)
+            sheet.setFont("Helvetica", 13)
+            sheet.drawString(76, 1101 - 40 * n, str(n))
+            sheet.setFont("Helvetica", 11)
+
+    one = "Turn the key of the door, and wait until the lamp beside it is green."
+    assert " ".join(text_of(draw(page)).split()) == f"10 {one} 11 {one}"
 
 
 def test_the_number_of_a_heading_is_no_mark_of_an_item():

@@ -650,6 +650,49 @@ def test_a_word_file_is_read_with_its_marks_of_tables_equations_and_text_boxes(b
     assert passage.text == text
 
 
+SPANNED = [
+    # A cell is its text, and how many columns it is over.
+    ([[("Prices", 3)], ["Item", "Day", "Week"], ["Canoe", "18", "90"], ["Tent", "9", "40"]],
+     "Prices\nItem: Canoe; Day: 18; Week: 90\nItem: Tent; Day: 9; Week: 40"),
+    ([["Room", ("Weekday", 2)], ["", "Day", "Night"], ["Elm", "20", "30"], ["Oak", "22", "32"]],
+     "Room: Elm; Weekday Day: 20; Weekday Night: 30\nRoom: Oak; Weekday Day: 22; Weekday Night: 32"),
+    ([["Item", ("Fees", 2)], ["Canoe", "18", "90"], ["Tent", "9", "40"]],
+     "Item: Canoe; Fees: 18; Fees: 90\nItem: Tent; Fees: 9; Fees: 40"),
+    ([["Name:", "Ann Lee", "Town:", "Bern"], ["Street:", "Elm Road", "Room:", ""]],
+     "Name: Ann Lee; Town: Bern\nStreet: Elm Road"),
+    ([["Item:", "Price:"], ["Canoe", "18 EUR"], ["Tent", "9 EUR"]], "Item: Canoe; Price: 18 EUR\nItem: Tent; Price: 9 EUR"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "text"), SPANNED, ids=range(len(SPANNED)))
+def test_a_title_over_all_columns_of_a_word_table_is_no_header_and_a_header_may_have_two_rows(rows, text):
+    made = ""
+    for row in rows:
+        cells = [cell if isinstance(cell, tuple) else (cell, 1) for cell in row]
+        made += (
+            "<w:tr>"
+            + "".join(
+                f"<w:tc><w:tcPr><w:gridSpan w:val='{across}'/></w:tcPr><w:p><w:r><w:t>{cell}</w:t></w:r></w:p></w:tc>"
+                for cell, across in cells
+            )
+            + "</w:tr>"
+        )
+    (passage,) = passages_of("a.docx", as_word([("raw", f"<w:tbl>{made}</w:tbl>")]))
+    assert passage.text == text
+
+
+def test_a_style_hides_what_the_style_that_it_is_based_on_does_unless_it_shows_it():
+    style = '<w:style w:type="paragraph" w:styleId="{0}"><w:name w:val="{0}"/>{1}<w:rPr>{2}</w:rPr></w:style>'
+    above = '<w:basedOn w:val="{}"/>'
+    styles = (style.format("A", above.format("B"), "") + style.format("B", above.format("A"), "<w:vanish/>")
+              + style.format("C", above.format("B"), '<w:vanish w:val="0"/>') + style.format("D", above.format("D"), ""))  # fmt: skip
+    line = '<w:p><w:pPr><w:pStyle w:val="{0}"/></w:pPr><w:r><w:t>In {0}.</w:t></w:r></w:p>'
+    stream = io.BytesIO(as_word([("raw", "".join(map(line.format, "ABCD")))]))
+    with zipfile.ZipFile(stream, "a") as file:
+        file.writestr("word/styles.xml", f'<w:styles xmlns:w="{MAIN}">{styles}</w:styles>')
+    assert [p.text for p in passages_of("a.docx", stream.getvalue())] == ["In C.\n\nIn D."]
+
+
 def test_the_number_of_a_page_in_a_margin_is_left_out_and_what_stands_beside_it_is_read():
     field = "".join(f'<w:r>{part}</w:r>' for part in (
         '<w:fldChar w:fldCharType="begin"/>', "<w:instrText> PAGE </w:instrText>",

@@ -11,6 +11,7 @@ from itertools import pairwise
 from statistics import mean, median
 from typing import TypeVar
 
+from ragc.knowledge.ingest.amounts import read_amount
 from ragc.knowledge.ingest.pdf.pages import Field, Word
 
 GAP = 0.2  # of a letter's size from which on a gap parts words
@@ -214,7 +215,8 @@ def _add_band(found: list[list[Line] | Table], band: Sequence[Part]) -> None:
         found.append(band[0])
         return
     lines = [part for part in band if isinstance(part, Line)]
-    line = replace(lines[0], text=" ".join(one.text for one in lines), x1=lines[-1].x1)
+    longest = max(lines, key=lambda one: len(one.text))
+    line = replace(longest, text=" ".join(one.text for one in lines), x0=lines[0].x0, x1=lines[-1].x1)
     if found and isinstance(found[-1], list):
         found[-1].append(line)
     else:
@@ -253,6 +255,8 @@ def _grow_zone(bands: Bands, at: int, far: bool = False) -> tuple[int, list[Span
         find_column(above[0], free) == 0 or any(part.x0 < b and part.x1 > a for part in above for a, b in free)
     ):
         begin, free = at, []  # what stands above is no part of it
+    if free and not far:  # a column may have nothing beside the first row
+        free = [(-math.inf, beside[0].x0), *free, (beside[-1].x1, math.inf)]
     end, distances = begin + 1, list[float]()
     while free and end < len(bands):
         narrowed = [span for gap in free for span in _subtract(gap, bands[end], free, size)]
@@ -262,14 +266,14 @@ def _grow_zone(bands: Bands, at: int, far: bool = False) -> tuple[int, list[Span
         if not narrowed or crossed or (distance > most and not far):
             break
         free, end, distances = narrowed, end + 1, [*distances, distance]
-    return end, free
+    return end, [span for span in free if math.isfinite(span[1] - span[0])]
 
 
 def _subtract(gap: Span, band: Sequence[Part], free: Sequence[Span], size: float) -> list[Span]:
     """Return what of a gap the parts of a band leave free: a cell within it belongs to the column next to it."""
     left, right = gap
     spans = []
-    for n, part in enumerate(band):
+    for n, part in enumerate(band if math.isfinite(right - left) or len(band) > 1 else ()):
         if left < part.x0 and part.x1 < right:
             before = n > 0 and not any(band[n - 1].x1 <= start and end <= left for start, end in free)
             behind = n + 1 < len(band) and not any(right <= start and end <= band[n + 1].x0 for start, end in free)
@@ -356,7 +360,8 @@ def _trim_table(zone: Bands) -> Bands:
     pitches = _measure_distances(zone[:end])
     right = max((band[0].x1 for band in zone[:end]), default=0.0)
     for band, pitch in zip(zone[end:], _measure_distances(zone[max(end - 1, 0) :]), strict=False):
-        if not pitches or pitch > max(pitches) * (1.05 if band[0].x1 <= right else 1 / APART):
+        in_column = band[0].x1 <= right or band[0].x0 >= right
+        if not pitches or pitch > max(pitches) * (1.05 if in_column else 1 / APART):
             break
         end += 1
     return zone[:end]
@@ -381,7 +386,7 @@ def part_cells(group: Bands, free: Sequence[Span]) -> list[Cell]:
 def group_rows(zone: Bands, free: Sequence[Span]) -> list[list[Sequence[Part]]]:
     """Return the bands of each row of a table.
 
-    The lines of a cell stand closer than rows, else a row begins with its key.
+    The lines of a cell stand closer than rows, else a row begins with its key, or with another amount.
     """
     columns = _part_columns(zone, free)
     pitch = _measure_pitch(columns)
@@ -393,9 +398,13 @@ def group_rows(zone: Bands, free: Sequence[Span]) -> list[list[Sequence[Part]]]:
         else:
             ends.append(bottom)
     texts = all(_is_text(column, len(zone)) for column in columns) and _has_rows(columns)
-    if len(columns[0]) > 1.5 * len(ends) and not texts:  # what looks like a cell is a column
+    held = [[bisect(ends, (part.top + part.bottom) / 2) for part in column] for column in columns[1:]]
+    single = len(ends) > 2 and [*range(len(ends))] in held  # a column has a line in each row
+    if len(columns[0]) > 1.5 * len(ends) and not texts and not single:  # what looks like a cell is a column
         loose = pitch > 1.6 * (zone[0][0].bottom - zone[0][0].top)
-        ends = [band[0].top for band in zone[1:] if loose or find_column(band[0], free) == 0] + [math.inf]
+        amounts = [{find_column(p, free) for p in b if isinstance(p, Line) and read_amount(p.text)} for b in zone]
+        below = [find_column(band[0], free) == 0 or amounts[n] & amounts[n + 1] for n, band in enumerate(zone[1:])]
+        ends = [band[0].top for band, begins in zip(zone[1:], below, strict=True) if loose or begins] + [math.inf]
     rows: list[list[Sequence[Part]]] = [[] for _ in ends]
     for band in zone:
         rows[bisect(ends, (band[0].top + band[0].bottom) / 2)].append(band)

@@ -23,7 +23,7 @@ from ragc.knowledge.ingest.pdf.layout import Line, Table, arrange, make_lines, p
 from ragc.knowledge.ingest.pdf.ocr import open_ocr, read_scan
 from ragc.knowledge.ingest.pdf.pages import PdfPage, View, read_page
 from ragc.knowledge.ingest.pdf.tables import find_tables
-from ragc.knowledge.ingest.table_rows import format_table
+from ragc.knowledge.ingest.table_rows import format_table, has_header
 from ragc.passage import Flaw
 from ragc.text.pieces import SENTENCE_ENDS
 from ragc.text.words import is_known_word
@@ -279,7 +279,10 @@ class _Writer:
         while len(rows) > 2 and rows[0][0] and all(cell is rows[0][0] for cell in rows[0]):  # a title over all columns
             lines = rows.pop(0)[0]
             self._begin(_Draft("paragraph", self._write(lines), page, lines[-1], table.x1))
-        texts = [[self._write(cell) for cell in row] for row in rows]
+        alone = [all(cell is row[0] for cell in row) for row in rows]
+        texts = [
+            [self._write(cell) for cell in row[: 1 if one else None]] for row, one in zip(rows, alone, strict=True)
+        ]
         numbers = [row[0].rstrip(".)") for row in texts]
         if len(texts[0]) == 2 and len(texts) > 1 and numbers == [str(n) for n in range(1, len(texts) + 1)]:
             for n, (row, (_, text)) in enumerate(zip(rows, texts, strict=True), 1):
@@ -289,7 +292,7 @@ class _Writer:
         if first and shape == self.shape and self.header[0] not in texts:
             texts[:0] = self.header
             heads: int | None = len(self.header)
-        elif any(a is b for a, b in pairwise(rows[0])):  # a cell over several columns
+        elif any(a is b for a, b in pairwise(rows[0])) and has_header(texts[1:]):  # a cell over several columns
             heads = 2
         else:
             heads = 1 if all(line.bold for cell in rows[0] for line in cell) and not self.bold else None

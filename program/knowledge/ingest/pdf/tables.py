@@ -19,7 +19,7 @@ from ragc.knowledge.ingest.pdf.layout import (
 )
 from ragc.knowledge.ingest.pdf.pages import View, Word
 
-NEAR = 3.0  # points within which two ruled lines meet
+NEAR = 2.5  # points within which two ruled lines meet
 Reach = tuple[float, float, float]  # of a ruled line: its place, and its ends
 
 
