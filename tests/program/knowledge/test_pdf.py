@@ -403,6 +403,49 @@ def test_a_filled_field_stands_behind_its_label_or_its_name():
     ]  # fmt: skip
 
 
+def draw_fields(rows, xs, size=10):
+    """Texts, and fields where a text begins with an equals sign, in rows."""
+
+    def page(sheet):
+        sheet.setFont("Helvetica", size)
+        for n, row in enumerate(rows):
+            for m, (x, cell) in enumerate(zip(xs, row, strict=True)):
+                if cell[:1] == "=":
+                    sheet.acroForm.textfield(name=f"f{n}_{m}", x=x, y=694 - 24 * n, width=90, height=18, value=cell[1:])
+                elif cell[:1] == "☐":
+                    sheet.acroForm.checkbox(name=f"b{n}_{m}", x=x, y=694 - 24 * n, size=12, checked=cell == "☐x")
+                else:
+                    sheet.drawString(x, 700 - 24 * n, cell)
+
+    return page
+
+
+FORMS = {
+    "labels above": ([["Surname", "First name"], ["=Lee", "=Ann"], ["Street", "Town"], ["=Elm 3", "=Bern"]], (72, 220),
+                     ["Surname: Lee First name: Ann", "Street: Elm 3 Town: Bern"]),
+    "a header above": ([["", "Mon", "Tue"], ["Early", "=Ann", "=Bo"], ["Late", "=Cy", "=Di"]], (72, 160, 260),
+                       ["Early; Mon: Ann; Tue: Bo\nLate; Mon: Cy; Tue: Di"]),
+    "boxes below a header": ([["", "Mon", "Tue"], ["Ann", "☐x", "☐"], ["Bo", "☐", "☐x"]], (72, 160, 260),
+                             ["Ann; Mon: Yes\nBo; Tue: Yes"]),
+    "one label of three": ([["Born on:", "=04", "=05", "=1980"]], (72, 160, 260, 360), ["Born on: 04 05 1980"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_fields_in_a_row_stand_under_their_labels_or_are_the_cells_of_a_table(kind):
+    rows, xs, expected = FORMS[kind]
+    assert text_of(draw(draw_fields(rows, xs))).split("\n\n") == expected
+
+
+def test_a_field_that_is_hidden_is_not_read():
+    def page(sheet):
+        sheet.drawString(72, 700, "Name")
+        sheet.acroForm.textfield(name="a", x=160, y=694, width=90, height=18, value="Ann Lee")
+        sheet.acroForm.textfield(name="b", x=160, y=660, width=90, height=18, value="70", annotationFlags="hidden")
+
+    assert text_of(draw(page)) == "Name: Ann Lee"
+
+
 def draw_hidden(kind):
     def page(sheet):
         sheet.drawString(72, 700, "The hall costs 300 euros a day.")

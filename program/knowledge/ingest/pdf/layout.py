@@ -156,16 +156,29 @@ def _make_line(run: Sequence[Word]) -> Line:
 
 
 def place_fields(lines: list[Line], fields: Sequence[Field]) -> list[Line]:
-    """Return lines with what fields hold, each behind its label, or its name."""
+    """Return lines with what fields hold, each behind its label, or its name; several in a row are cells."""
+    printed, free = list(lines), list(lines)
     for name, value, (x0, top, x1, bottom), is_button in fields:
-        beside = [line for line in lines if line.top < bottom and top < line.bottom]
-        label = max((one for one in beside if one.x1 <= x0 + BESIDE), key=lambda one: one.x1, default=None)
-        if is_button and (label is None or x0 - label.x1 > LABEL):
-            label = min((one for one in beside if one.x0 >= x1 - BESIDE), key=lambda one: one.x0, default=label)
+        beside = [line for line in printed if line.top < bottom and top < line.bottom]
+        left = max((one for one in beside if one.x1 <= x0 + BESIDE), key=lambda one: one.x1, default=None)
+        right = min((one for one in beside if one.x0 >= x1 - BESIDE), key=lambda one: one.x0, default=None)
+        start, end = left.x1 if left else -math.inf, right.x0 if right else math.inf
+        level = [f.box[0] for f in fields if f.is_button == is_button and f.box[1] < bottom and top < f.box[3]]
+        alone = sum(start - BESIDE <= at < end for at in level) < 2
+        over = [line for line in free if line.x0 < x1 and x0 < line.x1 and 0 < top - line.y < 2 * line.size]
+        lower = any(f.box[0] < x1 and x0 < f.box[2] and 0 <= f.box[1] - bottom < bottom - top for f in fields)
+        label = left if alone else None
+        if is_button and alone and (left is None or x0 - left.x1 > LABEL):
+            label = right or left
+        elif label is None and over and not (lower or is_button):
+            label = over[-1]
         if label is None:
             size = min(bottom - top, 10.0)
-            lines.append(Line(f"{name}: {value}" if name else value, x0, x1, (top + bottom) / 2 + size / 4, size))
-        else:
+            base = beside[0].y if beside else (top + bottom) / 2 + size / 4
+            text = f"{name}: {value}" if name and value and alone else value
+            lines += [Line(text, x0, x1, base, size)] if text else []
+        elif value or not is_button:
+            free = [one for one in free if one is not label]
             label.text, label.x1 = f"{label.text.removesuffix(':')}: {value}", max(label.x1, x1)
     return lines
 

@@ -28,6 +28,7 @@ _MARKS = str.maketrans(dict.fromkeys(_BULLETS, "•") | dict.fromkeys(_HYPHENS, 
 _UNMAPPED = "\0\ufffd"
 _WORD = re.compile(rf"[^\s{_UNMAPPED}]+")
 _UNPAINTED = (raw.FPDF_TEXTRENDERMODE_INVISIBLE, raw.FPDF_TEXTRENDERMODE_CLIP)
+_UNSEEN = raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW
 _TEXT_FIELDS = (raw.FPDF_FORMFIELD_TEXTFIELD, raw.FPDF_FORMFIELD_COMBOBOX, raw.FPDF_FORMFIELD_LISTBOX)
 _BUTTONS = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
 
@@ -303,7 +304,7 @@ def _read_fields(page: pdfium.PdfPage, angle: int) -> Iterator[Field]:
         note = raw.FPDFPage_GetAnnot(page, at)
         raw.FPDFAnnot_GetRect(note, place)
         box = _turn_box((place.left, -place.top, place.right, -place.bottom), angle)
-        shown = raw.FPDFAnnot_GetSubtype(note)
+        shown = -1 if raw.FPDFAnnot_GetFlags(note) & _UNSEEN else raw.FPDFAnnot_GetSubtype(note)
         kind = raw.FPDFAnnot_GetFormFieldType(forms, note) if forms and shown == raw.FPDF_ANNOT_WIDGET else -1
         name = _read_text(raw.FPDFAnnot_GetFormFieldAlternateName, forms, note) if kind >= 0 else ""
         name = name or (_read_text(raw.FPDFAnnot_GetFormFieldName, forms, note) if kind >= 0 else "").replace("_", " ")
@@ -311,8 +312,10 @@ def _read_fields(page: pdfium.PdfPage, angle: int) -> Iterator[Field]:
             yield Field("", _read_text(raw.FPDFAnnot_GetStringValue, note, b"Contents"), box)
         elif kind in _TEXT_FIELDS:
             yield Field(name, _read_text(raw.FPDFAnnot_GetFormFieldValue, forms, note), box)
-        elif kind in _BUTTONS and raw.FPDFAnnot_IsChecked(forms, note):
-            yield Field(name, _read_text(raw.FPDFAnnot_GetFormFieldExportValue, forms, note), box, is_button=True)
+        elif kind in _BUTTONS:
+            ticked = raw.FPDFAnnot_IsChecked(forms, note)
+            value = _read_text(raw.FPDFAnnot_GetFormFieldExportValue, forms, note) if ticked else ""
+            yield Field(name, value, box, is_button=True)
         raw.FPDFPage_CloseAnnot(note)
 
 
