@@ -225,6 +225,10 @@ TABLES = {
         build(Table([[Paragraph(row[0], STYLES["BodyText"]), *row[1:]] for row in KEYS], colWidths=[70, 60, 60])),
         "\n".join(f"Room: {key}; Seats: {seats}; Fee: {fee}" for key, seats, fee in KEYS[1:]),
     ),
+    "with keys and cells of two lines": (
+        build(Table([["Shift", "Mon", "Tue"], ["Early\n6-14", "Ann\nBob", "Dee"], ["Late\n14-22", "Cy", "Ann"], ["Night\n22-6", "Dee", ""]])),
+        "Shift: Early 6-14; Mon: Ann Bob; Tue: Dee\nShift: Late 14-22; Mon: Cy; Tue: Ann\nShift: Night 22-6; Mon: Dee",
+    ),
     "with headings among its rows": (
         build(Table(THINGS, style=[*GRID, ("SPAN", (0, 1), (-1, 1)), ("SPAN", (0, 3), (-1, 3))])),
         "Boats\nThing: Canoe; Day: 18; Week: 90\nTents\nThing: Igloo; Day: 9; Week: 40",
@@ -258,6 +262,11 @@ def test_a_table_that_goes_on_on_the_next_page_keeps_its_header_and_is_cited_the
         lines = [(line, p.link) for p in passages for line in p.text.split("\n")]
         assert [line for line, _ in lines] == [f"Dish: Dish {n}; Milk: yes; Nuts: no" for n in range(1, 61)]
         assert {link for _, link in lines} == {"x/a.pdf#page=1", "x/a.pdf#page=2"}
+
+
+def test_a_header_that_the_next_page_repeats_is_one_there_too():
+    rows = [["Code", "To do"], *([f"F{n}", "Wait for the lamp"] for n in range(1, 40)), ["Other", "Ring us"]]
+    assert text_of(build(Table(rows, style=GRID, repeatRows=1))).endswith("Code: Other; To do: Ring us")
 
 
 LEFT = """The harbour office sells tickets every day. A ticket costs 6 euros for grown people. Children under five go

@@ -411,9 +411,10 @@ def group_rows(zone: Bands, free: Sequence[Span]) -> list[list[Sequence[Part]]]:
         else:
             ends.append(bottom)
     texts = all(_is_text(column, len(zone)) for column in columns) and _has_rows(columns)
-    held = [[bisect(ends, (part.top + part.bottom) / 2) for part in column] for column in columns[1:]]
-    single = len(ends) > 2 and [*range(len(ends))] in held  # a column has a line in each row
-    if len(columns[0]) > 1.5 * len(ends) and not texts and not single:  # what looks like a cell is a column
+    keys, *others = [[bisect(ends, (part.top + part.bottom) / 2) for part in column] for column in columns]
+    wrapped = [2 * max(c.count(row) for c in others) <= keys.count(row) for row in {*keys} if keys.count(row) > 1]
+    long_keys = len(ends) > 2 and 2 * sum(wrapped) > len(wrapped)  # of more lines than what stands beside them
+    if len(columns[0]) > 1.5 * len(ends) and not texts and not long_keys:  # what looks like a cell is a column
         loose = pitch > 1.6 * (zone[0][0].bottom - zone[0][0].top)
         amounts = [{find_column(p, free) for p in b if isinstance(p, Line) and read_amount(p.text)} for b in zone]
         below = [find_column(band[0], free) == 0 or amounts[n] & amounts[n + 1] for n, band in enumerate(zone[1:])]

@@ -289,8 +289,9 @@ class _Writer:
                 self._begin(_Draft("item", f"{n}. {text}", page, (row[1] or row[0])[-1], table.x1, n > 1))
             return
         shape = len(rows[0]), round(table.x0 / 5)
-        if first and shape == self.shape and self.header[0] not in texts:
-            texts[:0] = self.header
+        repeats = texts[: len(self.header)] == self.header
+        if first and shape == self.shape and (repeats or self.header[0] not in texts):
+            texts[:0] = [] if repeats else self.header
             heads: int | None = len(self.header)
         elif any(a is b for a, b in pairwise(rows[0])) and has_header(texts[1:]):  # a cell over several columns
             heads = 2
