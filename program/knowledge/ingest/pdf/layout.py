@@ -59,7 +59,7 @@ Cell = list[Line]
 
 @dataclass(slots=True)
 class Table:
-    """The rows of a table, and its place; a cell that takes several places is the same list in each."""
+    """The rows of a table, and its place; a cell that takes several places is the same list in each, or its row."""
 
     rows: list[list[Cell]]
     x0: float
@@ -314,11 +314,11 @@ def are_columns(zone: Bands, free: Sequence[Span]) -> bool:
     """Tell whether columns are texts of their own, rather than the cells of a table."""
     columns = _part_columns(zone, free)
     fewest, *others = sorted(columns, key=len)
-    levels = [part.bottom for column in others for part in column]
+    levels, pitch = [part.bottom for column in others for part in column], _measure_pitch(columns)
     beside = sum(any(abs(level - part.bottom) < 1 for level in levels) for part in fewest)
-    if beside < 0.5 * len(fewest) and not _stand_level([fewest], others, _measure_pitch(columns)):
+    if beside < 0.5 * len(fewest) and not _stand_level([fewest], others, pitch):
         return True  # their lines stand neither beside each other nor around each other
-    return all(_is_text(column, len(zone)) for column in columns) and not _has_rows(columns)
+    return all(_is_text(column, len(zone)) for column in columns) and not _stand_level(columns[1:], columns[:1], pitch)
 
 
 def _is_text(column: Sequence[Part], bands: int) -> bool:
@@ -331,11 +331,6 @@ def _is_text(column: Sequence[Part], bands: int) -> bool:
     width = max(part.x1 for part in column) - min(part.x0 for part in column)
     filled = median(line.x1 - line.x0 for line in lines) >= FULL * width
     return filled and (words >= PROSE or (words >= 2 and sum("." in line.text for line in lines) > len(lines) / 8))
-
-
-def _has_rows(columns: Bands) -> bool:
-    """Tell whether what stands together in each column stands level with what does in the first."""
-    return _stand_level(columns[1:], columns[:1], _measure_pitch(columns))
 
 
 def _stand_level(columns: Bands, others: Bands, pitch: float) -> bool:
@@ -362,19 +357,13 @@ def _join_lines(column: Sequence[Part], pitch: float) -> list[Span]:
     return cells
 
 
-def _measure_distances(zone: Bands) -> list[float]:
-    bottoms = [max(part.bottom for part in band) for band in zone]
-    return [lower - upper for upper, lower in pairwise(bottoms)]
-
-
 def _trim_table(zone: Bands) -> Bands:
     """Return a zone without the lines below its last row."""
     end = max((at for at, band in enumerate(zone, 1) if len(band) > 1), default=0)
-    pitches = _measure_distances(zone[:end])
-    right = max((band[0].x1 for band in zone[:end]), default=0.0)
-    for band, pitch in zip(zone[end:], _measure_distances(zone[max(end - 1, 0) :]), strict=False):
-        in_column = band[0].x1 <= right or band[0].x0 >= right
-        if not pitches or pitch > max(pitches) * (1.05 if in_column else 1 / APART):
+    distances = [b - a for a, b in pairwise(max(part.bottom for part in band) for band in zone)]
+    pitches, right = distances[: max(end - 1, 0)], max((band[0].x1 for band in zone[:end]), default=0.0)
+    for band, pitch in zip(zone[end:], distances[len(pitches) :], strict=False):
+        if not pitches or pitch > max(pitches) * (1 / APART if band[0].x0 < right < band[0].x1 else 1.05):
             break
         end += 1
     return zone[:end]
@@ -410,7 +399,7 @@ def group_rows(zone: Bands, free: Sequence[Span]) -> list[list[Sequence[Part]]]:
             ends[-1] = max(ends[-1], bottom)
         else:
             ends.append(bottom)
-    texts = all(_is_text(column, len(zone)) for column in columns) and _has_rows(columns)
+    texts = all(_is_text(column, len(zone)) for column in columns) and _stand_level(columns[1:], columns[:1], pitch)
     keys, *others = [[bisect(ends, (part.top + part.bottom) / 2) for part in column] for column in columns]
     wrapped = [2 * max(c.count(row) for c in others) <= keys.count(row) for row in {*keys} if keys.count(row) > 1]
     long_keys = len(ends) > 2 and 2 * sum(wrapped) > len(wrapped)  # of more lines than what stands beside them

@@ -276,19 +276,16 @@ class _Writer:
     def _add_table(self, table: Table, page: int, first: bool) -> None:
         """Add the rows of a table; one that goes on on the next page keeps its header."""
         rows = list(table.rows)
-        while len(rows) > 2 and rows[0][0] and all(cell is rows[0][0] for cell in rows[0]):  # a title over all columns
+        while len(rows) > 2 and rows[0][0] and len(rows[0]) == 1:  # a title over all columns
             lines = rows.pop(0)[0]
             self._begin(_Draft("paragraph", self._write(lines), page, lines[-1], table.x1))
-        alone = [all(cell is row[0] for cell in row) for row in rows]
-        texts = [
-            [self._write(cell) for cell in row[: 1 if one else None]] for row, one in zip(rows, alone, strict=True)
-        ]
+        texts = [[self._write(cell) for cell in row] for row in rows]
         numbers = [row[0].rstrip(".)") for row in texts]
         if len(texts[0]) == 2 and len(texts) > 1 and numbers == [str(n) for n in range(1, len(texts) + 1)]:
             for n, (row, (_, text)) in enumerate(zip(rows, texts, strict=True), 1):
                 self._begin(_Draft("item", f"{n}. {text}", page, (row[1] or row[0])[-1], table.x1, n > 1))
             return
-        shape = len(rows[0]), round(table.x0 / 5)
+        shape = max(map(len, rows)), round(table.x0 / 5)
         repeats = texts[: len(self.header)] == self.header
         if first and shape == self.shape and (repeats or self.header[0] not in texts):
             texts[:0] = [] if repeats else self.header
@@ -345,10 +342,7 @@ def _list_lines(tables: Iterable[Table]) -> Iterator[Line]:
 
 
 def _take_edges(pages: Sequence[list[Line]]) -> list[str]:
-    """Take the running heads and feet out of the lines of pages; return the texts of each.
-
-    One chapter has another than the next, at the same place.
-    """
+    """Take the running heads, one for each chapter, and feet out of the lines of pages; return the texts of each."""
     seen, repeated = defaultdict[tuple[bool, int, str], set[int]](set), defaultdict[tuple[bool, int], set[int]](set)
     at_edges: list[list[tuple[Line, list[tuple[bool, int, str]]]]] = []
     ys, sizes = zip(*[(line.y, line.size) for lines in pages for line in lines] or [(0.0, 0.0)], strict=True)

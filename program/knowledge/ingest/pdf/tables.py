@@ -73,6 +73,7 @@ def _rule_table(
                 if not _crosses(levels, top, (xs[x] + xs[x + 1]) / 2):
                     _merge_cells(cells, x, rows[-1][x])
             rows.append(cells)
+    rows = [row[:1] if all(cell is row[0] for cell in row) else row for row in rows]
     return Table(rows, xs[0], ys[0], xs[-1], ys[-1])
 
 
