@@ -359,6 +359,12 @@ def test_a_sentence_that_goes_on_with_a_figure_on_the_next_page_is_one():
     assert passage.link == "x/a.pdf#page=1"
 
 
+def test_a_sentence_goes_on_on_the_next_page_though_lines_above_it_are_not_joined():
+    first = "The hall is open to all who pay for a day or for a week of it.", "The small hall at the back of it costs"
+    pages = write("Fees:", "Day ticket", *first, "each of all members who come"), write("45 euros a day.")
+    assert text_of(draw(*pages)).endswith("each of all members who come 45 euros a day.")
+
+
 def test_what_stands_on_one_page_only_is_no_running_head():
     pages = [
         draw_cells(
@@ -431,7 +437,7 @@ def draw_fields(rows, xs, size=10):
 
 FORMS = {
     "labels above": ([["Surname", "First name"], ["=Lee", "=Ann"], ["Street", "Town"], ["=Elm 3", "=Bern"]], (72, 220),
-                     ["Surname: Lee First name: Ann", "Street: Elm 3 Town: Bern"]),
+                     ["Surname: Lee; First name: Ann", "Street: Elm 3; Town: Bern"]),
     "a header above": ([["", "Mon", "Tue"], ["Early", "=Ann", "=Bo"], ["Late", "=Cy", "=Di"]], (72, 160, 260),
                        ["Early; Mon: Ann; Tue: Bo\nLate; Mon: Cy; Tue: Di"]),
     "boxes below a header": ([["", "Mon", "Tue"], ["Ann", "☐x", "☐"], ["Bo", "☐", "☐x"]], (72, 160, 260),

@@ -229,7 +229,8 @@ def _add_band(found: list[list[Line] | Table], band: Sequence[Part]) -> None:
         return
     lines = [part for part in band if isinstance(part, Line)]
     longest = max(lines, key=lambda one: len(one.text))
-    line = replace(longest, text=" ".join(one.text for one in lines), x0=lines[0].x0, x1=lines[-1].x1)
+    joint = "; " if all(": " in one.text for one in lines) else " "  # labels with values
+    line = replace(longest, text=joint.join(one.text for one in lines), x0=lines[0].x0, x1=lines[-1].x1)
     if found and isinstance(found[-1], list):
         found[-1].append(line)
     else:

@@ -228,7 +228,7 @@ class _Writer:
             if draft is None or style != _style(draft.last) or (mark and not (mark[1][0].isalnum() and reads_on)):
                 goes_on = False
             elif n == 0:
-                whole = draft.lines > 1 and "\n" not in draft.text
+                whole = draft.lines > 1 and not draft.text.endswith(f"\n{draft.last.text}")
                 goes_on = reads_on = not draft.text.endswith(_ENDS) and (whole or (reads_on and _goes_on(line)))
             else:
                 near = 0 < line.y - draft.last.y <= max(1.2 * usual, 1.35 * line.size)
