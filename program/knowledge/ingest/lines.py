@@ -15,6 +15,7 @@ NARROW = 40  # characters of a line that no column was too narrow for
 LETTERS, SHORT_LINE = 3, 60  # of a heading in capitals: letters at least, characters at most
 _GAP = re.compile(r"(?<![.!?:\s])\s{2,}(?=\S)|(?<=[.!?:])\s{3,}(?=\S)|\S\s*\t\s*(?=\S)|\|.+\|")
 _RULE = re.compile(r"[\s|+=_-]*[=_-]{3}[\s|+=_-]*")  # a line that is drawn under a header
+_BOX = {code: "|" if code in (0x2502, 0x2503, 0x2551) else "-" for code in range(0x2500, 0x2570)}
 _STAMP = re.compile(r"\s*(?P<open>[\[(<]?)\d{1,4}(?::\d\d|[./-]\d{1,2}[./-](?:\d{1,4})?)\S*\s*")
 _NUMBER = re.compile(r"\s*(?:[$£€¥]? ?\d|[(\[“‘„«\"'])")  # or what stands before one
 _ENDS_WITHIN = re.compile(r"\w{2}[.!?…] +[^\W\d_a-z]")
@@ -77,10 +78,13 @@ def _is_capital(line: str) -> bool:
     return short and all(map(str.isupper, letters)) and 2 * len(letters) > len(line)
 
 
-def _read_section(lines: Sequence[str]) -> list[Block]:
+def _read_section(lines: list[str]) -> list[Block]:
     rows = dict[int, Block | None]()  # by line: that of a row, of a header none
     full = [bool(line.strip()) for line in lines]
     for places in _list_runs(full):
+        drawn = [lines[at].translate(_BOX) for at in places]
+        if any(map(_RULE.fullmatch, drawn)):
+            lines[places[0] : places[-1] + 1] = drawn
         for n, (at, value) in enumerate(zip(places, read_values([lines[at] for at in places]), strict=False)):
             rows[at] = Block("row", value, at, at + 1, joined=n > 0)
     parted = [bool(_GAP.search(line) or _RULE.fullmatch(line)) for line in lines]
@@ -92,12 +96,15 @@ def _read_section(lines: Sequence[str]) -> list[Block]:
             if places[0] not in rows and (found := _read_columns(lines, places)):
                 rows |= {**dict.fromkeys(places), **{row.first: row for row in found}}
     blocks: list[Block] = []
-    for (is_row, is_full), run in groupby(range(len(lines)), lambda at: (at in rows, full[at])):
+    for (is_row, is_full, mark), run in groupby(
+        range(len(lines)), lambda at: (at in rows, full[at], lines[at][:2] == "> ")
+    ):
         places = list(run)
         if is_row:
             blocks += filter(None, map(rows.get, places))
         elif is_full:
-            blocks.append(Block("paragraph", unwrap_lines([lines[at] for at in places]), places[0], places[-1] + 1))
+            text = unwrap_lines([lines[at][2 * mark :] for at in places])
+            blocks.append(Block("paragraph", f"{'> ' * mark}{text}", places[0], places[-1] + 1))
     return [_lead_rows(block, below) for block, below in zip_longest(blocks, blocks[1:])]
 
 
@@ -136,10 +143,13 @@ def unwrap_lines(lines: Sequence[str]) -> str:
     # Of a list each line begins with a capital, or none does.
     is_list = not any(goes_on[1:]) and len(breaks) > 1 if ended[-1] else small[0] or not any(small[1:])
     least = 2 if is_text else 4 if is_list else 2 if 2 * sum(no_room) >= len(breaks) else 3
-    stamped, named = sum(map(bool, map(_STAMP.match, lines))) > 1, bool(_NAME.match(lines[0]))
-    text = lines[0].rstrip()
-    for (_, line), *signs, is_ended in zip(breaks, no_room, goes_on[1:], ended, strict=False):
-        joins = sum(signs) + (not is_ended) >= least and not _begins_entry(line, stamped, named, is_text)
+    stamped, of_names = (sum(map(bool, map(sign.match, lines))) > 1 for sign in (_STAMP, _NAME))
+    named, hang, text = bool(_NAME.match(lines[0])), 0, lines[0].rstrip()
+    for (before, line), *signs, is_ended in zip(breaks, no_room, goes_on[1:], ended, strict=False):
+        hang = mark.end() if (mark := BULLET.match(before) or NUMBER.match(before)) else hang
+        signs += [not is_ended, hang > 0 and line.startswith(" " * hang)]  # below the text of an item
+        enough = min(least, 2) if of_names and not mark and 2 * len(before) >= width else least
+        joins = sum(signs) >= enough and not _begins_entry(line, stamped, named, is_text)
         text += f" {line.lstrip()}" if joins else f"\n{line}"
     return text
 
@@ -192,6 +202,14 @@ def _split_columns(lines: Sequence[str], places: Sequence[int]) -> tuple[list[in
     columns = [[line[a:b].strip() for line in wide] for a, b in pairwise(bounds)]
     held = [column for column in columns if not {*"".join(column)} <= {*"=:-–>"}]  # not one of colons
     cells = [len(re.findall(r"\S(?:.*?\S)?(?=\s{2}|$)", line)) for line in wide]
-    if len(wide) < 2 or len(held) < 2 or len(columns) < max(cells) or (len(wide) == 2 and len({*cells}) > 1):
+    alike = len(held) == 2 and len({*held[0]}) == 1  # the month of a log
+    if len(wide) < 2 or len(held) < 2 or len(columns) < max(cells) or (len(wide) == 2 and len({*cells}) > 1) or alike:
         return [], []
-    return shown, [list(row) for row in zip(*held, strict=True)]
+    table: dict[int, list[str]] = {}
+    for at, (*row,) in zip(shown, zip(*held, strict=True), strict=True):
+        pairs = list(zip([*table.values()][-1], row, strict=True)) if table else []
+        if pairs and not row[0] and all(" " in above and cell[0].islower() for above, cell in pairs if cell):
+            table[[*table][-1]] = [f"{above} {cell}".rstrip() for above, cell in pairs]  # of a wrapped cell
+        else:
+            table[at] = row
+    return [*table], [*table.values()]

@@ -19,6 +19,7 @@ HEAD = 3  # lines `Name: value` from which on they are the head of another messa
 _QUOTED = "blockquote[type=cite], .gmail_quote, .moz-cite-prefix, #divRplyFwdMsg, #divRplyFwdMsg ~ *, #appendonsend ~ *"
 _FIELD = re.compile(r"\W*[^\W\d_][\w -]{0,20}:\s+\S")
 _DATED = re.compile(r"@|\d\d:\d\d|(?:19|20)\d\d")  # stands in what leads to a quotation
+_ANSWERED = re.compile(r"^(?P<lead>(?:[^>\n].*[^.!?:\s]\n)?[^>\n].*:)\n\n?(?:>.*(?:\n|\Z))+", re.MULTILINE)
 _ADDRESSED = re.compile(r"<\S+@\S+>")
 _RULE = re.compile(r"\s*[-_]{3,}.*")
 _TIMES = re.compile(r"(?:\d+:)?\d\d:\d\d[.,]\d{3}\s+-->\s.*")
@@ -51,13 +52,22 @@ def convert_mail(content: bytes) -> Page:
         words, blocks = len(text.split()) - len(kept.split()), read_plain_text(kept, titled=False)
     names = [one.get_filename() or one.get_content_type() for one in message.iter_attachments()]
     flaws = [Flaw(f"the attachment {name} was not read", "Save it into the folder.") for name in names]
-    if words:
-        what = f"{words} words that it quotes of another message were left out"
-        flaws.append(Flaw(what, "Save that message, too.", lost=False))
+    flaws += _tell_quoted(words)
     day = getattr(message["date"], "datetime", None)
     about = Metadata(str(message["subject"] or ""), day and day.date(), flaws=tuple(flaws))
     sender = str(message["from"] or "")
     return Page(blocks, replace(about, attributes={"from": sender} if sender else {}))
+
+
+def drop_answered(text: str) -> tuple[str, list[Flaw]]:
+    """Return a text, as many lines long, without the message that it answers: `>` behind a line with its time."""
+    kept = _ANSWERED.sub(lambda at: "\n" * at[0].count("\n") if _DATED.search(at["lead"]) else at[0], text)
+    return (kept, _tell_quoted(len(text.split()) - len(kept.split()))) if kept.strip() else (text, [])
+
+
+def _tell_quoted(words: int) -> list[Flaw]:
+    what = f"{words} words that it quotes of another message were left out"
+    return [Flaw(what, "Save that message, too.", lost=False)] if words else []
 
 
 def _drop_quoted(lines: list[str], subject: str) -> str:

@@ -21,7 +21,7 @@ from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_docx, co
 from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES
 from ragc.knowledge.ingest.decode import decode_text
 from ragc.knowledge.ingest.lines import read_plain_text
-from ragc.knowledge.ingest.messages import convert_mail, read_captions
+from ragc.knowledge.ingest.messages import convert_mail, drop_answered, read_captions
 from ragc.knowledge.ingest.metadata import Metadata, split_front_matter
 from ragc.knowledge.ingest.office import convert_epub, convert_odf, convert_slides, read_sheets
 from ragc.knowledge.ingest.pdf.reading import read_pdf
@@ -57,8 +57,11 @@ TABLE = 8  # times a passage's size above which even a table is cut, between row
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
 _DATE = re.compile(r"(?a)(?<![^\W_])((?:19|20)\d\d)(?:[-_.]?([01]\d)(?:[-_.]?([0-3]\d))?)?(?![^\W_])")
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
+_SAYS = re.compile(r"[:?？؟] ")  # stands before what a heading says
 _OUTLINE = re.compile(r"\A\s*(?:\d+(?:\.\d+)*[.)]?|[A-Za-z][.)]|[IVX]+[.)])\s+")  # the number of a heading
-_LEADER = re.compile(r"(?<=[^\W_]) *(?:\.{4,}|(?: \.){3,}) *(?=[^\W_]|[€$£])")  # dots that lead to a value
+_LEADER = re.compile(  # dots that lead to a value
+    r"(?<=[^\s.]) *(?:(?:\.{4,}|(?: \.){3,}) *(?=[^\W_]|[€$£])|(?:[…·_]{3,}|-{4,}|(?: ·){3,}) *(?=[€$£]?\d))"
+)
 _TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff]|[a-zA-Z\u00c0-\u024f]{1,7}|\w{1,3}|[^\w\s]")
 
 
@@ -170,7 +173,7 @@ def count_tokens(text: str) -> int:
 def _states_value(heading: str) -> bool:
     """Tell whether a heading says more than what is below it: it has a figure, or a text behind a colon."""
     text = _OUTLINE.sub("", heading, count=1)
-    return text[-1:] not in ASKS and (": " in text or any(map(str.isdecimal, text)))
+    return text[-1:] not in ASKS and (_SAYS.search(text) is not None or any(map(str.isdecimal, text)))
 
 
 def _fits(text: str, limit: int) -> bool:
@@ -184,7 +187,8 @@ def _read_page(content: bytes, suffix: str, max_bytes: int) -> Page:
         return PAGES[suffix](content, max_bytes)
     text, doubts = decode_text(content)
     about, body, first_line = split_front_matter(text)
-    return Page(TEXTS[suffix](body), replace(about, flaws=(*doubts, *about.flaws)), first_line=first_line)
+    body, quoted = drop_answered(body) if suffix in (".txt", ".text") else (body, [])
+    return Page(TEXTS[suffix](body), replace(about, flaws=(*doubts, *about.flaws, *quoted)), first_line=first_line)
 
 
 def _number_pages(parts: Sequence[Section]) -> list[Section]:

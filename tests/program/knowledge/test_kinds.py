@@ -350,6 +350,23 @@ def test_what_a_mail_quotes_of_the_one_before_is_no_statement_of_its_own(kind):
     assert passages == [("Milk", "It moves to Monday.")] and "quotes" in flaw.what and not flaw.lost
 
 
+LEADS = [
+    ("On 2 Nov 2026, at 18:02, Ben wrote:", True),
+    ("On 2 Nov 2026, at 18:02, Ben of the\nmill <b@b.example> wrote:", True),
+    ("Run:", False),
+]
+
+
+@pytest.mark.parametrize(("lead", "dropped"), LEADS)
+@pytest.mark.parametrize("gap", ["\n", "\n\n"])
+def test_a_mail_saved_as_text_does_not_state_what_it_answers(lead, gap, dropped):
+    text = f"It moves to Monday.\n\n{lead}{gap}> It comes on Tuesday.\n> Does it?\n\nYours\n"
+    document, flaws = parse_file("x/a.txt", text.encode())
+    (passage,) = document.passages
+    assert ("Tuesday" in passage.text) != dropped == bool(flaws) and "Monday" in passage.text
+    assert passage.text.endswith("Yours") and passage.link == f"x/a.txt:1-{text.count(chr(10))}"
+
+
 BELOW = "On 2 November 2026 at 10:00, Bob wrote:\n\nThe milk comes on Tuesday.\n"
 HEADERS = [(b"In-Reply-To: <1@a.example>\n", False), (b"References: <1@a.example>\n", False), (b"", True)]
 
