@@ -33,41 +33,62 @@ def convert_mail(content: bytes) -> Page:
     Raises `UnreadableFile` without text.
     """
     message = BytesParser(policy=policy.default).parsebytes(content)
-    body = message.get_body(("plain", "html"))
-    if body is None:
+    bodies = [one for kind in ("plain", "html") if (one := message.get_body((kind,)))]
+    if not bodies:
         raise UnreadableFile("it holds no text", "Save the message as .txt or .html.")
+    body = next((one for one in bodies if one.get_content().strip()), bodies[0])
     text = body.get_content()
+    reply = message["in-reply-to"] or message["references"]
+    subject = (str(message["subject"] or "").rpartition(": ")[2] or "-") if reply else ""
     if body.get_content_subtype() == "html":
         soup = parse_page(text)
-        whole = len(soup.get_text(" ").split())
-        for one in soup.select(_QUOTED):
-            one.extract()
+        words = len(soup.get_text(" ").split())
+        for quoted in soup.select(_QUOTED):
+            quoted.extract()
         own = len(soup.get_text(" ").split())
-        words, blocks = (whole - own) * bool(own), convert_html(str(soup) if own else text).blocks
-    else:
-        reply = message["in-reply-to"] or message["references"]
-        kept = _drop_quoted(
-            text.split("\n"), (str(message["subject"] or "").rpartition(": ")[2] or "-") if reply else ""
+        words, blocks = (words - own) * bool(own), convert_html(str(soup) if own else text).blocks
+        end = next(
+            (n for n, one in enumerate(blocks) if n and _find_head(one.text.split("\n"), subject) == 0), len(blocks)
         )
+        words += sum(len(one.text.split()) for one in blocks[end:])
+        del blocks[end:]
+    else:
+        kept = _drop_quoted(text.split("\n"), subject)
         words, blocks = len(text.split()) - len(kept.split()), read_plain_text(kept, titled=False)
     names = [one.get_filename() or one.get_content_type() for one in message.iter_attachments()]
     flaws = [Flaw(f"the attachment {name} was not read", "Save it into the folder.") for name in names]
-    flaws += _tell_quoted(words)
+    flaws += tell_answered(words)
     day = getattr(message["date"], "datetime", None)
     about = Metadata(str(message["subject"] or ""), day and day.date(), flaws=tuple(flaws))
     sender = str(message["from"] or "")
     return Page(blocks, replace(about, attributes={"from": sender} if sender else {}))
 
 
-def drop_answered(text: str) -> tuple[str, list[Flaw]]:
+def drop_answered(text: str, is_mail: bool = False) -> str:
     """Return a text, as many lines long, without the message that it answers: `>` behind a line with its time."""
-    kept = _ANSWERED.sub(lambda at: "\n" * at[0].count("\n") if _DATED.search(at["lead"]) else at[0], text)
-    return (kept, _tell_quoted(len(text.split()) - len(kept.split()))) if kept.strip() else (text, [])
+
+    def blank(found: re.Match[str]) -> str:
+        answered = _DATED.search(found["lead"]) or (is_mail and "\n" not in found["lead"])
+        return "\n" * found[0].count("\n") if answered else found[0]
+
+    kept = _ANSWERED.sub(blank, text)
+    return kept if kept.strip() else text
 
 
-def _tell_quoted(words: int) -> list[Flaw]:
+def tell_answered(words: int) -> list[Flaw]:
+    """Return a flaw that counts the words of another message, if any."""
     what = f"{words} words that it quotes of another message were left out"
     return [Flaw(what, "Save that message, too.", lost=False)] if words else []
+
+
+def _find_head(lines: list[str], subject: str) -> int:
+    """Return where the head of another message begins: below a rule, or with an address or the subject of a reply."""
+    for n in range(len(lines) - HEAD + 1):
+        text = " ".join(lines[n : n + HEAD])
+        marked = _ADDRESSED.search(text) or (subject and subject in text) or (n and _RULE.fullmatch(lines[n - 1]))
+        if marked and all(map(_FIELD.match, lines[n : n + HEAD])):
+            return n
+    return len(lines)
 
 
 def _drop_quoted(lines: list[str], subject: str) -> str:
@@ -76,23 +97,12 @@ def _drop_quoted(lines: list[str], subject: str) -> str:
     In a reply, which has a `subject`, the other may stand unmarked: below a head with that or a time, a line of its own
     with a time and a colon, or one with an address and a colon, `On ... wrote:`.
     """
-    heads = (n for n in range(len(lines)) if all(map(_FIELD.match, (lines[n : n + HEAD] + [""] * HEAD)[:HEAD])))
-    texts = ((n, " ".join(lines[n : n + HEAD])) for n in heads)
-    end = next((n for n, text in texts if _DATED.search(text) or (subject and subject in text)), len(lines))
+    end = _find_head(lines, subject)
     leads = [n for n in range(1, end if subject else 0) if lines[n].rstrip().endswith(":") and not lines[n - 1].strip()]
     alone = (n for n in leads if _DATED.search(lines[n]) and not "".join(lines[n + 1 : n + 2]).strip())
     end = min([*alone, *(n for n in leads if _ADDRESSED.search(lines[n]))], default=end)
-    own: list[str] = []
-    for line in lines[:end]:
-        if not line.startswith(">"):
-            own.append(line)
-            continue
-        while own and not own[-1].strip():
-            own.pop()
-        start = len(own) - next((n for n, one in enumerate(reversed(own)) if not one.strip()), len(own))
-        dated = _DATED.search(" ".join(own[start:])) or len(own) - start == 1
-        if own and own[-1].rstrip().endswith(":") and dated:
-            del own[start:]  # `On 2 November 2026 at 10:00, Bob wrote:`
+    answer = drop_answered("\n".join(lines[:end]), is_mail=True)
+    own = [line for line in answer.split("\n") if not line.startswith(">")]
     while own and (not own[-1].strip() or (end < len(lines) and _RULE.fullmatch(own[-1]))):
         own.pop()
     return "\n".join(own) if own else "\n".join(lines)

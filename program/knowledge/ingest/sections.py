@@ -21,7 +21,7 @@ from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_docx, co
 from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES
 from ragc.knowledge.ingest.decode import decode_text
 from ragc.knowledge.ingest.lines import read_plain_text
-from ragc.knowledge.ingest.messages import convert_mail, drop_answered, read_captions
+from ragc.knowledge.ingest.messages import convert_mail, drop_answered, read_captions, tell_answered
 from ragc.knowledge.ingest.metadata import Metadata, split_front_matter
 from ragc.knowledge.ingest.office import convert_epub, convert_odf, convert_slides, read_sheets
 from ragc.knowledge.ingest.pdf.reading import read_pdf
@@ -187,8 +187,9 @@ def _read_page(content: bytes, suffix: str, max_bytes: int) -> Page:
         return PAGES[suffix](content, max_bytes)
     text, doubts = decode_text(content)
     about, body, first_line = split_front_matter(text)
-    body, quoted = drop_answered(body) if suffix in (".txt", ".text") else (body, [])
-    return Page(TEXTS[suffix](body), replace(about, flaws=(*doubts, *about.flaws, *quoted)), first_line=first_line)
+    own = drop_answered(body) if suffix in (".txt", ".text") else body
+    flaws = *doubts, *about.flaws, *tell_answered(len(body.split()) - len(own.split()))
+    return Page(TEXTS[suffix](own), replace(about, flaws=flaws), first_line=first_line)
 
 
 def _number_pages(parts: Sequence[Section]) -> list[Section]:

@@ -387,6 +387,23 @@ UNMARKED = {
 }
 
 
+@pytest.mark.parametrize("header", [HEADERS[0][0], b""])
+def test_lines_of_a_name_and_a_value_are_the_head_of_another_message_only_where_they_say_so(header):
+    event = "Date: 2 May 2026\nTime: 10:00\nPlace: hall"
+    passages, flaws = read("a.eml", header + write_mail(f"Come.\n\n{event}\n\nBring a cake.\n"))
+    assert passages[0][1] == f"Come.\n\n{event}\n\nBring a cake." and not flaws
+    head = "<p><b>From:</b> Bob &lt;b@b.example&gt;<br>Sent: 2 May 2026<br>To: Ann</p><p>It comes on Tuesday.</p>"
+    message = EmailMessage()
+    message["Subject"] = "Milk"
+    message.set_content(f"<p>It moves to Monday.</p>{head}", subtype="html")
+    passages, (flaw,) = read("a.eml", header + message.as_bytes())
+    assert passages == [("Milk", "It moves to Monday.")] and flaw.what.startswith("13 words")
+
+
+def test_a_message_whose_plain_text_is_empty_is_read_as_html():
+    assert read("a.eml", write_mail(" \n", html="<p>On <b>Monday</b>.</p>")) == ([("Milk", "On Monday.")], [])
+
+
 @pytest.mark.parametrize("below", UNMARKED)
 def test_a_reply_has_the_one_before_behind_its_address_or_below_its_subject(below):
     passages, _ = read("a.eml", HEADERS[0][0] + write_mail(f"It moves to Monday.\n\n{below}"))
