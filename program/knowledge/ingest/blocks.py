@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile, pairwise, takewhile
 
-from bs4.element import NavigableString, Tag
+from bs4.element import NavigableString, RubyTextString, Tag
 
 from ragc.knowledge.ingest.metadata import Metadata
 from ragc.knowledge.ingest.table_rows import format_table, has_header
@@ -36,18 +36,21 @@ INNER_HEADING = 4  # the level of a heading inside a list, a quotation or a cell
 MOST_SPANNED = 1000  # columns or rows of one cell, as in a browser
 MOST_COPIED = 300_000  # characters of a table's cells in the places that they span, from which on none spans several
 ITEM_ENDS = ".:;,!?"
-_HIDDEN = frozenset("head title script style noscript template iframe object svg audio video canvas input rp".split())
+_HIDDEN = frozenset(
+    "head title script style noscript template iframe object svg audio video canvas input rp select datalist".split()
+)
 _LISTS = frozenset(("ul", "ol", "menu", "dl"))
 _BLOCK = frozenset(
     f"""{TITLE} address article aside blockquote body button caption center dd details dialog div dl dt fieldset
-    figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav ol optgroup option p
-    search section summary table tbody td tfoot th thead tr ul""".split()
+    figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav ol p search
+    section summary table tbody td tfoot th thead tr ul""".split()
 )
 HEADINGS = {TITLE: 0, **{f"h{n}": n for n in range(1, 7)}}
 _INLINE = frozenset("a abbr sup sub del s strike rt q".split())  # written with a sign of their own
 _FORMULAS = {"msup": "sup", "msub": "sub", "mfrac": "over"}  # whose last part is written so
 _ORDINALS = ("st", "nd", "rd", "th")  # written on the line as well as above it
 _ADDRESS = re.compile(r"\s*(?:(?:https?|ftp)://|//|mailto:|tel:)\S", re.IGNORECASE)
+_NEW = re.compile(r"[^\W\d_A-Z][\dA-Z€$£]")  # letters between which a value begins
 _PLACE = re.compile("#")  # in an address, a place in a page
 _FOOTNOTE = re.compile(r"\[?(?:\w{1,3}|[*†‡§¶]+)\]?")
 _NONE_SHOWN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
@@ -167,7 +170,7 @@ class _Walk:
             if child is None:
                 todo.pop()
                 self._end(tag, mark)
-            elif type(child) is NavigableString:
+            elif type(child) is NavigableString or isinstance(child, RubyTextString):
                 self.gathered.append(re.sub(r"\s+", " ", child))
             elif isinstance(child, Tag) and not self._take_whole(child):
                 todo.append((child, iter(child.children), self._begin(child)))
@@ -182,6 +185,8 @@ class _Walk:
             self.gathered.append("\n")
         elif tag.name == "img":
             self.gathered.append(f" {tag.get('alt') or ''} ")
+        elif tag.name in ("i", "span") and (label := tag.get("aria-label") or tag.get("title")) and not tag.get_text():
+            self.gathered.append(f" {label} ")
         elif tag.name == "input" and tag.get("type") == "checkbox":
             self.gathered.append("☑ " if tag.has_attr("checked") else "☐ ")
         elif tag.name == END_OF_SECTION:
@@ -199,6 +204,8 @@ class _Walk:
         """Note what a tag begins; return how much was made before it, in blocks and of the block that is open."""
         if is_block(tag):
             self._end_block()
+        elif _is_parted(tag):
+            self.gathered.append(" ")
         if place := _lines_of(tag):
             self.places.append(place)
         self.indents += tag.name in ("blockquote", "li", "dd")
@@ -305,6 +312,14 @@ def is_block(tag: Tag) -> bool:
     return tag.name in _BLOCK and (tag.name != "button" or stands_alone(tag))
 
 
+def _is_parted(tag: Tag) -> bool:
+    """Tell whether a style parts an element from the one before it: two links, or a name and a value in spans."""
+    before = tag.previous_sibling
+    if tag.name not in ("a", "span") or not isinstance(before, Tag) or before.name != tag.name:
+        return False
+    return tag.name == "a" or _NEW.fullmatch(before.get_text()[-1:] + tag.get_text()[:1]) is not None
+
+
 def _writes(tag: Tag) -> str:
     """Return the kind of an element that a browser shows by more than its letters, else an empty text."""
     if tag.parent is not None and tag.parent.name in _FORMULAS and tag.find_next_sibling() is None:
@@ -367,6 +382,7 @@ def _read_table(table: Tag) -> Iterator[tuple[str, tuple[int, int] | None]]:
     texts = [[cell.text for cell in row] for row in grid]
     named = [list(dropwhile(lambda cell: not cell.text, row)) for row in grid]  # a corner may be empty
     heads = len(list(takewhile(lambda row: row and all(cell.heads for cell in row), named)))
+    heads -= heads > 1 and len(texts[heads - 1]) == 1 < len(grid[heads - 1])  # the name of a group of rows
     first_row = table.get(FIRST_ROW)
     if not heads and first_row != "plain" and not any(row[0].heads for row in grid if row):
         heads = int(has_header(texts, {"header": True, "maybe": None}.get(str(first_row), False)))

@@ -55,8 +55,12 @@ _MARKUP = re.compile(
 )
 _PARAGRAPHS = ("p", "li", "td", "th", "dd", "dt", "figcaption", *HEADINGS)  # that a footnote may belong to
 _WAY_BACK = re.compile("^#(?:fnref|footnote-ref|endnote-ref)")
-_CONTROLS = ("button", "summary", *HEADINGS)
+_CONTROLS = ("button", "summary", "label", *HEADINGS)
 _CARDS = ("div", "article", "section", "a")
+_OPENS = ("aria-controls", "data-target", "data-bs-target", "href")  # attributes that name what a control shows
+_ALERT = re.compile(r"\A\s*\[!([\w-]+)\][-+]?[^\S\n]*(.*)\s*")  # `[!note]- Title`, which one program folds
+_CONTAINER = re.compile(r"\A[\s{.]*([^\s{}\[\]]*)(?:[^\s\[]*\}|\s)*\[?([^\]{]*)")
+_HEADING_NAME = re.compile(r"\s*\{[#.][^{}]*\}\s*\Z")
 _MENU_WORDS = 4  # of a line of a menu at most
 _COUNT = re.compile(r"\(\d+\)|©.*")  # what figures may stand in one: `Basket (0)`
 
@@ -70,8 +74,8 @@ def _write_math(_: object, tokens: Sequence[Token], at: int, *__: object) -> str
 
 
 def _write_container(_: object, tokens: Sequence[Token], at: int, *__: object) -> str:
-    """Return the tags around what stands between `::: kind title` and `:::`."""
-    kind, _, title = tokens[at].info.strip().partition(" ")
+    """Return the tags around what stands between `::: kind title`, or `::: {.kind}`, and `:::`."""
+    kind, title = _CONTAINER.findall(tokens[at].info)[0]
     lead = f'<p class="admonition-title">{escape(title.strip() or kind.capitalize())}</p>'
     return f"<div>{lead}" if tokens[at].nesting > 0 else "</div>"
 
@@ -79,7 +83,7 @@ def _write_container(_: object, tokens: Sequence[Token], at: int, *__: object) -
 _MARKDOWN = MarkdownIt("commonmark", {"tasklists": True, "alerts": True}).enable(["table", "strikethrough"])
 _MARKDOWN.use(dollarmath_plugin, allow_space=False, allow_digits=False, allow_blank_lines=False, double_inline=True)
 _MARKDOWN.use(footnote_plugin).use(admon_plugin).use(deflist_plugin)
-_MARKDOWN.use(container_plugin, "note", validate=lambda kind, _: bool(kind.strip()), render=_write_container)
+_MARKDOWN.use(container_plugin, "note", validate=lambda kind, _: any(map(str.isalnum, kind)), render=_write_container)
 for _kind in ("math_inline", "math_inline_double", "math_block"):
     _MARKDOWN.add_render_rule(_kind, _write_math)
 
@@ -107,6 +111,14 @@ def read_markdown(text: str) -> list[Block]:
         if token.type == "html_block" and token.map:
             token.content = f"<{PLACE} {LINES}='{token.map[0]} {token.map[1]}'></{PLACE}>{token.content}"
     tree = parse_page(_MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {}))
+    for one in tree.select("blockquote p"):
+        for mark in one(string=_ALERT, recursive=False):
+            mark.replace_with(_ALERT.sub(lambda found: f"{found[2].strip() or found[1].capitalize()}: ", mark))
+    for one in tree([*HEADINGS]):
+        for mark in one(string=_HEADING_NAME, recursive=False):
+            mark.replace_with(_HEADING_NAME.sub("", mark))
+    for one in tree.select("tabitem[label], tab[title], accordion[title], card[title], step[title]"):
+        one.insert(0, f"{one.get('label') or one.get('title')}:")
     lead_notes(tree)
     _place_notes(tree)
     return read_blocks(tree)
@@ -128,16 +140,11 @@ def parse_page(markup: bytes | str) -> BeautifulSoup:
     return BeautifulSoup(close_tags(markup)[0], PARSER)
 
 
-def read_fragment(markup: str) -> list[Block]:
-    """Return the blocks of HTML that a program wrote."""
-    return read_blocks(BeautifulSoup(markup, PARSER))
-
-
 def read_markup(text: str) -> str:
     """Return a text, without the tags and entities of HTML where it holds some."""
     if not _MARKUP.search(text):
         return text
-    return join_blocks(read_fragment(text)).strip()
+    return join_blocks(read_blocks(parse_page(text))).strip()
 
 
 def convert_html(content: bytes | str) -> Page:
@@ -232,17 +239,21 @@ def _open_panels(soup: BeautifulSoup) -> int:
 
     A click shows what a control names, which then stands before it, and what is behind a button or a heading.
     """
-    controls = {id_: one for one in soup.select("[aria-controls]") for id_ in str(one["aria-controls"]).split()}
+    opens = [(one, str(one[name])) for name in _OPENS for one in soup.select(f"[{name}]")]
+    controls = {id_.removeprefix("#"): one for one, ids in opens for id_ in ids.split()}
     words = 0
-    for element in soup(is_hidden):
+    for element in soup(lambda tag: is_hidden(tag) or tag.get("role") == "tabpanel"):
         if element.decomposed:
             continue
-        control, before = controls.get(str(element.get("id"))), element.find_previous_sibling()
+        panel, label = element.get("role") == "tabpanel", str(element.get("aria-labelledby") or "")
+        control = controls.get(str(element.get("id"))) or (soup.find(id=label) if label else None)
+        before = element.find_previous_sibling()
         own = before if before is None or before.name in _CONTROLS else before.find([*_CONTROLS])
         leads = before is not None and own is not None and own.get_text().strip() == before.get_text().strip()
-        if not is_put_away(element):
+        if not panel and not is_put_away(element):
+            words += len(element.get_text(" ").split()) if element.name == "select" else 0
             element.decompose()
-        elif control is not None or leads or element.get("role") == "tabpanel":
+        elif control is not None or leads or panel:
             del element["hidden"], element["style"]
             if control is not None and not leads and stands_alone(control):
                 element.insert_before(control.extract())
@@ -255,8 +266,8 @@ def _open_panels(soup: BeautifulSoup) -> int:
 def _drop_menus(main: Tag) -> int:
     """Take away the menus at both ends of a page without a <main>; return the number of their words.
 
-    A menu is nothing but links, or several <div> of a few words without a figure. What else stands beside it belongs to
-    no section.
+    A menu is nothing but links, or several <div> of a few words without a figure, of which one is a link or counts, or
+    which stand above the first heading. What else stands beside it belongs to no section.
     """
     blocks = [one for one in main(is_block) if one.get_text().strip()]
     menus = {id(one) for one in blocks if _holds_links(one)}
@@ -269,9 +280,14 @@ def _drop_menus(main: Tag) -> int:
     words = 0
     for run in (list(takewhile(is_line, leaves)), list(takewhile(is_line, reversed(leaves)))[::-1]):
         before = leaves[leaves.index(run[0]) - 1] if run and run[0] is not leaves[0] else None
-        led = before is not None and (before.name in HEADINGS or before.get_text().rstrip()[-1] == ":")
-        listed = before is not None and before.name not in ("p", "div") and id(run[0]) not in menus
-        if led or listed or len(run) in (0, len(leaves)):
+        if len(run) in (0, len(leaves)):
+            continue
+        lines, said = id(run[0]) not in menus, before.get_text().strip() if before is not None else ""
+        led = before is not None and (before.name in HEADINGS or said[-1] in ":?" or (lines and is_label(said)))
+        listed = before is not None and before.name not in ("p", "div") and lines
+        above = before is None and leaves[len(run)].name in HEADINGS
+        marked = any(one.find("a", href=True) or _COUNT.search(one.get_text()) or _has_figure(one) for one in run)
+        if led or listed or not (above or marked):
             continue
         if before is not None:
             run[0].insert_before(Tag(name=END_OF_SECTION, attrs={"level": "1"}))
@@ -306,7 +322,7 @@ def _part_cards(main: Tag) -> None:
     for card in main(_CARDS):
         beside = [card.find_previous_sibling(), card.find_next_sibling()]
         alike = [one for one in beside if one and one.name == card.name and one.get("class") == card.get("class")]
-        if not card.get("class") or not alike or card.find([*HEADINGS]):
+        if not (card.get("class") or card.name in _CARDS[1:3]) or not alike or card.find([*HEADINGS]):
             continue
         if headings := [found for one in alike if (found := one.find([*HEADINGS]))]:
             card.insert_before(Tag(name=END_OF_SECTION, attrs={"level": headings[0].name[1:]}))
@@ -351,6 +367,6 @@ def _read_head(soup: BeautifulSoup) -> Metadata:
     moment = soup.select_one("time[datetime]")
     written = [named.get(name, "") for name in _DATES] + [str(moment.get("datetime")) if moment else ""]
     as_of = next((found.isoformat() for text in written if (found := parse_day(text))), "")
-    title = named.get("og:title") or (soup.title.get_text() if soup.title else "")
+    title = named.get("og:title") or (title.get_text() if (title := soup.select_one("title:not(svg title)")) else "")
     readers: object = named.get("readers") or [] if "readers" in named else ""
     return read_fields({"title": title, "as_of": as_of, "readers": readers})

@@ -13,8 +13,10 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from bs4 import BeautifulSoup
+
 from ragc.knowledge.ingest.blocks import END_OF_SECTION, FIRST_ROW, Block, read_blocks
-from ragc.knowledge.ingest.convert import Page, UnreadableFile, parse_page, read_fragment, unpack_parts
+from ragc.knowledge.ingest.convert import PARSER, Page, UnreadableFile, parse_page, unpack_parts
 from ragc.knowledge.ingest.metadata import Metadata, drop_generated_title
 from ragc.passage import Flaw
 from ragc.text.days import parse_day
@@ -171,7 +173,7 @@ def _make_page(markup: str, parts: Mapping[str, bytes], pictures: int, flaws: li
         what = f"{pictures} pictures, charts and objects were left out"
         flaws.append(Flaw(what, "Write what answers questions as text.", lost=False))
     about = Metadata(title=drop_generated_title(next(titles, "")), flaws=tuple(flaws))
-    return Page(read_fragment(markup), about)
+    return Page(read_blocks(BeautifulSoup(markup, PARSER)), about)
 
 
 def _name(element: Element) -> str:
