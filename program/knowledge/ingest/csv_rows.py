@@ -16,6 +16,7 @@ from ragc.knowledge.ingest.office import read_sheets
 from ragc.knowledge.ingest.table_rows import SAMPLE, has_header
 from ragc.passage import Flaw
 from ragc.settings import MAX_MEGABYTES
+from ragc.text.days import parse_day
 
 SUFFIXES, EXCEL = (".csv", ".tsv"), (".xlsx", ".xlsm")
 SEPARATORS = ",;\t|"
@@ -23,6 +24,7 @@ MAX_CELL = 16 * 1024 * 1024  # characters; csv's own 131,072 is below a long pag
 LONGER = "with more cells than the header"
 MOST_TITLES = 5  # lines above a header
 _NONE = "\x1f"  # the separator of a file that has only one column
+_PARTS = re.compile(r"(?<!\d),|,(?!\d)")  # a comma that is no decimal one
 _EXCEL = re.compile(r'"?sep=(.)"?\s*')  # the first line by which Excel is told the separator
 
 
@@ -119,8 +121,11 @@ def _part_tables(rows: Sequence[CsvRow]) -> list[list[CsvRow]]:
         below = run[:]
         while len(below) > 1 and below[0].filled == 1 < below[1].filled:
             below.pop(0)  # a title
-        if len(tables[-1]) > 1 and has_header([row.cells for row in below], default=False):
-            tables.append([])
+        if has_header([row.cells for row in below], default=False):
+            if len(tables[-1]) == 1:  # a title with a comma
+                tables[-1][0].cells[:] = [", ".join(filter(None, tables[-1][0].cells))]
+            elif any(row.filled > 1 for row in tables[-1]):
+                tables.append([])
         tables[-1] += run
     return tables
 
@@ -161,7 +166,8 @@ def _tell_separator(lines: Sequence[str]) -> str:
         titles = sample.index(width) if sample else 0
         prose = sum(line.count(f"{separator} ") for line in lines) * 2 > sum(line.count(separator) for line in lines)
         if width > 1 and (sample[0] > 1 or (titles <= MOST_TITLES and 2 * fitting > len(sample) and not prose)):
-            found[separator] = fitting / (len(sample) - titles) - titles / 100, width
+            decimal = separator == "," and not any(map(_PARTS.search, lines))
+            found[separator] = not decimal, fitting / (len(sample) - titles) - titles / 100, width
     return max(found, key=found.__getitem__) if found else _NONE
 
 
@@ -188,7 +194,7 @@ def _split_records(lines: Sequence[str], separator: str, broken: list[int]) -> I
 def _take_header(table: CsvTable) -> None:
     """Take title and header from the rows, and name what is odd about them."""
     rows = table.rows
-    width, _ = Counter(len(row.cells) for row in rows).most_common(1)[0]
+    width, _ = max(Counter(len(row.cells) for row in rows).items(), key=lambda one: (one[1], one[0]))
     titles: list[str] = []
     while len(rows) > 1 and len(titles) < MOST_TITLES and _is_title(rows, width):
         titles.append(f"{table.separator} ".join(filter(None, rows.pop(0).cells)))
@@ -197,7 +203,8 @@ def _take_header(table: CsvTable) -> None:
         what = f"{table.title!r} stands above the header and was taken for the title"
         table.note(what, rows[0].first, "Begin the file with the column names.")
     line = rows[0].first
-    if not has_header([row.cells[:width] for row in rows], default=True):
+    lone = len(rows) == 1 and any(read_amount(cell) or parse_day(cell) for cell in rows[0].cells)
+    if not has_header([row.cells[:width] for row in rows], default=not lone):
         table.header = [""] * width
         what = "the first line holds no column names but data, and was read as a row"
         table.note(what, line, "Write the names of the columns above it.")
@@ -236,7 +243,7 @@ def _join_headers(above: Sequence[str], below: Sequence[str]) -> list[str]:
 
 def _is_title(rows: Sequence[CsvRow], width: int) -> bool:
     """Tell whether the first row is a line above the header, which names every column."""
-    first, second = rows[:2]
+    first, second = rows[0], next((row for row in rows[1:] if row.filled > 1), rows[1])
     if width < 2 or first.filled >= min(width, second.filled) or _join_headers(first.cells, second.cells):
         return False
     if len(first.cells) == 1:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import yaml
 
+from ragc.knowledge.ingest.amounts import read_amount
 from ragc.knowledge.ingest.blocks import Section
 from ragc.knowledge.ingest.convert import UnreadableFile, read_markup
 from ragc.knowledge.ingest.csv_rows import SUFFIXES, CsvTable, make_tables, read_tables
@@ -26,6 +27,16 @@ NAMED = (*ID_KEYS, *DATED, "title")
 
 
 Record = tuple[list[tuple[str, object]], int, int]  # names and values, first line and last
+
+
+class _AsWritten(yaml.SafeLoader):
+    """The values of YAML as they are written: 4.50, 007, 9:30 and no."""
+
+
+_AsWritten.yaml_implicit_resolvers = {
+    first: [one for one in kinds if one[0].endswith((":null", ":merge"))]
+    for first, kinds in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def read_rows(text: str, suffix: str) -> tuple[str, list[Section], list[Flaw]]:
@@ -60,7 +71,7 @@ def make_rows(records: Sequence[Record], keys: Sequence[str] = ()) -> tuple[list
     guarded, counts = any(name == READERS for pairs in written for name, _ in pairs), Counter[ReaderSets]()
     for n, (pairs, (_, first, last)) in enumerate(zip(written, records, strict=True)):
         fields = dict(reversed(pairs))  # of two with one name the first
-        metadata = read_fields(fields)
+        metadata = read_fields({k: read_markup(v) if isinstance(v, str) else v for k, v in fields.items()})
         flaws += [replace(flaw, line=first) for flaw in metadata.flaws]
         ordered = sorted(pairs, key=lambda pair: pair[0] in ID_KEYS and str(pair[1]).strip().isdecimal())
         if shown := _text_of(ordered, metadata.attributes):
@@ -80,7 +91,7 @@ def _read_jsonl(text: str) -> tuple[list[Flaw], list[Record]]:
         if not raw.strip():
             continue
         try:
-            fields = json.loads(raw)
+            fields = json.loads(raw, parse_float=str)
         except (ValueError, RecursionError):
             fields = None
         if isinstance(fields, dict):
@@ -127,7 +138,7 @@ def _pair_cells(table: CsvTable) -> list[Record]:
 def _read_tree(text: str, suffix: str) -> tuple[list[Flaw], dict[str, list[Record]]]:
     """Return the objects of JSON, or YAML, each a record: of several lists by their names, beside what is in none."""
     try:
-        tree = json.loads(text) if suffix == ".json" else yaml.safe_load(text)
+        trees = [json.loads(text, parse_float=str)] if suffix == ".json" else [*yaml.load_all(text, _AsWritten)]
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         flaws, records = _read_jsonl(text)
         if records:
@@ -137,7 +148,7 @@ def _read_tree(text: str, suffix: str) -> tuple[list[Flaw], dict[str, list[Recor
             f"no {suffix[1:].upper()}: {why}", "Mend it, or write one object a line, as .jsonl."
         ) from error
     lists = defaultdict[str, list[Record]](list)
-    for name, one in _list_records(tree):
+    for name, one in _list_records(trees[0] if len(trees) == 1 else trees):
         lists[name].append((list((one if isinstance(one, dict) else {"": one}).items()), 0, 0))
     return [], lists if len(lists.keys() - {""}) > 1 else {"": [one for records in lists.values() for one in records]}
 
@@ -162,7 +173,9 @@ def _list_records(
     below = {**above, **{key: value for key, value in rest.items() if normalise_key(key) in DATED}}
     plain = {key: value for key, value in rest.items() if key not in below and isinstance(value, str | int | float)}
     words = (
-        key for key, value in plain.items() if isinstance(value, str) and value.strip() and is_label(value.strip())
+        key
+        for key, value in plain.items()
+        if isinstance(value, str) and value.strip() and is_label(value.strip()) and not read_amount(value.strip())
     )
     if field and (key := next(words, next(iter(plain), ""))):
         below[field.strip() or key] = plain[key]

@@ -161,6 +161,15 @@ KINDS = {
     "html.json": ('[{"title": "Lift", "body": "<p>Out of order until <b>Friday</b>.</p>"}]', [("Lift", "Out of order until Friday.")]),
     "lines.json": ('{"room": "Elm"}\n{"room": "Oak"}\n', [("lines", "room: Elm"), ("lines", "room: Oak")]),
     "a.yaml": ("- room: Elm\n  since: 2026-11-03\n- room: Oak\n", [("a", "room: Elm; since: 2026-11-03"), ("a", "room: Oak")]),
+    "b.yaml": (
+        "price: 4.50\nfrom: 9:30\nno: no\ncode: 007\nend: ~\nbase: &a {x: 1.10}\nnext:\n  <<: *a\n---\n2026: so\n",
+        [("b", "price: 4.50; from: 9:30; no: no; code: 007; base x: 1.10; next x: 1.10"), ("b", "2026: so")],
+    ),
+    "b.json": (
+        '[{"title": "Fish &amp; <b>chips</b>", "price": 4.50, "body": "<ul><li>Hall A<li>Hall B</ul>"}]',
+        [("Fish & chips", "- Hall A\n- Hall B")],
+    ),
+    "b.jsonl": ('{"price": 4.50, "share": 1e3}\n', [("b", "price: 4.50; share: 1e3")]),
     "a.odt": (write_odt(), [("Rental terms > Insurance", "Never above 80^2 bar.\n\nItem: Ladder; Price: 7; Days: 7\n\n- red")]),
     "a.ods": (write_ods(), [("a", "Boat: Otter; Seats: 4; Price: 7.50")]),
     "a.epub": (write_epub(), [("Keeping bees > Spring", "Feed them in March."), ("Keeping bees > Winter", "Leave them alone.")]),
@@ -196,8 +205,8 @@ RST = {
     "lists and terms": ("1. Lock\n2. Go\n\n   - home\n\nKey\n   At the office.\n", [("a", "1. Lock\n2. Go\n- Go: home\n\n- Key: At the office.")]),
     "notes": ("Free for all [#]_.\n\n.. warning:: Deep water.\n\n.. [#] But dogs.\n", [("a", "Free for all .\n\nBut dogs.\n\nWarning: Deep water.")]),
     "what another program defines": (
-        "See :ref:`the page <prices>`.\n\n.. versionadded:: 2.1\n   A lift.\n\n.. tip-box::\n   :class: x\n\n   Ask first.\n",
-        [("a", "See the page.\n\n2.1 A lift.\n\nAsk first.")],
+        "See :ref:`the page <prices>`.\n\n.. versionadded:: 2.1\n   A lift.\n\n.. tip-box::\n   :class: x\n\n   Ask first.\n\n   .. tab:: Mac\n\n      Ring.\n",
+        [("a", "See the page.\n\n2.1 A lift.\n\nAsk first.\n\nMac\n\nRing.")],
     ),
     "what is outside": (".. include:: /etc/hostname\n\n.. raw:: html\n\n   <b>x</b>\n\nText.\n", [("a", "Text.")]),
 }  # fmt: skip
