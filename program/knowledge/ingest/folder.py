@@ -25,7 +25,7 @@ from ragc.knowledge.ingest.convert import UnreadableFile
 from ragc.knowledge.ingest.csv_rows import SUFFIXES, name_column
 from ragc.knowledge.ingest.sections import READ, Document, Parsed, parse_file
 from ragc.knowledge.project import Project, find_local
-from ragc.passage import Flaw, Passage, ReaderSets, ReadReport, join_readers
+from ragc.passage import TITLE_STEP, Flaw, Passage, ReaderSets, ReadReport, join_readers
 from ragc.settings import FILE, KINDS, FileSettings, TablesSettings
 from ragc.storage import DiskCache, digest_code
 
@@ -144,6 +144,7 @@ def read_base(name: str, base: FileSettings, cache: DiskCache | None = None) -> 
             "Bring it back, and run `ragc index PROJECT` again; the last index stays as it is.",
         )
     _drop_repeated_ids(contents)
+    _name_alike(contents)
     if not contents.passages:
         unread = [f"{flaw.path} {flaw.what}" for flaw in contents.flaws if flaw.unread]
         unread[_MAX_NAMED:] = [f"{len(unread) - _MAX_NAMED} more"] * (len(unread) > _MAX_NAMED)
@@ -153,6 +154,19 @@ def read_base(name: str, base: FileSettings, cache: DiskCache | None = None) -> 
             f"Put {_name_kinds(kinds)} there, or correct `path` under [knowledge.{name}] in ragc.toml.",
         )
     return contents
+
+
+def _name_alike(contents: FolderContents) -> None:
+    """Put the words of a file's name before a title that it has in common with another, where no date tells them."""
+    every, texts = contents.documents, Counter((p.title, p.text) for p in contents.passages)
+    names = [" ".join(re.findall(r"[^\W\d_]{3,}", Path(one.path).stem)) * (not one.as_of) for one in every]
+    alike = Counter(title for title, name in {*zip([one.title for one in every], names, strict=True)} if name)
+    for at, (one, name) in enumerate(zip(every, names, strict=True)):
+        if name and alike[one.title] > 1 and name.lower() not in one.title.lower():
+            titles = [f"{name}{TITLE_STEP}{p.title}" if texts[p.title, p.text] == 1 else p.title for p in one.passages]
+            every[at] = replace(
+                one, passages=tuple(replace(p, title=t) for p, t in zip(one.passages, titles, strict=True))
+            )
 
 
 def link_superseded(bases: Sequence[FolderContents]) -> FolderContents:

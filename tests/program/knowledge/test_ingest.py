@@ -79,6 +79,26 @@ def test_a_date_is_the_day_the_document_was_true_and_a_rule_is_no_front_matter(w
     assert [p.id for p in contents.passages] == ["x/a.md#locks"] and not contents.flaws
 
 
+ALIKE = [
+    (("", "sauna.txt", "pool.md"), ["sauna > Hours", "pool > Hours"]),
+    (("", "sauna-2024.txt", "sauna_2026.md"), ["Hours", "Hours"]),  # as they change
+    (("---\nas_of: 2026-03-01\n---\n", "old.md", "new.md"), ["Hours", "Hours"]),
+    (("", "hours.md", "pool.md"), ["Hours", "pool > Hours"]),
+]
+
+
+@pytest.mark.parametrize(("files", "titles"), ALIKE)
+def test_files_of_one_title_are_told_apart_by_their_names_where_no_date_does(write, files, titles):
+    head, *names = files
+    for n, name in enumerate(names):
+        folder = write(name, f"{head}Hours\n=====\n\nFrom {8 + n}.\n")
+    found = {p.id.partition("#")[0]: p.title for p in read(folder).passages}
+    assert [found[f"x/{name}"] for name in names] == titles
+    for name in names:  # copies of one text stay so
+        write(name, "Hours\n=====\n\nFrom 8.\n")
+    assert {p.title for p in read(folder).passages} == {"Hours"}
+
+
 NEAR = {"as-of": "as_of", "As of": "as_of", "Title": "title", "autority": "authority", "supercedes": "supersedes"}
 
 
