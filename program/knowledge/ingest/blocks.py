@@ -36,9 +36,7 @@ INNER_HEADING = 4  # the level of a heading inside a list, a quotation or a cell
 MOST_SPANNED = 1000  # columns or rows of one cell, as in a browser
 MOST_COPIED = 300_000  # characters of a table's cells in the places that they span, from which on none spans several
 ITEM_ENDS = ".:;,!?"
-_HIDDEN = frozenset(
-    "head title script style noscript template iframe object svg audio video canvas input rp select datalist".split()
-)
+_HIDDEN = {*"head title script style noscript template iframe object svg audio video canvas input rp select".split()}
 _LISTS = frozenset(("ul", "ol", "menu", "dl"))
 _BLOCK = frozenset(
     f"""{TITLE} address article aside blockquote body button caption center dd details dialog div dl dt fieldset
@@ -50,7 +48,7 @@ _INLINE = frozenset("a abbr sup sub del s strike rt q".split())  # written with 
 _FORMULAS = {"msup": "sup", "msub": "sub", "mfrac": "over"}  # whose last part is written so
 _ORDINALS = ("st", "nd", "rd", "th")  # written on the line as well as above it
 _ADDRESS = re.compile(r"\s*(?:(?:https?|ftp)://|//|mailto:|tel:)\S", re.IGNORECASE)
-_NEW = re.compile(r"[^\W\d_A-Z][\dA-Z€$£]")  # letters between which a value begins
+_NEW = re.compile(r"[^\W\d_A-Z][\dA-Z€$£]")  # the end of a name, and the beginning of a value
 _PLACE = re.compile("#")  # in an address, a place in a page
 _FOOTNOTE = re.compile(r"\[?(?:\w{1,3}|[*†‡§¶]+)\]?")
 _NONE_SHOWN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
@@ -141,7 +139,7 @@ def is_hidden(tag: Tag) -> bool:
 
 def is_put_away(tag: Tag) -> bool:
     """Tell whether an author hid an element."""
-    return tag.has_attr("hidden") or bool(_NONE_SHOWN.search(str(tag.get("style") or "")))
+    return tag.has_attr("hidden") or tag.name == "datalist" or bool(_NONE_SHOWN.search(str(tag.get("style") or "")))
 
 
 def stands_alone(tag: Tag) -> bool:
@@ -204,8 +202,9 @@ class _Walk:
         """Note what a tag begins; return how much was made before it, in blocks and of the block that is open."""
         if is_block(tag):
             self._end_block()
-        elif _is_parted(tag):
-            self.gathered.append(" ")
+        elif tag.name in ("a", "span") and isinstance(beside := tag.previous_sibling, Tag) and beside.name == tag.name:
+            parted = tag.name == "a" or _NEW.fullmatch(beside.get_text()[-1:] + tag.get_text()[:1])
+            self.gathered += " " if parted else ""  # by its style
         if place := _lines_of(tag):
             self.places.append(place)
         self.indents += tag.name in ("blockquote", "li", "dd")
@@ -310,14 +309,6 @@ def _lines_of(tag: Tag) -> tuple[int, int] | None:
 def is_block(tag: Tag) -> bool:
     """Tell whether a browser shows an element on lines of its own."""
     return tag.name in _BLOCK and (tag.name != "button" or stands_alone(tag))
-
-
-def _is_parted(tag: Tag) -> bool:
-    """Tell whether a style parts an element from the one before it: two links, or a name and a value in spans."""
-    before = tag.previous_sibling
-    if tag.name not in ("a", "span") or not isinstance(before, Tag) or before.name != tag.name:
-        return False
-    return tag.name == "a" or _NEW.fullmatch(before.get_text()[-1:] + tag.get_text()[:1]) is not None
 
 
 def _writes(tag: Tag) -> str:

@@ -60,7 +60,6 @@ _CARDS = ("div", "article", "section", "a")
 _OPENS = ("aria-controls", "data-target", "data-bs-target", "href")  # attributes that name what a control shows
 _ALERT = re.compile(r"\A\s*\[!([\w-]+)\][-+]?[^\S\n]*(.*)\s*")  # `[!note]- Title`, which one program folds
 _CONTAINER = re.compile(r"\A[\s{.]*([^\s{}\[\]]*)(?:[^\s\[]*\}|\s)*\[?([^\]{]*)")
-_HEADING_NAME = re.compile(r"\s*\{[#.][^{}]*\}\s*\Z")
 _MENU_WORDS = 4  # of a line of a menu at most
 _COUNT = re.compile(r"\(\d+\)|©.*")  # what figures may stand in one: `Basket (0)`
 
@@ -114,11 +113,6 @@ def read_markdown(text: str) -> list[Block]:
     for one in tree.select("blockquote p"):
         for mark in one(string=_ALERT, recursive=False):
             mark.replace_with(_ALERT.sub(lambda found: f"{found[2].strip() or found[1].capitalize()}: ", mark))
-    for one in tree([*HEADINGS]):
-        for mark in one(string=_HEADING_NAME, recursive=False):
-            mark.replace_with(_HEADING_NAME.sub("", mark))
-    for one in tree.select("tabitem[label], tab[title], accordion[title], card[title], step[title]"):
-        one.insert(0, f"{one.get('label') or one.get('title')}:")
     lead_notes(tree)
     _place_notes(tree)
     return read_blocks(tree)
@@ -157,23 +151,19 @@ def convert_html(content: bytes | str) -> Page:
     about = _read_head(soup)
     canonical = soup.select_one("link[rel=canonical]")
     link = str(canonical.get("href") or "") if canonical else ""
-    hidden = _open_panels(soup)
+    words = dict.fromkeys((f"<{name}>" for name in _FURNITURE), 0)
+    words["what is hidden"] = _open_panels(soup)
     whole = len(soup.get_text())
     left_out = [element for element in soup(_FURNITURE) if _is_furniture(element, whole)]
-    words = sum(len(element.extract().get_text(" ").split()) for element in left_out)
-    names = ", ".join(f"<{name}>" for name in _FURNITURE if any(element.name == name for element in left_out))
+    for element in left_out:
+        words[f"<{element.name}>"] += len(element.extract().get_text(" ").split())
     found = (soup.select_one(name) for name in _MAIN)
     main = next((part for part in found if part is not None and len(part.get_text()) >= _MAIN_SHARE * whole), soup)
-    outside = len(soup.get_text(" ").split()) - len(main.get_text(" ").split())
-    menus = _drop_menus(main) if main.name not in _MAIN[:2] else 0
-    for count, place in (
-        (outside, f"what stands outside <{main.name}>"),
-        (menus, "menus above and below the text"),
-        (hidden, "what is hidden"),
-    ):
-        words, names = words + count, ", ".join(filter(None, (names, place if count else "")))
+    words[f"what stands outside <{main.name}>"] = len(soup.get_text(" ").split()) - len(main.get_text(" ").split())
+    words["menus above and below the text"] = _drop_menus(main) if main.name not in _MAIN[:2] else 0
+    what = f"{sum(words.values())} words were left out as page furniture: {', '.join(filter(words.get, words))}"
     mend = "Put what answers questions into the page's <main>."
-    flaws = (Flaw(f"{words} words were left out as page furniture: {names}", mend, lost=False),) if words else ()
+    flaws = (Flaw(what, mend, lost=False),) if any(words.values()) else ()
     about = replace(about, flaws=(*about.flaws, *flaws, *opened))
     _part_cards(main)
     return Page(read_blocks(main), about, link if link.startswith(("http://", "https://")) else "")
@@ -280,14 +270,13 @@ def _drop_menus(main: Tag) -> int:
     words = 0
     for run in (list(takewhile(is_line, leaves)), list(takewhile(is_line, reversed(leaves)))[::-1]):
         before = leaves[leaves.index(run[0]) - 1] if run and run[0] is not leaves[0] else None
-        if len(run) in (0, len(leaves)):
+        if not 0 < len(run) < len(leaves):
             continue
-        lines, said = id(run[0]) not in menus, before.get_text().strip() if before is not None else ""
-        led = before is not None and (before.name in HEADINGS or said[-1] in ":?" or (lines and is_label(said)))
-        listed = before is not None and before.name not in ("p", "div") and lines
-        above = before is None and leaves[len(run)].name in HEADINGS
+        lines, said = id(run[0]) not in menus, before.get_text().strip() if before else ""
+        listed = lines and before and (before.name not in ("p", "div") or is_label(said))
+        above = not before and leaves[len(run)].name in HEADINGS
         marked = any(one.find("a", href=True) or _COUNT.search(one.get_text()) or _has_figure(one) for one in run)
-        if led or listed or not (above or marked):
+        if listed or (before and (before.name in HEADINGS or said[-1] in ":?")) or not (above or marked):
             continue
         if before is not None:
             run[0].insert_before(Tag(name=END_OF_SECTION, attrs={"level": "1"}))

@@ -16,7 +16,6 @@ from ragc.knowledge.ingest.office import read_sheets
 from ragc.knowledge.ingest.table_rows import SAMPLE, has_header
 from ragc.passage import Flaw
 from ragc.settings import MAX_MEGABYTES
-from ragc.text.days import parse_day
 
 SUFFIXES, EXCEL = (".csv", ".tsv"), (".xlsx", ".xlsm")
 SEPARATORS = ",;\t|"
@@ -24,7 +23,6 @@ MAX_CELL = 16 * 1024 * 1024  # characters; csv's own 131,072 is below a long pag
 LONGER = "with more cells than the header"
 MOST_TITLES = 5  # lines above a header
 _NONE = "\x1f"  # the separator of a file that has only one column
-_PARTS = re.compile(r"(?<!\d),|,(?!\d)")  # a comma that is no decimal one
 _EXCEL = re.compile(r'"?sep=(.)"?\s*')  # the first line by which Excel is told the separator
 
 
@@ -166,7 +164,7 @@ def _tell_separator(lines: Sequence[str]) -> str:
         titles = sample.index(width) if sample else 0
         prose = sum(line.count(f"{separator} ") for line in lines) * 2 > sum(line.count(separator) for line in lines)
         if width > 1 and (sample[0] > 1 or (titles <= MOST_TITLES and 2 * fitting > len(sample) and not prose)):
-            decimal = separator == "," and not any(map(_PARTS.search, lines))
+            decimal = separator == "," and not re.search(r"(?<!\d),|,(?!\d)", "\n".join(lines))
             found[separator] = not decimal, fitting / (len(sample) - titles) - titles / 100, width
     return max(found, key=found.__getitem__) if found else _NONE
 
@@ -194,7 +192,7 @@ def _split_records(lines: Sequence[str], separator: str, broken: list[int]) -> I
 def _take_header(table: CsvTable) -> None:
     """Take title and header from the rows, and name what is odd about them."""
     rows = table.rows
-    width, _ = max(Counter(len(row.cells) for row in rows).items(), key=lambda one: (one[1], one[0]))
+    width, _ = Counter(len(row.cells) for row in rows).most_common(1)[0]
     titles: list[str] = []
     while len(rows) > 1 and len(titles) < MOST_TITLES and _is_title(rows, width):
         titles.append(f"{table.separator} ".join(filter(None, rows.pop(0).cells)))
@@ -203,8 +201,7 @@ def _take_header(table: CsvTable) -> None:
         what = f"{table.title!r} stands above the header and was taken for the title"
         table.note(what, rows[0].first, "Begin the file with the column names.")
     line = rows[0].first
-    lone = len(rows) == 1 and any(read_amount(cell) or parse_day(cell) for cell in rows[0].cells)
-    if not has_header([row.cells[:width] for row in rows], default=not lone):
+    if not has_header([row.cells[:width] for row in rows], default=True):
         table.header = [""] * width
         what = "the first line holds no column names but data, and was read as a row"
         table.note(what, line, "Write the names of the columns above it.")

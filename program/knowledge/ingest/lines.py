@@ -13,9 +13,8 @@ from ragc.text.pieces import BULLET, NUMBER, SENTENCE_ENDS
 
 NARROW = 40  # characters of a line that no column was too narrow for
 LETTERS, SHORT_LINE = 3, 60  # of a heading in capitals: letters at least, characters at most
-_GAP = re.compile(r"(?<![.!?:\s])\s{2,}(?=\S)|(?<=[.!?:])\s{3,}(?=\S)|\S\s*\t\s*(?=\S)|\|.+\|")
-_RULE = re.compile(r"[\s|+=_-]*[=_-]{3}[\s|+=_-]*")  # a line that is drawn under a header
-_BOX = {code: "|" if code in (0x2502, 0x2503, 0x2551) else "-" for code in range(0x2500, 0x2570)}
+_GAP = re.compile(r"(?<![.!?:\s])\s{2,}(?=\S)|(?<=[.!?:])\s{3,}(?=\S)|\S\s*\t\s*(?=\S)|[|│║].+[|│║]")
+_RULE = re.compile(r"[\s|+=_─-╿-]*[=_─━═-]{3}[\s|+=_─-╿-]*")  # a line that is drawn under a header
 _STAMP = re.compile(r"\s*(?P<open>[\[(<]?)\d{1,4}(?::\d\d|[./-]\d{1,2}[./-](?:\d{1,4})?)\S*\s*")
 _NUMBER = re.compile(r"\s*(?:[$£€¥]? ?\d|[(\[“‘„«\"'])")  # or what stands before one
 _ENDS_WITHIN = re.compile(r"\w{2}[.!?…] +[^\W\d_a-z]")
@@ -78,13 +77,10 @@ def _is_capital(line: str) -> bool:
     return short and all(map(str.isupper, letters)) and 2 * len(letters) > len(line)
 
 
-def _read_section(lines: list[str]) -> list[Block]:
+def _read_section(lines: Sequence[str]) -> list[Block]:
     rows = dict[int, Block | None]()  # by line: that of a row, of a header none
     full = [bool(line.strip()) for line in lines]
     for places in _list_runs(full):
-        drawn = [lines[at].translate(_BOX) for at in places]
-        if any(map(_RULE.fullmatch, drawn)):
-            lines[places[0] : places[-1] + 1] = drawn
         for n, (at, value) in enumerate(zip(places, read_values([lines[at] for at in places]), strict=False)):
             rows[at] = Block("row", value, at, at + 1, joined=n > 0)
     parted = [bool(_GAP.search(line) or _RULE.fullmatch(line)) for line in lines]
@@ -96,15 +92,13 @@ def _read_section(lines: list[str]) -> list[Block]:
             if places[0] not in rows and (found := _read_columns(lines, places)):
                 rows |= {**dict.fromkeys(places), **{row.first: row for row in found}}
     blocks: list[Block] = []
-    for (is_row, is_full, mark), run in groupby(
-        range(len(lines)), lambda at: (at in rows, full[at], lines[at][:2] == "> ")
-    ):
+    for (row, text, mark), run in groupby(range(len(lines)), lambda n: (n in rows, full[n], lines[n][:2] == "> ")):
         places = list(run)
-        if is_row:
+        if row:
             blocks += filter(None, map(rows.get, places))
-        elif is_full:
-            text = unwrap_lines([lines[at][2 * mark :] for at in places])
-            blocks.append(Block("paragraph", f"{'> ' * mark}{text}", places[0], places[-1] + 1))
+        elif text:
+            shown = "> " * mark + unwrap_lines([lines[at][2 * mark :] for at in places])
+            blocks.append(Block("paragraph", shown, places[0], places[-1] + 1))
     return [_lead_rows(block, below) for block, below in zip_longest(blocks, blocks[1:])]
 
 
@@ -195,7 +189,7 @@ def _read_columns(lines: Sequence[str], places: Sequence[int]) -> list[Block]:
 def _split_columns(lines: Sequence[str], places: Sequence[int]) -> tuple[list[int], list[list[str]]]:
     """Return which lines are rows, and their cells, between places that are blank in all; none of no table."""
     shown = [at for at in places if lines[at].strip() and not _RULE.fullmatch(lines[at])]
-    wide = [lines[at].replace("|", " ").expandtabs().rstrip() for at in shown]
+    wide = [re.sub("[|│║]", " ", lines[at]).expandtabs().rstrip() for at in shown]
     blank = [not any(line[at : at + 1].strip() for line in wide) for at in range(max(map(len, wide), default=0))]
     runs = _list_runs(blank)
     bounds = [0, *(run[-1] + 1 for run in runs if len(run) > 1 and run[0] > 0), len(blank)]
@@ -205,11 +199,8 @@ def _split_columns(lines: Sequence[str], places: Sequence[int]) -> tuple[list[in
     alike = len(held) == 2 and len({*held[0]}) == 1  # the month of a log
     if len(wide) < 2 or len(held) < 2 or len(columns) < max(cells) or (len(wide) == 2 and len({*cells}) > 1) or alike:
         return [], []
-    table: dict[int, list[str]] = {}
-    for at, (*row,) in zip(shown, zip(*held, strict=True), strict=True):
-        pairs = list(zip([*table.values()][-1], row, strict=True)) if table else []
-        if pairs and not row[0] and all(" " in above and cell[0].islower() for above, cell in pairs if cell):
-            table[[*table][-1]] = [f"{above} {cell}".rstrip() for above, cell in pairs]  # of a wrapped cell
-        else:
-            table[at] = row
-    return [*table], [*table.values()]
+    table = [[*row] for row in zip(*held, strict=True)]
+    for above, row in reversed([*pairwise(table)]):
+        if not row[0] and all(" " in a and b[0].islower() for a, b in zip(above, row, strict=True) if b):
+            above[:], row[:] = [f"{a} {b}".rstrip() for a, b in zip(above, row, strict=True)], []  # of a wrapped cell
+    return [at for at, row in zip(shown, table, strict=True) if row], [*filter(None, table)]

@@ -19,7 +19,9 @@ HEAD = 3  # lines `Name: value` from which on they are the head of another messa
 _QUOTED = "blockquote[type=cite], .gmail_quote, .moz-cite-prefix, #divRplyFwdMsg, #divRplyFwdMsg ~ *, #appendonsend ~ *"
 _FIELD = re.compile(r"\W*[^\W\d_][\w -]{0,20}:\s+\S")
 _DATED = re.compile(r"@|\d\d:\d\d|(?:19|20)\d\d")  # stands in what leads to a quotation
-_ANSWERED = re.compile(r"^(?P<lead>(?:[^>\n].*[^.!?:\s]\n)?[^>\n].*:)\n\n?(?:>.*(?:\n|\Z))+", re.MULTILINE)
+_ANSWERED = re.compile(
+    rf"(?m)^(?=(?:.*\n(?![>\n]))?.*(?:{_DATED.pattern}))(?:[^>\n].*[^.!?:\s]\n)?[^>\n].*:\n\n?(?:>.*\n?)+"
+)
 _ADDRESSED = re.compile(r"<\S+@\S+>")
 _RULE = re.compile(r"\s*[-_]{3,}.*")
 _TIMES = re.compile(r"(?:\d+:)?\d\d:\d\d[.,]\d{3}\s+-->\s.*")
@@ -47,9 +49,8 @@ def convert_mail(content: bytes) -> Page:
             quoted.extract()
         own = len(soup.get_text(" ").split())
         words, blocks = (words - own) * bool(own), convert_html(str(soup) if own else text).blocks
-        end = next(
-            (n for n, one in enumerate(blocks) if n and _find_head(one.text.split("\n"), subject) == 0), len(blocks)
-        )
+        tops = (n for n, one in enumerate(blocks) if n and not _find_head(one.text.split("\n"), subject))
+        end = next(tops, len(blocks))
         words += sum(len(one.text.split()) for one in blocks[end:])
         del blocks[end:]
     else:
@@ -64,15 +65,9 @@ def convert_mail(content: bytes) -> Page:
     return Page(blocks, replace(about, attributes={"from": sender} if sender else {}))
 
 
-def drop_answered(text: str, is_mail: bool = False) -> str:
+def drop_answered(text: str) -> str:
     """Return a text, as many lines long, without the message that it answers: `>` behind a line with its time."""
-
-    def blank(found: re.Match[str]) -> str:
-        answered = _DATED.search(found["lead"]) or (is_mail and "\n" not in found["lead"])
-        return "\n" * found[0].count("\n") if answered else found[0]
-
-    kept = _ANSWERED.sub(blank, text)
-    return kept if kept.strip() else text
+    return kept if (kept := _ANSWERED.sub(lambda found: "\n" * found[0].count("\n"), text)).strip() else text
 
 
 def tell_answered(words: int) -> list[Flaw]:
@@ -83,12 +78,10 @@ def tell_answered(words: int) -> list[Flaw]:
 
 def _find_head(lines: list[str], subject: str) -> int:
     """Return where the head of another message begins: below a rule, or with an address or the subject of a reply."""
-    for n in range(len(lines) - HEAD + 1):
-        text = " ".join(lines[n : n + HEAD])
-        marked = _ADDRESSED.search(text) or (subject and subject in text) or (n and _RULE.fullmatch(lines[n - 1]))
-        if marked and all(map(_FIELD.match, lines[n : n + HEAD])):
-            return n
-    return len(lines)
+    heads = (n for n in range(len(lines) - HEAD + 1) if all(map(_FIELD.match, lines[n : n + HEAD])))
+    texts = ((n, " ".join(lines[n : n + HEAD]), bool(n and _RULE.fullmatch(lines[n - 1]))) for n in heads)
+    own = (n for n, text, ruled in texts if ruled or _ADDRESSED.search(text) or (subject and subject in text))
+    return next(own, len(lines))
 
 
 def _drop_quoted(lines: list[str], subject: str) -> str:
@@ -101,7 +94,7 @@ def _drop_quoted(lines: list[str], subject: str) -> str:
     leads = [n for n in range(1, end if subject else 0) if lines[n].rstrip().endswith(":") and not lines[n - 1].strip()]
     alone = (n for n in leads if _DATED.search(lines[n]) and not "".join(lines[n + 1 : n + 2]).strip())
     end = min([*alone, *(n for n in leads if _ADDRESSED.search(lines[n]))], default=end)
-    answer = drop_answered("\n".join(lines[:end]), is_mail=True)
+    answer = re.sub(r"(?m)^[^>\n].*:\n\n?(?=>)", "", drop_answered("\n".join(lines[:end])))
     own = [line for line in answer.split("\n") if not line.startswith(">")]
     while own and (not own[-1].strip() or (end < len(lines) and _RULE.fullmatch(own[-1]))):
         own.pop()

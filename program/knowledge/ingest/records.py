@@ -24,19 +24,11 @@ TEXT_KEYS = ("text", "contents", "content", "body")
 ID_KEYS = ("_id", "id")
 DATED = ("as_of", "authority", READERS)
 NAMED = (*ID_KEYS, *DATED, "title")
-
-
+_SAFE = yaml.SafeLoader.yaml_implicit_resolvers.items()
+_KINDS = {first: [one for one in kinds if one[0].endswith((":null", ":merge"))] for first, kinds in _SAFE}
+_AsWritten = type("_AsWritten", (yaml.SafeLoader,), {"yaml_implicit_resolvers": _KINDS})
+"""What reads the values of YAML as they are written: 4.50, 007, 9:30 and no."""
 Record = tuple[list[tuple[str, object]], int, int]  # names and values, first line and last
-
-
-class _AsWritten(yaml.SafeLoader):
-    """The values of YAML as they are written: 4.50, 007, 9:30 and no."""
-
-
-_AsWritten.yaml_implicit_resolvers = {
-    first: [one for one in kinds if one[0].endswith((":null", ":merge"))]
-    for first, kinds in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def read_rows(text: str, suffix: str) -> tuple[str, list[Section], list[Flaw]]:
@@ -172,11 +164,8 @@ def _list_records(
         yield name, {**above, **rest}
     below = {**above, **{key: value for key, value in rest.items() if normalise_key(key) in DATED}}
     plain = {key: value for key, value in rest.items() if key not in below and isinstance(value, str | int | float)}
-    words = (
-        key
-        for key, value in plain.items()
-        if isinstance(value, str) and value.strip() and is_label(value.strip()) and not read_amount(value.strip())
-    )
+    texts = {key: value.strip() for key, value in plain.items() if isinstance(value, str)}
+    words = (key for key, text in texts.items() if text and is_label(text) and not read_amount(text))
     if field and (key := next(words, next(iter(plain), ""))):
         below[field.strip() or key] = plain[key]
     for key in lists:

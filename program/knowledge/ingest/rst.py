@@ -28,15 +28,13 @@ def convert_rst(content: bytes) -> Page:
     except ImportError:
         flaw = Flaw("was read without its headings and tables", "Install the extra `rst` (docutils).", lost=False)
         return Page(read_plain_text(text), Metadata(flaws=(*flaws, flaw)), first_line=1)
-    known = set[tuple[str, ...]]()
-    while True:
-        tree = publish_doctree(text, settings_overrides=_SETTINGS)
+    known = set[tuple[str, ...]]()  # what Sphinx defines, or another program
+    while (tree := publish_doctree(text, settings_overrides=_SETTINGS)) is not None:
         errors = (_UNKNOWN.search(one.astext()) for one in tree.findall(nodes.system_message))
-        unknown = {one.groups() for one in errors if one} - known
-        if not unknown:
+        if not (unknown := {one.groups() for one in errors if one} - known):
             break
         known |= unknown
-        for kind, name in unknown:  # of Sphinx, or of another program
+        for kind, name in unknown:
             _register_name(kind, name)
     notes = {id_: note for note in tree.findall(nodes.footnote) for id_ in note["ids"]}
     for mark in list(tree.findall(nodes.footnote_reference)):

@@ -57,11 +57,8 @@ TABLE = 8  # times a passage's size above which even a table is cut, between row
 _ANCHOR = ("L", "M", "Nd", "Pc")  # Unicode categories that a GitHub anchor keeps, beside - and space
 _DATE = re.compile(r"(?a)(?<![^\W_])((?:19|20)\d\d)(?:[-_.]?([01]\d)(?:[-_.]?([0-3]\d))?)?(?![^\W_])")
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
-_SAYS = re.compile(r"[:?？؟] ")  # stands before what a heading says
 _OUTLINE = re.compile(r"\A\s*(?:\d+(?:\.\d+)*[.)]?|[A-Za-z][.)]|[IVX]+[.)])\s+")  # the number of a heading
-_LEADER = re.compile(  # dots that lead to a value
-    r"(?<=[^\s.]) *(?:(?:\.{4,}|(?: \.){3,}) *(?=[^\W_]|[€$£])|(?:[…·_]{3,}|-{4,}|(?: ·){3,}) *(?=[€$£]?\d))"
-)
+_LEADER = re.compile(r"(?<=[^\s.]) *(?:(?: ?\.){4,} *(?=[^\W_]|[€$£])|(?: ?[…·_-]){4,} *(?=[€$£]?\d))")  # to a value
 _TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7ff]|[a-zA-Z\u00c0-\u024f]{1,7}|\w{1,3}|[^\w\s]")
 
 
@@ -173,7 +170,7 @@ def count_tokens(text: str) -> int:
 def _states_value(heading: str) -> bool:
     """Tell whether a heading says more than what is below it: it has a figure, or a text behind a colon."""
     text = _OUTLINE.sub("", heading, count=1)
-    return text[-1:] not in ASKS and (_SAYS.search(text) is not None or any(map(str.isdecimal, text)))
+    return text[-1:] not in ASKS and (": " in text or "? " in text or any(map(str.isdecimal, text)))
 
 
 def _fits(text: str, limit: int) -> bool:
