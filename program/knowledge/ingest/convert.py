@@ -151,8 +151,7 @@ def convert_html(content: bytes | str) -> Page:
     about = _read_head(soup)
     canonical = soup.select_one("link[rel=canonical]")
     link = str(canonical.get("href") or "") if canonical else ""
-    words = dict.fromkeys((f"<{name}>" for name in _FURNITURE), 0)
-    words["what is hidden"] = _open_panels(soup)
+    words = {**dict.fromkeys(map("<{}>".format, _FURNITURE), 0), "what is hidden": _open_panels(soup)}
     whole = len(soup.get_text())
     left_out = [element for element in soup(_FURNITURE) if _is_furniture(element, whole)]
     for element in left_out:
@@ -272,11 +271,11 @@ def _drop_menus(main: Tag) -> int:
         before = leaves[leaves.index(run[0]) - 1] if run and run[0] is not leaves[0] else None
         if not 0 < len(run) < len(leaves):
             continue
-        lines, said = id(run[0]) not in menus, before.get_text().strip() if before else ""
-        listed = lines and before and (before.name not in ("p", "div") or is_label(said))
-        above = not before and leaves[len(run)].name in HEADINGS
-        marked = any(one.find("a", href=True) or _COUNT.search(one.get_text()) or _has_figure(one) for one in run)
-        if listed or (before and (before.name in HEADINGS or said[-1] in ":?")) or not (above or marked):
+        said, linked = before.get_text().strip() if before else "", any(one.find("a", href=True) for one in run)
+        led = before and (before.name in HEADINGS or said[-1] in ":?" or (not linked and is_label(said)))
+        listed = before and before.name not in ("p", "div") and id(run[0]) not in menus
+        counts = linked or any(_COUNT.search(one.get_text()) or _has_figure(one) for one in run)
+        if led or listed or not (counts or (not before and leaves[len(run)].name in HEADINGS)):
             continue
         if before is not None:
             run[0].insert_before(Tag(name=END_OF_SECTION, attrs={"level": "1"}))

@@ -97,7 +97,7 @@ def _read_section(lines: Sequence[str]) -> list[Block]:
         if row:
             blocks += filter(None, map(rows.get, places))
         elif text:
-            shown = "> " * mark + unwrap_lines([lines[at][2 * mark :] for at in places])
+            shown = ("> " * mark).join(["", *unwrap_lines([lines[n][2 * mark :] for n in places]).splitlines(True)])
             blocks.append(Block("paragraph", shown, places[0], places[-1] + 1))
     return [_lead_rows(block, below) for block, below in zip_longest(blocks, blocks[1:])]
 
@@ -140,9 +140,10 @@ def unwrap_lines(lines: Sequence[str]) -> str:
     stamped, of_names = (sum(map(bool, map(sign.match, lines))) > 1 for sign in (_STAMP, _NAME))
     named, hang, text = bool(_NAME.match(lines[0])), 0, lines[0].rstrip()
     for (before, line), *signs, is_ended in zip(breaks, no_room, goes_on[1:], ended, strict=False):
-        hang = mark.end() if (mark := BULLET.match(before) or NUMBER.match(before)) else hang
-        signs += [not is_ended, hang > 0 and line.startswith(" " * hang)]  # below the text of an item
-        enough = min(least, 2) if of_names and not mark and 2 * len(before) >= width else least
+        entry = BULLET.match(before) or NUMBER.match(before)
+        full, hang = 2 * len(before) >= width, entry.end() if entry else hang
+        signs += [not is_ended, full and hang > 0 and line.startswith(" " * hang)]  # below the text of an item
+        enough = min(least, 2) if of_names and full and not entry and not line[0].isupper() else least
         joins = sum(signs) >= enough and not _begins_entry(line, stamped, named, is_text)
         text += f" {line.lstrip()}" if joins else f"\n{line}"
     return text
@@ -201,6 +202,6 @@ def _split_columns(lines: Sequence[str], places: Sequence[int]) -> tuple[list[in
         return [], []
     table = [[*row] for row in zip(*held, strict=True)]
     for above, row in reversed([*pairwise(table)]):
-        if not row[0] and all(" " in a and b[0].islower() for a, b in zip(above, row, strict=True) if b):
+        if not row[0] and all(a.count(" ") > 1 and b[0].islower() for a, b in zip(above, row, strict=True) if b):
             above[:], row[:] = [f"{a} {b}".rstrip() for a, b in zip(above, row, strict=True)], []  # of a wrapped cell
     return [at for at, row in zip(shown, table, strict=True) if row], [*filter(None, table)]
