@@ -297,13 +297,13 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
             rows = name_rows(state.date_query(state.question), _list_subjects(state.kept))
             named = {p.id for p in state.kept for one in _list_subjects([p]) if one.row and rows[one.row].named}
             passages = [p for p in state.kept if p in found_by_it or p.id in named]
-        if query == state.question and not any(map(_names_days, _list_subjects(passages))):
-            query = state.undated
+        undated = query == state.question and not any(map(_names_days, _list_subjects(passages)))
+        asked_for = state.undated if undated else query
         for p in passages:
             for at, piece in enumerate(split_pieces(p.text)):
                 if state.last_answer and show_piece(p, piece).rstrip(".") in state.last_answer:
                     continue
-                asked = name_keys(query, rows, find_subject(p.subject, piece), texts)
+                asked = name_keys(asked_for, rows, find_subject(p.subject, piece), texts)
                 asks.append(ask_pieces(asked, p.id, p.source, p.subject, p.text, p.as_of, p.authority)[at])
                 of.append(((look_up, query), p, piece))
     if not asks:

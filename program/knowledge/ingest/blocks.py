@@ -373,7 +373,7 @@ def _read_table(table: Tag) -> Iterator[tuple[str, tuple[int, int] | None]]:
     texts = [[cell.text for cell in row] for row in grid]
     named = [list(dropwhile(lambda cell: not cell.text, row)) for row in grid]  # a corner may be empty
     heads = len(list(takewhile(lambda row: row and all(cell.heads for cell in row), named)))
-    heads -= heads > 1 and len(texts[heads - 1]) == 1 < len(grid[heads - 1])  # the name of a group of rows
+    heads -= heads > 1 and len(grid[heads - 1]) == 1 < max(map(len, grid))  # the name of a group of rows
     first_row = table.get(FIRST_ROW)
     if not heads and first_row != "plain" and not any(row[0].heads for row in grid if row):
         heads = int(has_header(texts, {"header": True, "maybe": None}.get(str(first_row), False)))
