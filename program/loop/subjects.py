@@ -520,11 +520,13 @@ def _list_others(question: str, subjects: Mapping[int, Subject]) -> Iterator[Col
     asked, every = find_asked_stems(question), frozenset[str]().union(*(one.words for one in subjects.values()))
     for before, word, after in _list_places(question):
         others = defaultdict[str, set[int]](set)
-        for at, one in subjects.items() if word not in every and word.isalpha() else ():
-            heads = (place for step in (*one.steps, one.key) for place in _list_places(step) if not place[0])
-            places = {*heads, *(() if one.row else _list_places(one.text))}
-            for a, other, c in places:
-                if (a or before, c) == (before, after) and other.isalpha() and other not in asked:
+        is_there = _is_named_by((before, word, after), subjects.values()) if word.isdigit() else word in every
+        for at, one in () if is_there else subjects.items():
+            heads = {place for name in (*one.steps, one.key, one.header) for place in _list_places(name)}
+            heads = {(a, b, c) for a, b, c in heads if not a or b.isdigit()}
+            for a, other, c in {*heads, *(() if one.row or word.isdigit() else _list_places(one.text))}:
+                alike = (a or before, c) == (before, after) and other.isdigit() == word.isdigit()
+                if alike and other.isalnum() and other not in asked:
                     others[other].add(at)
         yield [frozenset(of) for of in others.values()]
 
