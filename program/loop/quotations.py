@@ -313,23 +313,35 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
     look_ups = [(look_up, state.date_query(query)) for (look_up, query), *_ in of]
     alone, none = discount_strange(alone, look_ups, subjects, state.tuning, state.date_query(state.question))
     chances = weigh_rivals(alone, [look_up for look_up, _ in look_ups], none)
-    least = math.exp(-state.tuning.near)
-    best = defaultdict[int, float](float)
-    for ((look_up, _), *_), chance in zip(of, chances, strict=True):
-        best[look_up] = max(best[look_up], chance)
+    lists = [
+        (look_up, p.id, piece.items if piece.items and not subject.row else piece.start)
+        for ((look_up, _), p, piece), subject in zip(of, subjects, strict=True)
+    ]
+    near = _list_near(chances, lists, math.exp(-state.tuning.near))
     found = [
-        Quote(
-            look_up,
-            places[p.id],
-            p,
-            piece,
-            subject,
-            chance,
-            chance >= least * best[look_up] or are_alike(query, subject.question),
-        )
-        for ((look_up, query), p, piece), subject, chance in zip(of, subjects, chances, strict=True)
+        Quote(look_up, places[p.id], p, piece, subject, chance, close or are_alike(query, subject.question))
+        for ((look_up, query), p, piece), subject, chance, close in zip(of, subjects, chances, near, strict=True)
     ]
     return sorted(found, key=lambda quote: -quote.probability)
+
+
+def _list_near(chances: Sequence[float], lists: Sequence[tuple[int, str, object]], least: float) -> list[bool]:
+    """Tell of each piece whether it is at least so probable beside the best of its look-up.
+
+    So are all items of the list of the best, where its other items are together.
+    """
+    best, of_list = defaultdict[int, float](float), defaultdict[object, list[float]](list)
+    for (look_up, *_), chance in zip(lists, chances, strict=True):
+        best[look_up] = max(best[look_up], chance)
+    for listed, chance in zip(lists, chances, strict=True):
+        of_list[listed].append(chance)
+    first = {listed: max(of) for listed, of in of_list.items()}
+    whole = {
+        listed
+        for listed, of in of_list.items()
+        if first[listed] == best[listed[0]] and sum(of) - first[listed] >= least * first[listed]
+    }
+    return [chance >= least * best[listed[0]] or listed in whole for listed, chance in zip(lists, chances, strict=True)]
 
 
 def _names_days(one: Subject) -> bool:
@@ -368,7 +380,7 @@ def _find_best(found: Sequence[Quote], query: str) -> float:
 
 def _tells_whole(items: Sequence[str], quoted: int) -> bool:
     """Tell whether a list is told whole of which so many pieces are quoted."""
-    return len(items) == 1 or (len(items) > quoted and (quoted != 1 or _NUMBERED.match(items[0]) is not None))
+    return len(items) == 1 or (len(items) >= quoted and (quoted != 1 or _NUMBERED.match(items[0]) is not None))
 
 
 def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
@@ -268,7 +268,11 @@ def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
         # A range in a sentence may be what is asked for.
         outside = bool(others) and _lies_outside(question, firsts)
         days = dict(zip(rows, _list_named_days([firsts, *others], find_asked_stems(question)), strict=True))
-        named = {row: _list_said(row, asked) | days[row] for row in rows}
+        shared = Counter(word for row in rows for word in _find_values(row))
+        named = {
+            row: _list_said(row, frozenset(word for word in asked if shared[word] == 1), asked) | days[row]
+            for row in rows
+        }
         held = dict(zip(rows, _list_held(question, firsts), strict=True))
         if not any((*held.values(), *named.values())):
             ranges = [[*_list_held(question, cells)] for cells in others if all(find_ranges(_list_values(cells)))]
@@ -302,10 +306,17 @@ def list_headers(row: Row) -> tuple[str, ...]:
     return tuple(header for header, _ in row)
 
 
-def _list_said(row: Row, asked: frozenset[str]) -> frozenset[str]:
-    """Return the words of those cells of a row that are asked for with all words of their name."""
-    values = [value for _, value in row if any(map(str.isalpha, value)) and _find_name(value) <= asked]
-    return asked & find_stems("\n".join(values))
+def _list_said(row: Row, single: frozenset[str], asked: frozenset[str]) -> frozenset[str]:
+    """Return the words of those cells of a row that are asked for with all words of their name.
+
+    So are several words, more than half of a cell's, that are `single`: of no other row.
+    """
+    said = frozenset[str]()
+    for value in (value for _, value in row if any(map(str.isalpha, value))):
+        own, whole = find_stems(value), _find_name(value) <= asked
+        found = (asked if whole else single) & own
+        said |= found if whole or 1 < len(found) > len(own) / 2 else frozenset()
+    return said
 
 
 @lru_cache(maxsize=TEXTS_KEPT)
