@@ -228,7 +228,8 @@ def _quote_all(quotes: Iterable[Quote], question: str) -> Iterator[Claim]:
         of_lead = list(group)
         pieces = sorted((quote.piece for quote in of_lead if quote.piece.text != lead), key=lambda piece: piece.start)
         whole = _tells_whole(items, len(pieces))
-        asked = lead[-1:] in ASKS and holds(question, lead, 1.0)
+        # Another question that stands above is left out, too.
+        asked = lead[-1:] in ASKS and (holds(question, lead, 1.0) or find_stems(lead).isdisjoint(find_stems(question)))
         parts: Iterable[str] = (piece.text.removesuffix(".") for piece in pieces)
         names = [_is_named(quote, question) for quote in of_lead]
         if whole and not (all(names) if find_stems(lead) & find_stems(question) else any(names)):
@@ -330,7 +331,7 @@ def _list_near(chances: Sequence[float], lists: Sequence[tuple[int, str, object]
 
     So are all items of the list of the best, where its other items are together.
     """
-    best, of_list = defaultdict[int, float](float), defaultdict[object, list[float]](list)
+    best, of_list = defaultdict[int, float](float), defaultdict[tuple[int, str, object], list[float]](list)
     for (look_up, *_), chance in zip(lists, chances, strict=True):
         best[look_up] = max(best[look_up], chance)
     for listed, chance in zip(lists, chances, strict=True):

@@ -8,7 +8,8 @@
    another word in the place of one that a rival has, `the Oslo office` for `the Bergen office`, in its text or in a
    step of its title, or other weekdays than one that a rival has, it is of another thing; so is a cell beside a row,
    or in a row that is asked for beside a column, that is named in full (of 2,315 such cells none was right, and of 397
-   one), or by function words alone, and what says of all that is asked for the opposite of a negated question. A cell
+   one), or by function words alone, what says of all that is asked for the opposite of a negated question, and what has
+   none of the names that are asked for, written with a capital, of which a rival has one. A cell
    whose row and column are named is what was asked for, and so is what stands under the very question, and the list
    under a heading that is named with nothing but what stands above it.
    What a sentence of another thing loses is lost, unless a rival has each word of the question that it has: the head of
@@ -34,6 +35,7 @@ from ragc.loop.decide import shift_odds, to_odds
 from ragc.loop.policy import Tuning
 from ragc.passage import TITLE_STEP
 from ragc.text.days import (
+    MONTHS,
     find_asked_stems,
     is_day_first,
     list_days,
@@ -44,7 +46,7 @@ from ragc.text.days import (
     spell_dates,
 )
 from ragc.text.facts import list_worded_numbers
-from ragc.text.pieces import Piece, split_cells
+from ragc.text.pieces import ASKS, Piece, split_cells
 from ragc.text.ranges import find_measures, find_ranges, find_span, list_measured, spell_range
 from ragc.text.words import WORD, find_stems, is_negated, split_words
 
@@ -56,6 +58,7 @@ BESIDE = 5.0  # of a cell of another row than one that is asked for
 ANSWERS, ALIKE = -5.0, 0.6  # of what stands under the question that is asked, by the share of its words
 _GLOSS = re.compile(r"\([^()]*\)")
 _LETTER, _DIGITS = re.compile(r"[^\W\d_]"), re.compile(r"\d+")
+_WITHIN = re.compile(r"(?<=[^\W.?!] )\w+(?:-\w+)*")  # a word that does not begin a sentence
 TEXTS_KEPT = 8192
 Row = tuple[tuple[str, str], ...]
 """The headers and the values of a row; of a sentence the word before its range, and that."""
@@ -148,13 +151,14 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     asked = find_asked_stems(question)
     named = asked & frozenset(_list_codes(question)).union(*(find_stems(one.name) for one in subjects))
     written = (asked & frozenset[str]().union(*(find_stems(one.text) for one in subjects))) - named
-    headers, keys = defaultdict[str, set[str]](set), defaultdict[tuple[str, ...], set[frozenset[str]]](set)
+    proper = _list_names(question) & (named | written)
+    headers, keys = defaultdict[tuple[str, ...], set[str]](set), defaultdict[tuple[str, ...], set[frozenset[str]]](set)
     names = defaultdict[object, set[str]](set)
     widest = _find_widest(tuple({one.row for one in subjects}))
     tables = {one: widest[list_headers(one.row)] for one in subjects}
     for one in subjects:
         names[tables[one], find_stems(one.key)].add(one.key)
-        headers[one.name] |= _ask_header(one, asked)
+        headers[tables[one]] |= _ask_header(one, asked)
         keys[tables[one]] |= {key for key in [_find_name(one.key)] if key and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
     every = {(at, step) for one in subjects for at, step in enumerate(one.steps)}
@@ -172,15 +176,17 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     return tuple(
         len(named - one.words - held)
         + IN_TEXT * len(written - one.words - held)
+        + OTHER * (bool(proper) and proper.isdisjoint(one.words | one.row_words | held))
         + REPLACED
         * (
             any(_replaces(one, place, asked) for place in places)
             or (bool(week and days) and not week & days)
             or (negated and known <= one.words and not is_negated(f"{one.name}\n{one.text}"))
             or any(_stands_beside(one, step, at, asked) for at, step in steps)
+            or _asks_else(question, one.question)
         )
         + (
-            _weigh_cell(one, _fill_row(one.row, columns), asked, headers[one.name], keys[columns], match)
+            _weigh_cell(one, _fill_row(one.row, columns), asked, headers[columns], keys[columns], match)
             if one.key or one.header
             else 0.0
         )
@@ -467,6 +473,22 @@ def _stands_beside(one: Subject, step: str, at: int, asked: frozenset[str]) -> b
     return len(words) > 1 or (numbered and len({*map(_form_of, differ[0])}) == 1)
 
 
+@lru_cache(maxsize=TEXTS_KEPT)
+def _list_names(question: str) -> frozenset[str]:
+    """Return the stems of the words within a sentence that begin with a capital alone, but for those of days."""
+    within = _WITHIN.findall(question.partition("\n")[0])
+    names = " ".join(word for word in within if word[0].isupper() and not word[1:2].isupper())
+    return find_stems(names) - list_weekdays(names) - find_stems(" ".join(MONTHS))
+
+
+def _asks_else(question: str, other: str) -> bool:
+    """Tell whether another question has another word in one place of this one: `Can I bring my dog?`, not `my cat?`."""
+    words, own = (split_words(text, keep_stop_words=True) for text in (question, other))
+    differ = [pair for pair in zip(words, own, strict=False) if pair[0] != pair[1]]
+    alike = other[-1:] in ASKS and len(words) == len(own) and len(differ) == 1
+    return alike and all(find_stems(text) >= {word} for text, word in zip((question, other), differ[0], strict=True))
+
+
 def _list_codes(text: str) -> list[str]:
     """Return the words of letters and digits, such as X300."""
     return [word for word in find_stems(text) if word.isalnum() and not (word.isalpha() or word.isdigit())]
@@ -533,7 +555,8 @@ def _list_others(question: str, subjects: Mapping[int, Subject]) -> Iterator[Col
         others = defaultdict[str, set[int]](set)
         is_there = _is_named_by((before, word, after), subjects.values()) if word.isdigit() else word in every
         for at, one in () if is_there else subjects.items():
-            heads = {place for name in (*one.steps, one.key, one.header) for place in _list_places(name)}
+            names = (*one.steps, one.key, one.header, *(f"{one.key} {header}" for header, _ in one.row[:1]))
+            heads = {place for name in names for place in _list_places(name)}
             heads = {(a, b, c) for a, b, c in heads if not a or b.isdigit()}
             for a, other, c in {*heads, *(() if one.row or word.isdigit() else _list_places(one.text))}:
                 alike = (a or before, c) == (before, after) and other.isdigit() == word.isdigit()
