@@ -129,11 +129,16 @@ def unwrap_lines(lines: Sequence[str]) -> str:
     no_room = [len(before) + 1 + len(line.split()[0]) > width for before, line in breaks]
     ended = [line.rstrip()[-1] in SENTENCE_ENDS for line in lines]
     small = [line.lstrip()[0].islower() for line in lines]
+    # Lines about as long as each other, of which the last alone ends a sentence, are one where they do not begin alike.
+    is_even = ended[-1] and not any(ended[:-1]) and not _NUMBER.match(lines[0])
+    is_even &= all(5 * len(before) >= 4 * width for before, _ in breaks)
     # Of a text each line goes on, or had to; sentences end within most lines, or none is short.
-    ends_within = 2 * sum(map(bool, map(_ENDS_WITHIN.search, lines))) >= len(lines)
+    within = sum(map(bool, map(_ENDS_WITHIN.search, lines)))
+    ends_within = 2 * within >= len(lines) or (is_even and within > 0)
     goes_on = [a or b for a, b in zip(small, _find_numbers(lines, ends_within), strict=True)]
     is_text = ended[-1] and not goes_on[0] and (ends_within or all(2 * len(before) >= width for before, _ in breaks))
     is_text &= all(a or (b and not c) for a, b, c in zip(goes_on[1:], no_room, ended, strict=False))
+    is_even &= any(goes_on)
     # Of a list each line begins with a capital, or none does.
     is_list = not any(goes_on[1:]) and len(breaks) > 1 if ended[-1] else small[0] or not any(small[1:])
     least = 2 if is_text else 4 if is_list else 2 if 2 * sum(no_room) >= len(breaks) else 3
@@ -144,7 +149,7 @@ def unwrap_lines(lines: Sequence[str]) -> str:
         full, hang = 2 * len(before) >= width, entry.end() if entry else hang
         signs += [not is_ended, full and hang > 0 and line.startswith(" " * hang)]  # below the text of an item
         enough = min(least, 2) if of_names and full and not entry and not line[0].isupper() else least
-        joins = sum(signs) >= enough and not _begins_entry(line, stamped, named, is_text)
+        joins = (is_even or sum(signs) >= enough) and not _begins_entry(line, stamped, named, is_text or is_even)
         text += f" {line.lstrip()}" if joins else f"\n{line}"
     return text
 

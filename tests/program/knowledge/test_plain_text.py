@@ -327,6 +327,11 @@ WRAPPED = [
     "We work with two firms. Garrow Removals moves households; Pellbrook Logistics|(01632 960 772) moves offices and other "
     "things|from here.",
     "The mill is shut from the end of the year on. The press of the mill stays open on 28 and 29 December, from|10:00 to 15:00.",
+    "the mill is shut in the north of Leith on 2 November and in the south on|9 November. It is open again on 15 March 2027 "
+    "in the north and on|29 March 2027 in the south.",
+    "the mill is shut in the north of Leith on 2 November, and in the south on 9|November. The gate of it in the north is "
+    "to be open again on 15|March 2027, and that in the south a week later.",
+    "Please ring Ann Berg on 01632 960 221 or Ben Lund on|01632 960 222 before 1 March 2027 if you want to|Keep the key.",
 ]  # fmt: skip
 LISTS = """Prices:|10 apples|20 pears
 Prices of what grows in the garden of the mill, and:|10 apples
@@ -339,11 +344,14 @@ Rowan class. Monday from 9 to 12 in the hall|24 places. Ask for them in the hall
 (a) the keys of the cellar and of the attic|(b) the keys of the porter, and of the gate
 We sell|apples from the garden of the mill|pears from the garden of the hill.
 The gate of the mill|Harbour Road of the town of Leith|The gate of the hill.
-10:00 The gate of the mill is opened|17:00. The gate of the mill is shut."""
+10:00 The gate of the mill is opened|17:00. The gate of the mill is shut.
+On Monday in the hall of the mill the club of Leith meets|10:00 Swim in the pool of the mill. Bring two towels|11:00 Run around the pond of the mill with Ann and Bo.
+[03.11.26, 10:15] Ann: it is shut. The key is with Bo|[03.11.26, 10:16] Bo: no, it is with the porter of it.
+ann: she has the key of the cellar of the mill. It is on|Ben Lund: no, he has it, and the key of the attic and of|Cem Aksoy: he has none of them, but knows the porter."""
 
 
 @pytest.mark.parametrize("text", WRAPPED, ids=range(len(WRAPPED)))
-def test_a_line_that_begins_with_a_number_or_a_bracket_goes_on_with_the_sentence_before_it(text):
+def test_a_line_that_begins_with_a_number_a_bracket_or_a_capital_goes_on_with_the_sentence_before_it(text):
     assert passages_of("a.txt", text.replace("|", "\n"))[0].text == text.replace("|", " ")
 
 
