@@ -554,6 +554,20 @@ def test_a_line_that_begins_with_no_capital_goes_on_with_a_full_one_that_has_no_
         assert text_of(draw(write(above, lines[1]))) == f"{above}\n{lines[1]}"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "one"),
+    [
+        ("A car that is left on the pier costs 56 euros a day until 31 December 2026, and 62 euros from 1", "January 2027.", True),
+        ("Isle Ferries, at the old pier in the north of the harbour", "Open from nine to five.", False),
+        ("Isle Ferries, at the old pier in the north of the harbour of Leith, beside the cafe and its old mill", "Ring Ann", False),
+    ],
+)  # fmt: skip
+def test_a_line_that_begins_with_a_capital_goes_on_with_one_that_reaches_the_margin_of_the_text(first, second, one):
+    prose = "Each ferry takes cars and carts as well. Those who come with one are asked to be at the pier half an hour before it sails."
+    content = build(prose, Table(FARES, style=GRID), f"{first}<br/>{second}")
+    assert text_of(content).endswith(f"{first} {second}" if one else f"{first}\n{second}")
+
+
 def test_an_item_behind_a_larger_number_without_a_stop_is_one_paragraph():
     def page(sheet):
         for n in (10, 11):

@@ -157,6 +157,11 @@ class _Writer:
         for line in (line for views in self.pages for lines, _ in views[1:] for line in lines):
             line.size, line.bold = self.size, False  # what is read in another direction heads nothing
         self.bold = 2 * sum(len(line.text) for line in every if line.bold) > sum(sizes.values())
+        self.margins: dict[int, float] = {}  # by where lines begin, how far those reach that go on below
+        for (lines, _), *_ in filter(None, self.pages):
+            for line, below in pairwise(sorted(lines, key=lambda line: (round(line.x0), line.y))):
+                if _style(line) == _style(below) and round(line.x0) == round(below.x0) and _goes_on(below):
+                    self.margins[round(line.x0)] = max(self.margins.get(round(line.x0), 0.0), line.x1)
         inner = (line.text.split()[1 : -1 if line.text.endswith("-") else None] for line in every)  # no parted words
         self.words = {word for words in inner for word in _WORD.findall(" ".join(words).lower())}
 
@@ -223,7 +228,7 @@ class _Writer:
         for n, line in enumerate(lines):
             style = _style(line)
             right = max(one.x1 for one in lines if abs(one.size - line.size) < 0.1 * line.size)
-            reads_on = draft is not None and _reads_on(draft, line, prose)
+            reads_on = draft is not None and _reads_on(draft, line, prose, self.margins)
             mark = _ITEM.match(line.text)
             if draft is None or style != _style(draft.last) or (mark and not (mark[1][0].isalnum() and reads_on)):
                 goes_on = False
@@ -321,8 +326,11 @@ def _goes_on(line: Line) -> bool:
     return line.text[0].isalpha() and not line.text[0].isupper()
 
 
-def _reads_on(draft: _Draft, line: Line, prose: bool) -> bool:
-    """Tell whether a line goes on with a text that has no end, or had no room for its first word."""
+def _reads_on(draft: _Draft, line: Line, prose: bool, margins: Mapping[int, float]) -> bool:
+    """Tell whether a line goes on with a text that has no end, or had no room for its first word.
+
+    One that begins with a capital, and ends a sentence, does where other lines show that there was no room.
+    """
     before, ended = draft.last, draft.last.text.endswith(_ENDS)
     reach = before.x1 + 0.3 * line.size
     width = draft.right - before.x0
@@ -330,9 +338,9 @@ def _reads_on(draft: _Draft, line: Line, prose: bool) -> bool:
         return True
     word = len(line.text.partition(" ")[0]) * (line.x1 - line.x0) / len(line.text)
     had_no_room = reach > draft.right - word and len(before.text) >= NARROW
-    if had_no_room and not (
-        before.text.endswith((*SENTENCE_ENDS, ":")) or line.text[0].isupper() or _ITEM.match(line.text)
-    ):
+    is_full = reach > margins.get(round(before.x0), math.inf) - word and line.text.endswith(tuple(SENTENCE_ENDS))
+    is_new = line.text[0].isupper() and not is_full
+    if had_no_room and not (before.text.endswith((*SENTENCE_ENDS, ":")) or is_new or _ITEM.match(line.text)):
         return True
     return prose and reach > draft.right - (word if ended else 0.3 * width)
 
