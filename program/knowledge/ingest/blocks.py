@@ -19,7 +19,7 @@ from itertools import dropwhile, pairwise, takewhile
 from bs4.element import NavigableString, RubyTextString, Tag
 
 from ragc.knowledge.ingest.metadata import Metadata
-from ragc.knowledge.ingest.table_rows import format_table, has_header
+from ragc.knowledge.ingest.table_rows import format_table, has_header, is_caption
 from ragc.text.pieces import BULLET, NUMBER
 
 LINES = "data-lines-of-source"
@@ -59,7 +59,7 @@ class Block:
     """A heading, paragraph, list item, table row or code block, and its lines in the file."""
 
     kind: str
-    """heading, paragraph, item, row or code."""
+    """heading, caption, paragraph, item, row or code."""
     text: str
     first: int = 0
     """Its first line, from 0."""
@@ -124,6 +124,22 @@ def join_blocks(blocks: Sequence[Block]) -> str:
     """Return blocks as a text, an empty line between two unless of one list or table."""
     parted = ["\n" if one.joined else "\n\n" for one in blocks[1:]]
     return "".join(f"{gap}{one.text}" for gap, one in zip(("", *parted), blocks, strict=False))
+
+
+def caption_tables(blocks: Sequence[Block]) -> list[Block]:
+    """Return blocks with the captions of tables.
+
+    They are labels right above rows, or apart where several are, of which each ends with its rows.
+    """
+    kinds = [one.kind if one.kind != "paragraph" or is_caption(one.text) else "" for one in blocks]
+    above = [n for n, pair in enumerate(pairwise(kinds)) if pair == ("paragraph", "row")]
+    found = [n for n in above if len(above) > 1 or 0 < blocks[n].last == blocks[n + 1].first]
+    led = [*blocks]
+    for n in reversed(found):
+        led[n] = replace(led[n], kind="caption", level=INNER_HEADING)
+        end = next((m for m in range(n + 1, len(led)) if led[m].kind != "row" and led[m].text), len(led))
+        led[end:end] = [Block("caption", "", level=INNER_HEADING)] * (len(found) > 1)
+    return led
 
 
 def fence_code(code: str, language: str = "") -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby, pairwise, zip_longest
+from itertools import groupby, pairwise
 
 from ragc.knowledge.ingest.blocks import Block, join_blocks
-from ragc.knowledge.ingest.table_rows import format_table, has_header, is_label, read_values
+from ragc.knowledge.ingest.table_rows import format_table, has_header, is_caption, is_label, read_values
 from ragc.text.pieces import BULLET, NUMBER, SENTENCE_ENDS
 
 NARROW = 40  # characters of a line that no column was too narrow for
@@ -80,7 +80,9 @@ def _is_capital(line: str) -> bool:
 def _read_section(lines: Sequence[str]) -> list[Block]:
     rows = dict[int, Block | None]()  # by line: that of a row, of a header none
     full = [bool(line.strip()) for line in lines]
-    for places in _list_runs(full):
+    for part in _list_runs(full):
+        captioned = is_caption(lines[part[0]].strip()) and not read_values([lines[at] for at in part])
+        places = part[captioned:]
         for n, (at, value) in enumerate(zip(places, read_values([lines[at] for at in places]), strict=False)):
             rows[at] = Block("row", value, at, at + 1, joined=n > 0)
     parted = [bool(_GAP.search(line) or _RULE.fullmatch(line)) for line in lines]
@@ -99,14 +101,7 @@ def _read_section(lines: Sequence[str]) -> list[Block]:
         elif text:
             shown = ("> " * mark).join(["", *unwrap_lines([lines[n][2 * mark :] for n in places]).splitlines(True)])
             blocks.append(Block("paragraph", shown, places[0], places[-1] + 1))
-    return [_lead_rows(block, below) for block, below in zip_longest(blocks, blocks[1:])]
-
-
-def _lead_rows(block: Block, below: Block | None) -> Block:
-    """Return a block; a line that stands right above a row, and is no sentence, is the heading of the rows."""
-    above = block.kind == "paragraph" and below is not None and below.kind == "row" and block.last == below.first
-    label = above and "\n" not in block.text and block.text[0].isupper() and is_label(block.text)
-    return replace(block, kind="heading", level=3) if label else block
+    return blocks
 
 
 def _list_runs(marked: Sequence[bool]) -> list[list[int]]:
@@ -133,8 +128,7 @@ def unwrap_lines(lines: Sequence[str]) -> str:
     is_even = ended[-1] and not any(ended[:-1]) and not _NUMBER.match(lines[0])
     is_even &= all(5 * len(before) >= 4 * width for before, _ in breaks)
     # Of a text each line goes on, or had to; sentences end within most lines, or none is short.
-    within = sum(map(bool, map(_ENDS_WITHIN.search, lines)))
-    ends_within = 2 * within >= len(lines) or (is_even and within > 0)
+    ends_within = sum(map(bool, map(_ENDS_WITHIN.search, lines))) >= (1 if is_even else len(lines) / 2)
     goes_on = [a or b for a, b in zip(small, _find_numbers(lines, ends_within), strict=True)]
     is_text = ended[-1] and not goes_on[0] and (ends_within or all(2 * len(before) >= width for before, _ in breaks))
     is_text &= all(a or (b and not c) for a, b, c in zip(goes_on[1:], no_room, ended, strict=False))
@@ -189,7 +183,7 @@ def _read_columns(lines: Sequence[str], places: Sequence[int]) -> list[Block]:
     shown, cells = _split_columns(lines, places)
     rows = format_table(cells)
     of_rows = zip(rows, shown[len(shown) - len(rows) :], strict=True)
-    return [Block("row", row, at, at + 1, joined=n > 0) for n, (row, at) in enumerate(of_rows)]
+    return [Block("row", row, at if n else places[0], at + 1, joined=n > 0) for n, (row, at) in enumerate(of_rows)]
 
 
 def _split_columns(lines: Sequence[str], places: Sequence[int]) -> tuple[list[int], list[list[str]]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from semantic_text_splitter import TextSplitter
 
-from ragc.knowledge.ingest.blocks import Block, Section, join_blocks
+from ragc.knowledge.ingest.blocks import INNER_HEADING, Block, Section, caption_tables, join_blocks
 from ragc.knowledge.ingest.bounds import TimeUp, run_within
 from ragc.knowledge.ingest.convert import Page, UnreadableFile, convert_docx, convert_html, read_markdown
 from ragc.knowledge.ingest.csv_rows import EXCEL, SUFFIXES
@@ -116,18 +116,18 @@ def split_blocks(
     empty without any. `first_line` is the number of the blocks' first line in their file.
     """
     taken: dict[str, int] = {}
-    headings, slug = [""] * DEEPEST, ""
+    headings, slug = [""] * INNER_HEADING, ""
     tops = sorted((b for b in blocks if b.kind == "heading" and b.level < 2 and b.text), key=lambda block: block.level)
     alone = len(tops) == 1 or (tops and tops[0].level == 0)
     main = tops[0].text if alone else None if tops else ""
     above: Block | None = None
     found: list[Section] = []
     held: list[Block] = []
-    for block in [*blocks, Block("heading", "", level=1)]:
-        if block.kind != "heading":
+    for block in [*caption_tables(blocks), Block("heading", "", level=1)]:
+        if block.kind not in ("heading", "caption"):
             held.append(block)
             continue
-        if block.level > DEEPEST and block.text:
+        if block.kind == "heading" and block.level > DEEPEST and block.text:
             make_anchor(block.text, taken)
             text = block.text if _states_value(block.text) else f"{'#' * block.level} {block.text}"
             held.append(replace(block, kind="paragraph", text=text))
@@ -139,8 +139,7 @@ def split_blocks(
             held = [replace(above, kind="paragraph"), *held]
         found += _cut_section(slug, headings, held, first_line, limit)
         slug, held, above = make_anchor(block.text, taken) if block.text else "", [], block if block.text else None
-        level = max(block.level, 1)
-        headings[level - 1 :] = [block.text] + [""] * (DEEPEST - level)
+        headings[max(block.level, 1) - 1 :] = [block.text] + [""] * INNER_HEADING
     return main, found
 
 

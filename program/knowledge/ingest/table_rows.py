@@ -78,6 +78,12 @@ def is_label(text: str) -> bool:
     return len(text) <= LONGEST_LABEL and text[-1] not in ".,:;!?"
 
 
+def is_caption(text: str) -> bool:
+    """Tell whether a line may head a table: a label, with no dots to a value."""
+    bare = re.fullmatch(r"(?:[^\W\d_]|\d{4}(?!\S))(?!.*[^\w\s]{3}).*", text)
+    return bare is not None and is_label(text) and not text[0].islower()
+
+
 def has_header(rows: Sequence[Sequence[str]], default: bool | None = None) -> bool:
     """Tell whether the first row names columns: it differs in kind from those below.
 

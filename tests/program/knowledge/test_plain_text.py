@@ -529,6 +529,13 @@ def test_a_passage_is_what_a_browser_shows(name, content, text):
     assert "\n\n".join(passage.text for passage in passages_of(name, content)) == text
 
 
+RENTS = (
+    "".join(
+        f"Rents for {year}{{0}}            North   South\nFull plot   {fee}      64\nHalf plot   41      36\n\n"
+        for year, fee in ((2026, 72), (2027, 78))
+    )
+    + "They are due on Monday."
+)
 SECTIONS = [
     ("Hall A\n\nOpen at nine.\n\nHall B\n\nOpen at ten.", ["Hall A", "Hall B"]),
     ("The mill\n\nHours\n\nNine to five.\n\nRules\n\nNo ball games.", ["The mill > Hours", "The mill > Rules"]),
@@ -559,12 +566,42 @@ SECTIONS = [
     ("ONLY ONE\nNo ball games.", [""]),  # may be a cry
     ("NO DOGS!\nNone.\n\nNO CATS!\nNone.", [""]),
     ("NAME   ROOM\nAnn    12\nBo     14\n\nNAME   DESK\nCy     3\nDi     4", [""]),
+    (f"The mill\n\n{RENTS.format(chr(10))}", ["The mill > Rents for 2026", "The mill > Rents for 2027", "The mill"]),
+    (f"Dear all,\n\n{RENTS.format(chr(10) * 2)}", ["", "Rents for 2026", "Rents for 2027", ""]),
+    ("Fees 2026\nAdults £5\nChildren £3\n\nFees 2027\nAdults £6\nChildren £4", ["Fees 2026", "Fees 2027"]),
+    ("HOURS\n\nIn winter\nAnn    12\nBob    14\n\nRULES\nNo ball games.", ["HOURS > In winter", "HOURS > RULES"]),
+    ("Dear all\n\nAnn    12\nBob    14\n\nYours, Cy", ["Dear all"]),
+    ("It is shut.\n\nThe lists\n\nAnn    12\nBob    14", [""]),  # one alone, and apart
+    ("It is shut.\n\nHard coat ..... free\nTint ..... £12\nCase ..... £5", [""]),
+    ("It is shut.\n\n10:00 The gate is opened\n11:00 Ann  12\n12:00 Bob  14", [""]),
+    ("It is shut.\n\n2026\nAnn    12\nBob    14", ["", "2026"]),
+    ("It is shut.\n\nMonday 3 May\nTuesday 4 May\nFriday 7 May", [""]),
+    ("It is shut.\n\nAnn Berg\n12 Mill Road\nLeith", [""]),
 ]
 
 
 @pytest.mark.parametrize(("text", "titles"), SECTIONS, ids=range(len(SECTIONS)))
 def test_a_line_of_plain_text_underlined_or_in_capitals_is_the_heading_of_what_follows(text, titles):
     assert [re.sub("^a( > )?", "", passage.title) for passage in passages_of("a.txt", text)] == titles
+
+
+FEES = [("Fees of 2026", "5"), ("Fees of 2027", "6")]
+IN_KINDS = {
+    "a.eml": "\n\n".join(f"{label}\n\nName    North   South\nHalf    3       4\nPlot    {fee}       7" for label, fee in FEES)
+    .join(("Subject: a\nContent-Type: text/plain\n\n", "\n\nThat is all.")),
+    "a.html": "".join(f"<p>{label}<table><tr><th>Name<th>North<tr><td>Plot<td>{fee}</table>" for label, fee in FEES)
+    + "<p>That is all.",
+    "a.md": "".join(f"{label}\n\n| Name | North |\n|---|---|\n| Plot | {fee} |\n\n" for label, fee in FEES) + "That is all.",
+    "a.docx": as_word([part for label, fee in FEES for part in (
+        ("paragraph", [("word", label)]), ("table", ["Name", "North"], [["Plot", fee]]))]
+        + [("paragraph", [("word", "That is all.")])]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_KINDS)
+def test_labels_above_several_tables_of_a_file_are_the_headings_of_their_rows_alone(name):
+    titles = {passage.text.split("\n")[-1]: passage.title for passage in passages_of(name, IN_KINDS[name])}
+    assert [*titles.values()] == ["a > Fees of 2026", "a > Fees of 2027", "a"]
 
 
 ROW = "Plan: Home Plus; Monthly: GBP 4.50; Yearly: GBP 45"

@@ -182,7 +182,7 @@ class _Writer:
         for draft in self.drafts:
             place = draft.page, draft.page + 1
             if blocks and blocks[-1].first != draft.page and blocks[-1].kind != "heading" and not draft.level:
-                blocks.append(Block("heading", "", *place, INNER_HEADING))
+                blocks.append(Block("heading", "", *place, INNER_HEADING + 1))
             text = " ".join(draft.text.split()) if draft.level else draft.text
             kind, joined = ("heading", False) if draft.level else (draft.kind, draft.joined)
             blocks.append(Block(kind, text, *place, draft.level, joined))
@@ -327,10 +327,7 @@ def _goes_on(line: Line) -> bool:
 
 
 def _reads_on(draft: _Draft, line: Line, prose: bool, margins: Mapping[int, float]) -> bool:
-    """Tell whether a line goes on with a text that has no end, or had no room for its first word.
-
-    One that begins with a capital, and ends a sentence, does where other lines show that there was no room.
-    """
+    """Tell whether a line goes on with a text that has no end, or had no room for its first word."""
     before, ended = draft.last, draft.last.text.endswith(_ENDS)
     reach = before.x1 + 0.3 * line.size
     width = draft.right - before.x0
