@@ -245,7 +245,7 @@ def _is_title(rows: Sequence[CsvRow], width: int) -> bool:
         return False
     if len(first.cells) == 1:
         return True
-    if second.filled < width or any(map(read_amount, second.cells)):
+    if second.filled < width - (not second.cells[0]) or any(map(read_amount, second.cells)):
         return False
     columns = ([row.cells[at] for row in rows[2:] if at < len(row.cells)] for at in range(width))
     return first.filled == 1 < width - 1 or any(column and all(map(read_amount, column)) for column in columns)
