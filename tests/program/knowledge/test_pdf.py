@@ -555,8 +555,17 @@ def test_a_line_that_begins_with_no_capital_goes_on_with_a_full_one_that_has_no_
 
 
 def test_plain_labels_above_several_tables_are_the_headings_of_their_rows_alone():
-    story = "Fares of 2026", Table(FARES, style=GRID), "Fares of 2027", Table(FARES, style=GRID), "Dogs are free."
-    passages = read(build(head("Isle", 1), *story))[0].passages
+    prose = "Each ferry takes cars and carts as well. Those who come with one are asked to be at the pier half an hour before it sails."
+    story = (
+        prose,
+        "Fares of 2026",
+        Table(FARES, style=GRID),
+        "Fares of 2027",
+        Table(FARES, style=GRID),
+        "Dogs are free.",
+    )
+    first, *passages = read(build(head("Isle", 1), *story))[0].passages
+    assert (first.title, first.text) == ("Isle", prose)
     titles = ["Isle > Fares of 2026", "Isle > Fares of 2027", "Isle"]
     assert [(p.title, p.text.removeprefix(f"Fares of 202{6 + n}\n\n")) for n, p in enumerate(passages)] == [
         *((title, FARE_ROWS) for title in titles[:2]), (titles[2], "Dogs are free.")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from statistics import median
+from statistics import median, median_low
 
 import pypdfium2 as pdfium
 from pypdfium2.raw import FPDF_ERR_PASSWORD
@@ -221,8 +221,8 @@ class _Writer:
 
     def _add_column(self, lines: Sequence[Line], page: int) -> None:
         """Add lines that stand below each other as paragraphs and list items."""
-        pitches = [b.y - a.y for a, b in pairwise(lines) if 0 < b.y - a.y < 2.2 * a.size]
-        usual = median(pitches) if pitches else 0.0
+        pitches = [b.y - a.y for a, b in pairwise(lines) if 0 < b.y - a.y < 2.2 * a.size == 2.2 * b.size]
+        usual = median_low(pitches) if pitches else 0.0
         prose = len(lines) > 1 and sum(_goes_on(line) for line in lines[1:]) >= PROSE * (len(lines) - 1)
         draft = self._find_open(lines[0].size)
         for n, line in enumerate(lines):
