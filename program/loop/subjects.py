@@ -40,7 +40,7 @@ from ragc.text.days import (
     is_day_first,
     list_days,
     list_weekdays,
-    misses_weekday,
+    misses_day,
     name_day,
     parse_day,
     spell_dates,
@@ -384,7 +384,7 @@ def _list_numbers(question: str) -> tuple[tuple[str, float, frozenset[str]], ...
 
 def _lies_outside(question: str, cells: Sequence[tuple[str, str]]) -> bool:
     """Tell whether a question names a day of the week, or a number measured as a column of ranges, that no cell has."""
-    if misses_weekday(question, _list_values(cells)):
+    if misses_day(question, _list_values(cells)):
         return True
     ranges = [one for one in find_ranges(_list_values(cells)) if one]
     measures = find_measures("\n".join(map(" ".join, cells)))
@@ -422,7 +422,8 @@ def is_named_else(question: str, name: str, names: Iterable[str]) -> bool:
 def are_alike(question: str, other: str) -> bool:
     """Tell whether two questions say the same, in mostly the same words."""
     a, b = ({*split_words(text, keep_stop_words=True)} for text in (question, other))
-    return find_stems(question) == find_stems(other) and len(a & b) >= max(ALIKE * len(a | b), 1)
+    same = find_stems(question) == find_stems(other) and is_negated(question) == is_negated(other)
+    return same and len(a & b) >= max(ALIKE * len(a | b), 1)
 
 
 def _asks_list(question: str, one: Subject) -> bool:

@@ -108,7 +108,7 @@ def list_days(cell: str, day_first: bool | None = None) -> frozenset[str]:
 @lru_cache(maxsize=4096)
 def list_dates(text: str) -> frozenset[date]:
     """Return the days with their year that a sentence names: `31 October 2026`, `October 31st, 2026`, `2026-10-31`."""
-    found = (_read_date(match[0].replace(",", "")) for match in _dates().finditer(fold_text(text)))
+    found = (_read_date(match[0].replace(",", "").replace(" of ", " ")) for match in _dates().finditer(fold_text(text)))
     return frozenset(date(year, month, day) for day, month, year in filter(None, found))
 
 
@@ -155,11 +155,15 @@ def _list_names(text: str, calendar: Sequence[str]) -> frozenset[str]:
     return find_stems(" ".join(calendar[n % len(calendar)] for n in found))
 
 
-def misses_weekday(question: str, cells: Sequence[str]) -> bool:
-    """Tell whether a question names a weekday that cells of weekdays have not."""
-    days, asked = [list_days(cell) for cell in cells], find_asked_stems(question) & _WEEK
+def misses_day(question: str, cells: Sequence[str]) -> bool:
+    """Tell whether a question names a weekday that cells of weekdays have not, or a day of a month that days have not."""
+    days, asked = [list_days(cell) for cell in cells], find_asked_stems(question)
     known = frozenset[str]().union(*days)
-    return bool(asked) and all(days) and known <= _WEEK - asked
+    if not all(days):
+        return False
+    dates = [list_days(match[0].replace(" of ", " ")) for match in _days_of_months().finditer(fold_text(question))]
+    missed = bool(dates) and all(map(_read_date, cells)) and not any(one <= day for one in dates for day in days)
+    return missed or (not asked.isdisjoint(_WEEK) and known <= _WEEK - asked)
 
 
 def completes_time(one: str, other: str) -> bool:
@@ -242,10 +246,15 @@ def _name_words() -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=1)
-def _dates() -> re.Pattern[str]:
+def _days_of_months() -> re.Pattern[str]:
     months = "|".join(form for form, name in _names().items() if name in MONTHS)
     day = r"\d{1,2}(?:st|nd|rd|th)?"
-    return re.compile(rf"(?a)\b(?:(?:{day} (?:{months})|(?:{months}) {day}),? \d{{4}}|\d{{4}}-\d\d-\d\d)\b")
+    return re.compile(rf"\b(?:{day}(?: of)? (?:{months})|(?:{months}) {day})\b", re.ASCII)
+
+
+@lru_cache(maxsize=1)
+def _dates() -> re.Pattern[str]:
+    return re.compile(rf"(?:{_days_of_months().pattern}),? \d{{4}}\b|\b\d{{4}}-\d\d-\d\d\b", re.ASCII)
 
 
 @lru_cache(maxsize=1)

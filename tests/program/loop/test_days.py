@@ -17,7 +17,7 @@ from ragc.text.days import (
     is_day_first,
     list_dates,
     list_days,
-    misses_weekday,
+    misses_day,
 )
 from ragc.text.pieces import split_pieces
 from tests.support.documents import open_documents
@@ -229,7 +229,7 @@ def test_a_part_of_the_week_names_its_days_in_a_cell_and_in_a_question(day, form
     cell, beside = ((form.format(one).capitalize() if capital else form.format(one)) for one in (part, other))
     assert list_days(day) <= list_days(cell) and not list_days(day) & list_days(beside)
     assert list_days(day) <= find_asked_stems(f"Are you open at {part}s?")
-    assert misses_weekday(f"Are you open on {day}?", [beside]) and not misses_weekday(f"Open on {day}?", [beside, cell])
+    assert misses_day(f"Are you open on {day}?", [beside]) and not misses_day(f"Open on {day}?", [beside, cell])
 
 
 @given(st.sampled_from(["Weekday", "Weekend"]), st.sampled_from([*day_name]))
