@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from ragc.loop.quotations import Quote, keep_rows, show_piece, weigh_pieces
+from ragc.loop.rows import NO_MATCH, name_rows
 from ragc.loop.state import STATES, Draft, Flow, State, list_ids
-from ragc.loop.subjects import NO_MATCH, find_subject, is_named_else, name_rows
+from ragc.loop.subjects import find_subject, is_named_else
 from ragc.notes import NoteKind
 from ragc.passage import document_of
 from ragc.text.pieces import Claim, split_pieces
@@ -30,7 +31,7 @@ def list_choices(state: State) -> Flow[Draft | None]:
     if unknown:
         return None
     found = _put_first(keep_rows(state, found, state.question))
-    rows = name_rows(state.date_query(state.question), (quote.subject for quote in found))
+    rows = name_rows(state.date_query(state.question), (quote.subject.row for quote in found))
     for at in range(len(found[0].coordinates) if found else 0):
         choices = _keep_named(_list_beside(found, at), at, state.question)
         chance = sum(one.probability for one in choices.values())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
@@ -26,22 +26,21 @@ from ragc.loop.evidence import (
     order_conflict,
     rank_source,
 )
+from ragc.loop.rows import NO_MATCH, Row, list_headers, name_keys, name_rows
 from ragc.loop.state import STATES, Draft, Flow, Request, State, list_ids
-from ragc.loop.subjects import (
-    NO_MATCH,
-    Subject,
-    are_alike,
-    discount_strange,
-    find_subject,
-    find_unknown,
-    list_headers,
-    name_keys,
-    name_rows,
-    names_other,
-)
+from ragc.loop.subjects import Subject, are_alike, discount_strange, find_subject, find_unknown, names_other
 from ragc.notes import NoteKind
 from ragc.passage import TITLE_STEP, Passage
-from ragc.text.days import completes_time, list_dates, list_days, list_weekdays
+from ragc.text.days import (
+    MONTHS,
+    completes_time,
+    drop_dates,
+    find_asked_stems,
+    list_dates,
+    list_days,
+    list_weekdays,
+    order_periods,
+)
 from ragc.text.facts import holds
 from ragc.text.history import FOUND_NOTHING
 from ragc.text.pieces import ASKS, Claim, Piece, quote_shortly, split_cells, split_pieces
@@ -100,11 +99,16 @@ class Quote:
         """Tell whether a piece of another passage says the like in other numbers."""
         return self.n != other.n and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
 
+    @property
+    def dates(self) -> Sequence[date]:
+        """The one or two days, with their year, that a sentence is of; none of a cell."""
+        days = sorted(list_dates(self.piece.text))
+        return () if self.subject.header or len(days) > 2 else days
+
     def says_since(self, other: Quote) -> bool:
-        """Tell whether it and another sentence of a passage say the like of two days, near both."""
-        days = [list_dates(one.piece.text) for one in (self, other)]
-        alike = self.n == other.n and self.near and other.near and all(days) and days[0].isdisjoint(days[1])
-        return alike and measure_dispute(self.piece.text, other.piece.text) >= ALIKE
+        """Tell whether it and another sentence of a passage say the like of other days."""
+        dated = self.n == other.n and self.dates and other.dates and self.dates != other.dates
+        return bool(dated) and measure_dispute(*(drop_dates(one.piece.text) for one in (self, other))) >= ALIKE
 
     def agrees(self, other: Quote) -> bool:
         """Tell whether it and another cell of a column say the same."""
@@ -165,7 +169,8 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
         of_this = keep_rows(state, [quote for quote in found if quote.look_up == look_up], query)
         best.append(_find_best(of_this, query))
         allowed = [quote for quote in of_this if not checked or (quote.near and best[-1] >= threshold)]
-        taken += _choose_quotes(state, allowed, taken, query)
+        of_days = _list_current(state, allowed[:1], of_this)
+        taken += _choose_quotes(state, allowed, taken, query, of_days)
         lacking += [] if allowed else [Claim(FOUND_NOTHING.format(quote_shortly(query)), ())]
     claims = tuple(dict.fromkeys([*_quote_all(taken, state.question), *(lacking if taken else ())]))
     probability = sum(best) / len(best)
@@ -175,19 +180,23 @@ def quote_passages(state: State, checked: bool) -> Flow[Draft]:
 
 def keep_rows(state: State, found: Sequence[Quote], question: str) -> list[Quote]:
     """Return the pieces without those of other rows than the question names."""
-    rows = name_rows(state.date_query(question), (quote.subject for quote in found))
+    rows = name_rows(state.date_query(question), (quote.subject.row for quote in found))
     return [quote for quote in found if rows.get(quote.subject.row, NO_MATCH).named is not False]
 
 
-def _choose_quotes(state: State, allowed: Sequence[Quote], said: Sequence[Quote], query: str) -> list[Quote]:
+def _choose_quotes(
+    state: State, allowed: Sequence[Quote], said: Sequence[Quote], query: str, of_days: Mapping[Quote, bool]
+) -> list[Quote]:
     """Return those of a look-up's pieces that say what is not said yet, the most probable first.
+
+    Sentences of other days, `of_days`, come before them, where they are told.
 
     Of two sources that state the like of one subject in other numbers the one that ranks higher speaks, and the other
     is overruled. Where the look-up names the subject of the first, nothing of another follows. What begins later than
     the day that is asked about comes behind what it changes, and not at all where the question names a year.
     """
     chosen: list[Quote] = []
-    for quote in allowed:
+    for quote in (*(one for one, told in of_days.items() if told), *(one for one in allowed if one not in of_days)):
         if chosen and state.tuning.subject and names_other(query, quote.subject, chosen[0].subject):
             continue
         at = next((at for at, one in enumerate(chosen) if quote.disputes(one, query, state.day)), None)
@@ -198,7 +207,7 @@ def _choose_quotes(state: State, allowed: Sequence[Quote], said: Sequence[Quote]
             continue
         shown, *texts = [show_piece(one.passage, one.piece) for one in (quote, *said, *chosen)]
         least = 1.0 if are_alike(query, quote.subject.question) else state.tuning.stated_above
-        new = shown not in texts and not holds("\n".join(texts), shown, least)
+        new = shown not in texts and (quote in of_days or not holds("\n".join(texts), shown, least))
         if new and len(chosen) < state.tuning.sentences:
             chosen.append(quote)
     later = [one for one in chosen if begins_after(one.passage, state.day)]
@@ -210,6 +219,19 @@ def _choose_quotes(state: State, allowed: Sequence[Quote], said: Sequence[Quote]
     )
     changes.sort(key=lambda one: one.passage.as_of or state.day)
     return [*(one for one in chosen if one not in changes), *(() if state.years else changes)]
+
+
+def _list_current(state: State, best: Sequence[Quote], found: Sequence[Quote]) -> dict[Quote, bool]:
+    """Return the sentences that say the like of the best of other days, and whether each is told.
+
+    Those that are come first: what is in force, then what begins later. There are none where the question names a month
+    or a year, or nothing is in force.
+    """
+    like = [one for one in found if one in best or any(one.says_since(first) for first in best)]
+    if len(like) < 2 or state.years or find_asked_stems(state.undated) & find_stems(" ".join(MONTHS)):
+        return {}
+    told = [like[at] for at in order_periods([one.dates for one in like], state.day)]
+    return {one: one in told for one in (*told, *like)} if told else {}
 
 
 def _quote_all(quotes: Iterable[Quote], question: str) -> Iterator[Claim]:
@@ -293,9 +315,9 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
     asks, of = list[Request](), list[tuple[tuple[int, str], Passage, Piece]]()
     texts = {p.id: p.text for pool in state.pools.values() for p in pool}.values()
     for look_up, (query, found_by_it) in enumerate(_list_look_ups(state)):
-        passages, rows = found_by_it, name_rows(state.date_query(query), _list_subjects(found_by_it))
+        passages, rows = found_by_it, name_rows(state.date_query(query), _list_rows(found_by_it))
         if query != state.question and not any(match.named for match in rows.values()):
-            rows = name_rows(state.date_query(state.question), _list_subjects(state.kept))
+            rows = name_rows(state.date_query(state.question), _list_rows(state.kept))
             named = {p.id for p in state.kept for one in _list_subjects([p]) if one.row and rows[one.row].named}
             passages = [p for p in state.kept if p in found_by_it or p.id in named]
         undated = query == state.question and not any(map(_names_days, _list_subjects(passages)))
@@ -304,7 +326,7 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
             for at, piece in enumerate(split_pieces(p.text)):
                 if state.last_answer and show_piece(p, piece).rstrip(".") in state.last_answer:
                     continue
-                asked = name_keys(asked_for, rows, find_subject(p.subject, piece), texts)
+                asked = name_keys(asked_for, rows, find_subject(p.subject, piece).row, texts)
                 asks.append(ask_pieces(asked, p.id, p.source, p.subject, p.text, p.as_of, p.authority)[at])
                 of.append(((look_up, query), p, piece))
     if not asks:
@@ -329,24 +351,25 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
 def _list_near(chances: Sequence[float], lists: Sequence[tuple[int, str, object]], least: float) -> list[bool]:
     """Tell of each piece whether it is at least so probable beside the best of its look-up.
 
-    So are all items of the list of the best, where its other items are together.
+    So are the other items of the list of the best where they are together, though each alone is not.
     """
-    best, of_list = defaultdict[int, float](float), defaultdict[tuple[int, str, object], list[float]](list)
+    best, others = defaultdict[int, float](float), defaultdict[tuple[int, str, object], float](float)
     for (look_up, *_), chance in zip(lists, chances, strict=True):
         best[look_up] = max(best[look_up], chance)
-    for listed, chance in zip(lists, chances, strict=True):
-        of_list[listed].append(chance)
-    first = {listed: max(of) for listed, of in of_list.items()}
-    whole = {
-        listed
-        for listed, of in of_list.items()
-        if first[listed] == best[listed[0]] and sum(of) - first[listed] >= least * first[listed]
-    }
-    return [chance >= least * best[listed[0]] or listed in whole for listed, chance in zip(lists, chances, strict=True)]
+    near = [chance >= least * best[listed[0]] for listed, chance in zip(lists, chances, strict=True)]
+    of_best = {listed for listed, chance in zip(lists, chances, strict=True) if chance == best[listed[0]]}
+    for listed, chance, close in zip(lists, chances, near, strict=True):
+        others[listed] += 0.0 if close else chance
+    whole = {listed for listed in of_best if others[listed] >= least * best[listed[0]]}
+    return [close or listed in whole for listed, close in zip(lists, near, strict=True)]
 
 
 def _names_days(one: Subject) -> bool:
     return bool(list_weekdays(one.text)) or any(list_days(value) for _, value in one.row)
+
+
+def _list_rows(passages: Iterable[Passage]) -> Iterator[Row]:
+    return (one.row for one in _list_subjects(passages))
 
 
 def _list_subjects(passages: Iterable[Passage]) -> Iterator[Subject]:
@@ -367,7 +390,7 @@ def _find_best(found: Sequence[Quote], query: str) -> float:
         for quote in found
         if quote.piece.text == found[0].piece.text
         or quote.varies(found[0], query)
-        or quote.says_since(found[0])
+        or (quote.near and quote.says_since(found[0]))
         or quote.agrees(found[0])
         or quote.completes(found[0])
     )
@@ -380,8 +403,9 @@ def _find_best(found: Sequence[Quote], query: str) -> float:
 
 
 def _tells_whole(items: Sequence[str], quoted: int) -> bool:
-    """Tell whether a list is told whole of which so many pieces are quoted."""
-    return len(items) == 1 or (len(items) >= quoted and (quoted != 1 or _NUMBERED.match(items[0]) is not None))
+    """Tell whether a list is told whole of which so many pieces are quoted; steps keep their numbers."""
+    numbered = bool(items) and _NUMBERED.match(items[0]) is not None
+    return len(items) == 1 or numbered or 1 < quoted < len(items)
 
 
 def _list_look_ups(state: State) -> list[tuple[str, Sequence[Passage]]]:

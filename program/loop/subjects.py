@@ -1,53 +1,57 @@
 """Whose sentence it is: the thing that a question names, and what its pieces are of.
 
 1. The subject of a piece is the title of its passage, the name of its row, and the row's key.
-2. A word of the question that a piece has nowhere, while a rival has it in its subject, speaks against the piece, and
-   so does a code (X300) that no piece has; a word that a rival has in its text alone speaks half as much, and one of
-   the header of another cell of the row as much as one of its subject. How much is a knob: what a logistic regression,
-   and one in which the pieces of a question compete, gave on four held-out files of questions (.55). Where a piece has
-   another word in the place of one that a rival has, `the Oslo office` for `the Bergen office`, in its text or in a
-   step of its title, or other weekdays than one that a rival has, it is of another thing; so is a cell beside a row,
-   or in a row that is asked for beside a column, that is named in full (of 2,315 such cells none was right, and of 397
-   one), or by function words alone, what says of all that is asked for the opposite of a negated question, and what has
-   none of the names that are asked for, written with a capital, of which a rival has one. A cell
-   whose row and column are named is what was asked for, and so is what stands under the very question, and the list
-   under a heading that is named with nothing but what stands above it.
-   What a sentence of another thing loses is lost, unless a rival has each word of the question that it has: the head of
-   the Oslo office is no reason to tell when the Bergen office is open. So is what several have that are about as
-   probable, with different words in place of one that stands nowhere: `a dog`, `a pitch` for `a cat`.
-3. A question names a row by the words of its cells, by a number in the range of its first or else of another, and by
-   a day of them; a row is beside those that it names by more. Where it asks for the name of rows and nothing else, the
-   cell that it names tells it.
-4. Two pieces are of one subject unless the question names that of one with a word which the other has nowhere.
+2. A word of the question that a piece has nowhere speaks against it: by 1 where a rival has it in its subject, by .5
+   where a rival has it in its text. So does a code, X300, that no piece has, and a word of the header of another cell
+   of the row. The weight of 1 is a knob: what a logistic regression, and one in which the pieces of a question compete,
+   gave on four held-out files of questions (.55).
+3. A piece is of another thing that has another word in the place of one that a rival has, `the Oslo office` for `the
+   Bergen office`, in its text or in a step of its title; that has none of the names of the question, of which a rival
+   has one; that has other weekdays than a rival; that stands under another question; or that has every word of a
+   negated question and says that it is so.
+4. So is a cell beside a row that is asked for, or in such a row beside a column that is named in full (of 2,315 such
+   cells none was right, and of 397 one). A cell whose row and column are named gains. So does what stands under the
+   very question, and the list under a heading that is named with nothing but what stands above it.
+5. What a sentence of another thing loses speaks for none of the pieces, unless a rival has each word of the question
+   that it has. So does what several lose that have different words, about as probable, in place of one that stands
+   nowhere: `a dog` and `a pitch` for `a cat`.
+6. Two pieces are of one subject unless the question names that of one with a word which the other has nowhere.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from ragc.loop.decide import shift_odds, to_odds
 from ragc.loop.policy import Tuning
+from ragc.loop.rows import (
+    GLOSS,
+    NO_MATCH,
+    TEXTS_KEPT,
+    Row,
+    RowMatch,
+    fill_row,
+    find_name,
+    find_values,
+    find_widest,
+    list_headers,
+    name_rows,
+)
 from ragc.passage import TITLE_STEP
 from ragc.text.days import (
     MONTHS,
     find_asked_stems,
-    is_day_first,
     list_days,
     list_weekdays,
-    misses_day,
-    name_day,
-    parse_day,
     spell_dates,
 )
-from ragc.text.facts import list_worded_numbers
 from ragc.text.pieces import ASKS, Piece, split_cells
-from ragc.text.ranges import find_measures, find_ranges, find_span, list_measured, spell_range
+from ragc.text.ranges import find_span
 from ragc.text.words import WORD, find_stems, is_negated, split_words
 
 IN_TEXT = 0.5  # of a word that a rival has in its text, against 1 of one in its subject, or in a header of its row
@@ -56,27 +60,8 @@ OTHER = 3.0  # from which on a piece is of another thing
 NAMED = -1.5  # of a cell whose row and column are asked for
 BESIDE = 5.0  # of a cell of another row than one that is asked for
 ANSWERS, ALIKE = -5.0, 0.6  # of what stands under the question that is asked, by the share of its words
-_GLOSS = re.compile(r"\([^()]*\)")
 _LETTER, _DIGITS = re.compile(r"[^\W\d_]"), re.compile(r"\d+")
 _WITHIN = re.compile(r"(?<=[^\W.?!] )\w+(?:-\w+)*")  # a word that does not begin a sentence
-TEXTS_KEPT = 8192
-Row = tuple[tuple[str, str], ...]
-"""The headers and the values of a row; of a sentence the word before its range, and that."""
-
-
-class RowMatch(NamedTuple):
-    """What a question has of a row."""
-
-    named: bool | None = None
-    """Whether it names the row; None where it names no row of the table."""
-    numbers: frozenset[str] = frozenset()
-    """Its numbers in the range of the row."""
-    days: frozenset[str] = frozenset()
-    """Its words of the days of the row."""
-
-
-NO_MATCH = RowMatch()
-RowMatches = Mapping[Row, RowMatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +88,7 @@ class Subject:
     @property
     def row_words(self) -> frozenset[str]:
         """The words of the cells of its row."""
-        return _find_values(self.row)
+        return find_values(self.row)
 
     @property
     def steps(self) -> Sequence[str]:
@@ -154,12 +139,12 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     proper = _list_names(question) & (named | written)
     headers, keys = defaultdict[tuple[str, ...], set[str]](set), defaultdict[tuple[str, ...], set[frozenset[str]]](set)
     names = defaultdict[object, set[str]](set)
-    widest = _find_widest(tuple({one.row for one in subjects}))
+    widest = find_widest(tuple({one.row for one in subjects}))
     tables = {one: widest[list_headers(one.row)] for one in subjects}
     for one in subjects:
         names[tables[one], find_stems(one.key)].add(one.key)
         headers[tables[one]] |= _ask_header(one, asked)
-        keys[tables[one]] |= {key for key in [_find_name(one.key)] if key and key <= asked}
+        keys[tables[one]] |= {key for key in [find_name(one.key)] if key and key <= asked}
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
     every = {(at, step) for one in subjects for at, step in enumerate(one.steps)}
     steps = [(at, step) for at, step in every if (words := find_stems(step)) and words <= asked]
@@ -170,9 +155,9 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     week = list_weekdays(question)
     said = [list_weekdays(f"{one.name}\n{one.text}") if week else week for one in subjects]
     week &= frozenset[str]().union(*said)
-    rows = name_rows(question, subjects)
+    rows = name_rows(question, (one.row for one in subjects))
     if whole and not any(match.named for match in rows.values()):
-        rows = name_rows(whole, subjects)
+        rows = name_rows(whole, (one.row for one in subjects))
     return tuple(
         len(named - one.words - held)
         + IN_TEXT * len(written - one.words - held)
@@ -186,7 +171,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
             or _asks_else(question, one.question)
         )
         + (
-            _weigh_cell(one, _fill_row(one.row, columns), asked, headers[columns], keys[columns], match)
+            _weigh_cell(one, fill_row(one.row, columns), asked, headers[columns], keys[columns], match)
             if one.key or one.header
             else 0.0
         )
@@ -207,14 +192,14 @@ def _weigh_cell(
     The asked words of the headers of its row are given, and the keys of its table that are asked for.
     """
     named, days = match.named, match.days
-    key, header = _find_name(one.key), _ask_header(one, asked)
+    key, header = find_name(one.key), _ask_header(one, asked)
     if named and one.header and (naming := _find_naming(one, asked, days)):
         return NAMED if naming == one.header else BESIDE
     of_row = key in keys or bool(named)
     is_asked = of_row and header >= headers - find_stems(one.key) and (bool(header) or len(row) < 3)
     beside = named is False or (named is None and bool(keys and key and key not in keys))
     others = [(h, value) for h, value in row[1:] if h and (not value or value not in one.key)] if of_row else []
-    columns = (asked & _list_header_days(*cell) or _find_name(cell[0]) for cell in others)
+    columns = (asked & _list_header_days(*cell) or find_name(cell[0]) for cell in others)
     beside |= any(header < column <= asked and not column <= find_stems(one.name) | header for column in columns)
     against = max(BESIDE * beside, REPLACED * _is_narrower(one, asked))
     return bool(one.header) * len(headers - one.words - header) + NAMED * is_asked + against
@@ -228,7 +213,7 @@ def _ask_header(one: Subject, asked: frozenset[str]) -> frozenset[str]:
 @lru_cache(maxsize=TEXTS_KEPT)
 def _list_header_days(header: str, value: str) -> frozenset[str]:
     """Return the words of the weekdays and months of a header, or of what it has in parentheses; none above a day."""
-    glosses = () if list_days(value) else (_GLOSS.sub("", header), *(gloss[1:-1] for gloss in _GLOSS.findall(header)))
+    glosses = () if list_days(value) else (GLOSS.sub("", header), *(gloss[1:-1] for gloss in GLOSS.findall(header)))
     return frozenset(day for day in frozenset[str]().union(*map(list_days, glosses)) if day.isalpha())
 
 
@@ -251,159 +236,6 @@ def _find_naming(one: Subject, asked: frozenset[str], days: frozenset[str]) -> s
     values = ((header, value) for header, value in one.row if header not in names)
     said = ((h, list_days(value) & days or find_stems(value)) for h, value in values)
     return next((header for header, words in said if words and words <= asked), "")
-
-
-def name_rows(question: str, subjects: Iterable[Subject]) -> RowMatches:
-    """Return what the question has of each row.
-
-    It names a row by the words of a cell, and by a number in the range of its first cell; where it names none so, by a
-    number in the range of another cell, of a column of ranges. One is not named where another of the table is named by
-    more, and has each word of the question that it has.
-    """
-    return _match_rows(question, tuple(dict.fromkeys(one.row for one in subjects if one.row)))
-
-
-@lru_cache(maxsize=TEXTS_KEPT // 8)
-def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
-    tables, asked, found = defaultdict[tuple[str, ...], list[Row]](list), find_stems(question), dict[Row, RowMatch]()
-    widest = _find_widest(every_row)
-    for row in every_row:
-        tables[widest[list_headers(row)]].append(row)
-    for headers, rows in tables.items():
-        firsts, *others = zip(*(_fill_row(row, headers) for row in rows), strict=True)
-        # A range in a sentence may be what is asked for.
-        outside = bool(others) and _lies_outside(question, firsts)
-        days = dict(zip(rows, _list_named_days([firsts, *others], find_asked_stems(question)), strict=True))
-        shared = Counter(word for row in rows for word in _find_values(row))
-        named = {
-            row: _list_said(row, frozenset(word for word in asked if shared[word] == 1), asked) | days[row]
-            for row in rows
-        }
-        held = dict(zip(rows, _list_held(question, firsts), strict=True))
-        if not any((*held.values(), *named.values())):
-            ranges = [[*_list_held(question, cells)] for cells in others if all(find_ranges(_list_values(cells)))]
-            held = {row: frozenset[str]().union(*(column[at] for column in ranges)) for at, row in enumerate(rows)}
-        every = {row: named[row] | find_stems("\n".join(held[row])) for row in rows}
-        for row, said in every.items():
-            words = asked & _find_values(row)
-            beside = outside or (any(held.values()) and not said)
-            beside |= any(said < more and words <= _find_values(other) | more for other, more in every.items())
-            found[row] = RowMatch(False if beside else bool(said) or None, held[row], days[row])
-    return found
-
-
-@lru_cache(maxsize=TEXTS_KEPT)
-def _find_widest(rows: tuple[Row, ...]) -> Mapping[tuple[str, ...], tuple[str, ...]]:
-    """Return for the headers of each row those of the widest row of its table: it lacks the headers of empty cells.
-
-    A table is told by the header of its first column.
-    """
-    every = frozenset(map(list_headers, rows))
-    return {own: max((one for one in every if one[:1] == own[:1] and {*own} <= {*one}), key=len) for own in every}
-
-
-def _fill_row(row: Row, headers: tuple[str, ...]) -> Row:
-    """Return a row with an empty cell under each header that it lacks."""
-    return row if list_headers(row) == headers else tuple((header, dict(row).get(header, "")) for header in headers)
-
-
-def list_headers(row: Row) -> tuple[str, ...]:
-    """Return the headers of a row, which tell its table."""
-    return tuple(header for header, _ in row)
-
-
-def _list_said(row: Row, single: frozenset[str], asked: frozenset[str]) -> frozenset[str]:
-    """Return the words of those cells of a row that are asked for with all words of their name.
-
-    So are several words, more than half of a cell's, that are `single`: of no other row.
-    """
-    said = frozenset[str]()
-    for value in (value for _, value in row if any(map(str.isalpha, value))):
-        own, whole = find_stems(value), _find_name(value) <= asked
-        found = (asked if whole else single) & own
-        said |= found if whole or 1 < len(found) > len(own) / 2 else frozenset()
-    return said
-
-
-@lru_cache(maxsize=TEXTS_KEPT)
-def _find_name(value: str) -> frozenset[str]:
-    """Return the words of a cell without those between its parentheses, which explain it: `Child (4 to 15 years)`."""
-    return find_stems(_GLOSS.sub("", value)) or find_stems(value)
-
-
-def _list_named_days(columns: Sequence[Sequence[tuple[str, str]]], asked: frozenset[str]) -> Iterator[frozenset[str]]:
-    """Yield the words of days of each row's cells that are asked for, a weekday or a month among them."""
-    firsts = [is_day_first(_list_values(column)) for column in columns]
-    for row in zip(*columns, strict=True):
-        days = (asked & list_days(value, first) for (_, value), first in zip(row, firsts, strict=True))
-        yield frozenset[str]().union(*(found for found in days if any(map(str.isalpha, found))))
-
-
-def name_keys(question: str, rows: RowMatches, subject: Subject, texts: Collection[str]) -> str:
-    """Return a question with the key of a piece's row, where it names that.
-
-    The range stands in place of a number in it, for a reader compares words. The first cell stands behind another that
-    is named, where none but the named rows have that in the texts, `High Moor (P-07)`, and before a part that names
-    none.
-    """
-    row, asked = subject.row, question.casefold()
-    if not rows.get(row, NO_MATCH).named:
-        return question
-    for cell in (cell for header, value in row for cell in (value, header)):
-        question = name_day(question, cell)
-    key, spelt = row[0][1], question
-    if _find_name(key) <= find_stems(question):
-        return question
-    for number in rows[row].numbers:
-        spelt = spell_range(spelt, number, key)
-    if spelt != question:
-        return spelt
-    places = [(question.casefold().find(cell[1].casefold()), *cell) for cell in row[1:]]
-    # Months, `March to July`, name many rows.
-    told = (one for one in places if any(map(str.isdigit, one[2])) or one[2].casefold() in asked)
-    named = (one for one in told if one[0] >= 0 and (one[2][:1].isalpha() or parse_day(one[2])))
-    at, header, value = min(named, default=(0, "", ""))
-    if not value:
-        return f"{key}: {question}"
-    of_named = sum((header, value) in other for other, match in rows.items() if match.named)
-    alone = sum(text.count(f"{header}: {value}") for text in texts) <= of_named
-    return f"{question[: at + len(value)]} ({key}){question[at + len(value) :]}" if alone else question
-
-
-@lru_cache(maxsize=TEXTS_KEPT)
-def _find_values(row: Row) -> frozenset[str]:
-    return find_stems("\n".join(value for _, value in row)).union(*(list_days(value) for _, value in row))
-
-
-@lru_cache(maxsize=TEXTS_KEPT)
-def _list_numbers(question: str) -> tuple[tuple[str, float, frozenset[str]], ...]:
-    """Return each number of a question, in digits or in words, and what it may be measured in."""
-    worded = (f"{a} {number:g} {b}" for number, a, b in list_worded_numbers(question))
-    return tuple(measured for text in (question, *worded) for measured in list_measured(text))
-
-
-def _lies_outside(question: str, cells: Sequence[tuple[str, str]]) -> bool:
-    """Tell whether a question names a day of the week, or a number measured as a column of ranges, that no cell has."""
-    if misses_day(question, _list_values(cells)):
-        return True
-    ranges = [one for one in find_ranges(_list_values(cells)) if one]
-    measures = find_measures("\n".join(map(" ".join, cells)))
-    measured = [number for _, number, beside in _list_numbers(question) if beside & measures]
-    return bool(ranges and measured) and not any(one.holds(number) for one in ranges for number in measured)
-
-
-def _list_values(cells: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(value for _, value in cells)
-
-
-def _list_held(question: str, cells: Sequence[tuple[str, str]]) -> Iterator[frozenset[str]]:
-    """Yield for each cell of a column, of its header and value, the question's numbers in the range that it names."""
-    for (header, value), of_cell in zip(cells, find_ranges(_list_values(cells)), strict=True):
-        measures = find_measures(f"{header} {value}") if of_cell else frozenset()
-        numbers = _list_numbers(question) if of_cell else ()
-        yield frozenset(
-            word for word, number, beside in numbers if of_cell and of_cell.holds(number) and beside & measures
-        )
 
 
 def is_named_else(question: str, name: str, names: Iterable[str]) -> bool:
@@ -517,7 +349,7 @@ def discount_strange(
     tuning: Tuning,
     whole: str,
 ) -> tuple[list[float], dict[int, float]]:
-    """Return how probably each piece is right, once the pieces beside it are seen, and by look-up the odds of none.
+    """Return how probably each piece is right beside the others, and by look-up the odds of none.
 
     The weight of a `subject`, for each strange word, is taken from the logarithm of the odds. `look_ups` are the number
     and the question of each piece's. What a sentence of another thing loses is the odds that none is right, unless a

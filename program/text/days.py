@@ -11,7 +11,7 @@ import runpy
 from calendar import day_name, month_name
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -107,9 +107,30 @@ def list_days(cell: str, day_first: bool | None = None) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def list_dates(text: str) -> frozenset[date]:
-    """Return the days with their year that a sentence names: `31 October 2026`, `October 31st, 2026`, `2026-10-31`."""
+    """Return the days that a sentence names with their year: `31 October 2026`."""
     found = (_read_date(match[0].replace(",", "").replace(" of ", " ")) for match in _dates().finditer(fold_text(text)))
     return frozenset(date(year, month, day) for day, month, year in filter(None, found))
+
+
+def drop_dates(text: str) -> str:
+    """Return a text without its days with a year."""
+    return _dates().sub("", fold_text(text))
+
+
+def order_periods(periods: Sequence[Sequence[date]], day: date) -> list[int]:
+    """Return the places of the periods that a day is in, then of later ones.
+
+    There are none where it is in none. A period of two days goes from one to the other. Of one day it ended with it
+    where another begins on the next (`until 31 October`, `from 1 November`), else it goes from it to the next.
+    """
+    begin = {days[0] for days in periods}
+    ends = {at for at, days in enumerate(periods) if len(days) == 1 and days[0] + timedelta(1) in begin}
+    since = [at for at in range(len(periods)) if at not in ends]
+    begun = [at for at in since if periods[at][0] <= day <= max(periods[at][1:], default=date.max)]
+    last = max((periods[at][0] for at in begun), default=date.min)
+    current = [at for at in ends if day <= periods[at][0]] or [at for at in begun if periods[at][0] == last]
+    later = sorted((at for at in since if periods[at][0] > day), key=lambda at: periods[at][0])
+    return [*current, *later] if current else []
 
 
 @lru_cache(maxsize=4096)
@@ -156,7 +177,7 @@ def _list_names(text: str, calendar: Sequence[str]) -> frozenset[str]:
 
 
 def misses_day(question: str, cells: Sequence[str]) -> bool:
-    """Tell whether a question names a weekday that cells of weekdays have not, or a day of a month that days have not."""
+    """Tell whether a question names a day that cells of such days have not."""
     days, asked = [list_days(cell) for cell in cells], find_asked_stems(question)
     known = frozenset[str]().union(*days)
     if not all(days):

@@ -66,7 +66,10 @@ def convert_mail(content: bytes) -> Page:
 
 
 def drop_answered(text: str) -> str:
-    """Return a text, as many lines long, without the message that it answers: `>` behind a line with its time."""
+    """Return a text, as many lines long, without the message that it answers.
+
+    That is what has `>` behind a line with its time.
+    """
     return kept if (kept := _ANSWERED.sub(lambda found: "\n" * found[0].count("\n"), text)).strip() else text
 
 

@@ -18,6 +18,7 @@ from ragc.text.days import (
     list_dates,
     list_days,
     misses_day,
+    order_periods,
 )
 from ragc.text.pieces import split_pieces
 from tests.support.documents import open_documents
@@ -261,11 +262,44 @@ def test_the_day_that_a_sentence_names_with_its_year_is_found_however_it_is_writ
     assert not list_dates(f"From {day:%-d %B} the fare is {day:%Y} cents.")
 
 
-@pytest.mark.parametrize("question", ["What is the fare today?", "What is the fare?"])
-def test_what_is_in_force_is_told_with_what_ended_and_what_begins_later(tmp_path, question):
-    text = "Until 31 October 2026 the fare is 3.20 euros. From 1 November 2026 the fare is 3.60 euros. From 1 March 2027 the fare is 3.80 euros."
-    answer = open_documents(tmp_path, {"fare.md": f"# Fare\n\n{text}\n"}, ABOUT)(question, today=date(2026, 11, 28))
-    assert answer.outcome == "answered" and "From 1 November 2026 the fare is 3.60" in answer.text
+FARES = "# Fare\n\nUntil 31 October 2026 {0} 3.20 euros. From 1 November 2026 {0} 3.60 euros. From 1 March 2027 {0} 3.80 euros.\n"
+IN_FORCE = [
+    ("What is the fare today?", TODAY, "3.60", "3.20"),
+    ("What is the fare?", TODAY, "3.60", "3.20"),
+    ("What is the fare?", date(2026, 8, 1), "3.20", None),
+    ("What is the fare now?", LATER, "3.80", "3.60"),
+    ("What was the fare in September 2026?", TODAY, "3.20", None),
+]
+
+
+@pytest.mark.parametrize(("question", "today", "right", "other"), IN_FORCE)
+def test_of_sentences_of_other_days_what_is_in_force_is_told_and_what_ended_is_not(
+    tmp_path, question, today, right, other
+):
+    program = open_documents(tmp_path, {"fare.md": FARES.format("the fare is")}, ABOUT)
+    answer = program(question, today=today)
+    assert answer.outcome == "answered" and right in answer.text and (not other or other not in answer.text)
+
+
+@given(days, st.lists(st.integers(2, 300), min_size=1, max_size=4), st.booleans(), st.integers(0, 1300), st.randoms())
+def test_of_periods_one_after_another_the_one_of_the_day_comes_first_and_then_those_that_begin_later(
+    start, lengths, ranges, after, rng
+):
+    begin = [start + timedelta(sum(lengths[:n])) for n in range(len(lengths) + 1)]
+    last = [day - timedelta(1) for day in begin[1:]]
+    periods = [[a, b] for a, b in zip(begin, last, strict=False)] if ranges else [[last[0]], *([a] for a in begin[1:])]
+    order = rng.sample(range(len(periods)), len(periods))
+    day = start + timedelta(after)
+    found = [order[at] for at in order_periods([periods[at] for at in order], day)]
+    inside = [n for n in range(len(periods)) if day >= begin[n] and (day < begin[n + 1] if n < len(lengths) else True)]
+    assert found == ([*inside, *range(inside[0] + 1, len(periods))] if inside else [])
+
+
+@given(days, days, st.sampled_from(["{:%-d %B}", "{:%B %-d}", "{:%-d}th of {:%b}"]))
+def test_a_day_of_a_month_that_no_cell_of_days_has_is_missed(day, other, form):
+    question = f"Which film is on {form.format(*[day] * 2)}?"
+    assert misses_day(question, [f"{other}"]) == ((day.day, day.month) != (other.day, other.month))
+    assert not misses_day(question, [f"{other}", f"{day}"]) and not misses_day(question, [f"{other}", "on request"])
 
 
 @given(days, st.integers(3, 40), st.sampled_from("./"))

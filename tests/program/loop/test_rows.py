@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragc.loop.subjects import find_subject, name_keys, name_rows
+from ragc.loop.rows import name_keys, name_rows
+from ragc.loop.subjects import find_subject
 from ragc.text.pieces import split_pieces
 from ragc.text.ranges import find_ranges
 from tests.support.documents import open_documents
@@ -102,7 +103,7 @@ def test_a_number_is_held_in_whatever_unit_it_and_the_cells_are_written(ends, un
     number, unit = data.draw(st.integers(0, 500)), data.draw(st.sampled_from(units))
     text = "\n".join(f"Size: {cell}; Price: {n}; Place: north" for n, cell in enumerate(cells))
     subjects = [find_subject("Parcels", piece) for piece in split_pieces(text)]
-    rows = name_rows(f"What is the price for {100 * number / UNITS[unit]:g} {unit}?", subjects)
+    rows = name_rows(f"What is the price for {100 * number / UNITS[unit]:g} {unit}?", (one.row for one in subjects))
     held = [a <= number <= b for a, b in zip(ends[::2], ends[1::2], strict=False)]
     assert [rows[row].named is True for row in dict.fromkeys(one.row for one in subjects)] == held
 
@@ -132,7 +133,7 @@ CLOCK = [
 def test_a_time_of_day_is_held_by_the_cell_that_it_lies_in_up_to_its_end(time, at):
     text = "\n".join(f"Time: {shift}; On duty: {name}; Beds: 4" for shift, name in zip(SHIFTS, "ABCD", strict=True))
     subjects = [find_subject("Ward", piece) for piece in split_pieces(text)]
-    rows = name_rows(f"Who is on duty {time}?", subjects)
+    rows = name_rows(f"Who is on duty {time}?", (one.row for one in subjects))
     assert [rows[row].named for row in dict.fromkeys(one.row for one in subjects)] == [n == at for n in range(4)]
 
 
@@ -163,7 +164,7 @@ NAMED_LATER = [
 )
 def test_a_row_is_named_by_its_cells_and_the_range_of_its_first_or_else_of_a_later_one(table, question, named):
     subjects = [find_subject("Tents", piece) for piece in split_pieces(table)]
-    rows = name_rows(question, subjects)
+    rows = name_rows(question, (one.row for one in subjects))
     assert [rows[row][0] for row in dict.fromkeys(one.row for one in subjects)] == named
 
 
@@ -181,8 +182,8 @@ KEYS = [
 
 def spell_keys(question, subjects, of, texts=(ROWS,)):
     """The question as it is asked of each row."""
-    rows = name_rows(of, subjects)
-    return [name_keys(question, rows, one, texts) for one in {subject.row: subject for subject in subjects}.values()]
+    rows = name_rows(of, (one.row for one in subjects))
+    return [name_keys(question, rows, row, texts) for row in dict.fromkeys(subject.row for subject in subjects)]
 
 
 @pytest.mark.parametrize(("question", "spelt"), KEYS)
@@ -213,12 +214,12 @@ def test_a_sentence_of_another_range_than_that_of_a_number_is_of_another_thing(e
     subjects = [find_subject("Washing", piece) for piece in split_pieces(text)]
     number = data.draw(st.integers(1, 500))
     question = f"When is a dog of {number} kg washed?"
-    rows = name_rows(question, subjects)
+    rows = name_rows(question, (one.row for one in subjects))
     held = [low <= number <= high for low, high in pairs]
     assert [rows[one.row].named for one in subjects] == [one if any(held) else None for one in held]
     for one, pair, is_held in zip(subjects, pairs, held, strict=True):
         spelt = question.replace(f"{number} kg", form.format(*pair)) if is_held else question
-        assert name_keys(question, rows, one, [text]).startswith(spelt.removesuffix(" washed?"))
+        assert name_keys(question, rows, one.row, [text]).startswith(spelt.removesuffix(" washed?"))
 
 
 NO_SPANS = ["It is open from 9:00 to 15:00.", "Ring 01632 960 - 755.", "It was so on 2026-11-30.", "Take 2, 3 or 4 kg."]

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragc.loop.policy import WHOLE
-from ragc.loop.subjects import BESIDE, REPLACED, Subject, count_strange, find_subject, name_rows, names_other
+from ragc.loop.rows import name_rows
+from ragc.loop.subjects import BESIDE, REPLACED, Subject, count_strange, find_subject, names_other
 from ragc.text.pieces import split_pieces
 from tests.support.documents import open_documents
 
@@ -151,6 +152,13 @@ BESIDE_OTHERS = [
         "Fir",
         "Elm",
     ),
+    (
+        "| Lesson | Price |\n|---|---|\n| Piano | 85 |\n| Violin | 80 |",
+        "What does a {} lesson cost?",
+        "violin",
+        "cello",
+    ),
+    ("| | Care 1 | Care 2 |\n|---|---|---|\n| Price | £16.50 | £24 |", "What is the price of Care {}?", "2", "3"),
     ("The red van takes 6 bikes. The blue van takes 9 bikes.", "How many bikes does the {} van take?", "red", "green"),
 ]
 
@@ -164,6 +172,18 @@ def test_a_thing_that_stands_nowhere_is_refused_where_several_others_stand_in_it
     assert program(question.format(absent)).outcome == "abstain"
 
 
+NAMES = ["Bergen", "the Kestrel", "Karl Dietz", "the New Quay branch"]
+OTHERS = ["Oslo", "the Merlin", "Anna Holm", "the Old Town branch"]
+
+
+@pytest.mark.parametrize(("asked", "other"), zip(NAMES, OTHERS, strict=True))
+def test_what_is_said_of_another_name_is_refused_whatever_stands_around_the_names(tmp_path, asked, other):
+    text = f"The insurer of {other} is Ingrid Voss. {asked[0].upper()}{asked[1:]} was repaired in 2019."
+    program = open_documents(tmp_path, {"page.md": f"# Page\n\n{text}\n"}, ABOUT)
+    assert program(f"Who is the insurer of {other}?").outcome == "answered"
+    assert program(f"Who is the insurer of {asked}?").outcome == "abstain"
+
+
 POLARITY = [
     ("Breakfast is included on weekdays.", "When is breakfast not included?", "When is breakfast included?"),
     ("Dogs are allowed in the garden.", "Where are dogs not allowed?", "Where are dogs allowed?"),
@@ -175,6 +195,15 @@ POLARITY = [
 def test_a_negated_question_does_not_get_the_sentence_that_says_the_opposite(tmp_path, text, negated, plain):
     program = open_documents(tmp_path, {"page.md": f"# Page\n\n{text}\n"}, ABOUT)
     assert program(plain).outcome == "answered" and program(negated).outcome == "abstain"
+
+
+BIN = {"bin.md": "# Bins\n\n## What may go in the bin\n\nPaper and card.\n\n## What may not go in the bin\n\nGlass.\n"}
+
+
+@pytest.mark.parametrize(("word", "right", "other"), [("may", "Paper", "Glass"), ("may not", "Glass", "Paper")])
+def test_a_heading_that_says_not_answers_a_question_that_does(tmp_path, word, right, other):
+    text = open_documents(tmp_path, BIN, ABOUT)(f"What {word} go in the bin?").text
+    assert text.startswith(right) and other not in text
 
 
 NARROWER = {
@@ -237,7 +266,7 @@ def test_a_row_is_of_its_table_whichever_of_its_cells_are_empty(headers, data):
     every = [
         Subject(f"Fees\n{row[0][1]}", f"{h}: {v}", h, row[0][1], row=row) for row in (full, lacking) for h, v in row[1:]
     ]
-    rows = name_rows("How much is a scale?", every)
+    rows = name_rows("How much is a scale?", (one.row for one in every))
     assert rows[full].named and rows[lacking].named is False
     counts = count_strange(f"How much is a scale and polish for a {gone.lower()}?", tuple(every))
     assert min(counts[len(headers) :]) >= BESIDE
@@ -309,6 +338,38 @@ FAQ_ASKED = [
 @pytest.mark.parametrize(("question", "told"), FAQ_ASKED)
 def test_what_stands_under_the_question_that_is_asked_is_told_in_its_order(tmp_path, question, told):
     assert open_documents(tmp_path, FAQ, ABOUT)(question).text == f"{told} [1]."
+
+
+COURSE = {"course.md": "# Course\n\nHow much does it cost?\n\nIt costs 90 euros. The course lasts six weeks.\n"}
+
+
+def test_another_question_above_an_answer_is_not_shown_before_it(tmp_path):
+    text = open_documents(tmp_path, COURSE, ABOUT)("How long does the course last?").text
+    assert "six weeks" in text and "How much" not in text
+
+
+FIRST_AID = (
+    "# Visit\n\nPlease come early and bring:\n\n- a list of your medicines\n- the name of your doctor\n- your X-rays\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "whole"), [("What should I bring when I come?", True), ("Must I bring my X-rays?", False)]
+)
+def test_a_list_is_told_whole_where_its_other_items_are_near_the_best_together(tmp_path, question, whole):
+    text = open_documents(tmp_path, {"visit.md": FIRST_AID}, ABOUT)(question).text
+    assert "X-rays" in text and ("doctor" in text and "medicines" in text) == whole
+
+
+COMMITTEE = (
+    "Name,Post,Telephone\nAnn Reed,Chair,5512\nBob Hale,Groups and school classes,5518\nCara Moss,Treasurer,5500\n"
+)
+
+
+def test_several_words_of_a_cell_that_no_other_row_has_name_its_row(tmp_path):
+    program = open_documents(tmp_path, {"people.csv": COMMITTEE}, ABOUT)
+    text = program("Whose telephone do I ring about a school class?").text
+    assert "5518" in text and "5512" not in text and "5500" not in text
 
 
 keys = st.lists(st.sampled_from(["Monday", "Friday", "Home Plus", "Pro"]), min_size=2, max_size=4, unique=True)
