@@ -12,7 +12,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import groupby
 
@@ -94,6 +94,10 @@ class Quote:
     def value(self) -> str:
         """What it says: of a cell its value."""
         return self.piece.text[self.piece.value :]
+
+    def is_beside(self, other: Quote) -> bool:
+        """Tell whether it is an item of the same list."""
+        return self.n == other.n and self.piece.items == other.piece.items
 
     def says_alike(self, other: Quote) -> bool:
         """Tell whether a piece of another passage says the like in other numbers."""
@@ -336,32 +340,40 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
     look_ups = [(look_up, state.date_query(query)) for (look_up, query), *_ in of]
     alone, none = discount_strange(alone, look_ups, subjects, state.tuning, state.date_query(state.question))
     chances = weigh_rivals(alone, [look_up for look_up, _ in look_ups], none)
-    lists = [
-        (look_up, p.id, piece.items if piece.items and not subject.row else piece.start)
-        for ((look_up, _), p, piece), subject in zip(of, subjects, strict=True)
-    ]
-    near = _list_near(chances, lists, math.exp(-state.tuning.near))
+    least, best = math.exp(-state.tuning.near), defaultdict[int, float](float)
+    for (look_up, _), chance in zip(look_ups, chances, strict=True):
+        best[look_up] = max(best[look_up], chance)
     found = [
-        Quote(look_up, places[p.id], p, piece, subject, chance, close or are_alike(query, subject.question))
-        for ((look_up, query), p, piece), subject, chance, close in zip(of, subjects, chances, near, strict=True)
+        Quote(
+            look_up,
+            places[p.id],
+            p,
+            piece,
+            subject,
+            chance,
+            chance >= least * best[look_up] or are_alike(query, subject.question),
+        )
+        for ((look_up, query), p, piece), subject, chance in zip(of, subjects, chances, strict=True)
     ]
+    found = [*_take_lists(found, state.question, least)]
     return sorted(found, key=lambda quote: -quote.probability)
 
 
-def _list_near(chances: Sequence[float], lists: Sequence[tuple[int, str, object]], least: float) -> list[bool]:
-    """Tell of each piece whether it is at least so probable beside the best of its look-up.
+def _take_lists(found: Sequence[Quote], question: str, least: float) -> Iterator[Quote]:
+    """Yield the pieces, those of a list as near whose best item is the best of its look-up, and not named.
 
-    So are the other items of the list of the best where they are together, though each alone is not.
+    That is where its other items are near together, though each alone is not.
     """
-    best, others = defaultdict[int, float](float), defaultdict[tuple[int, str, object], float](float)
-    for (look_up, *_), chance in zip(lists, chances, strict=True):
-        best[look_up] = max(best[look_up], chance)
-    near = [chance >= least * best[listed[0]] for listed, chance in zip(lists, chances, strict=True)]
-    of_best = {listed for listed, chance in zip(lists, chances, strict=True) if chance == best[listed[0]]}
-    for listed, chance, close in zip(lists, chances, near, strict=True):
-        others[listed] += 0.0 if close else chance
-    whole = {listed for listed in of_best if others[listed] >= least * best[listed[0]]}
-    return [close or listed in whole for listed, close in zip(lists, near, strict=True)]
+    best = {one.look_up: one for one in sorted(found, key=lambda one: one.probability)}
+    lists = {
+        look_up: [one for one in found if one.look_up == look_up and one.is_beside(first) and not one.near]
+        for look_up, first in best.items()
+        if first.piece.items and not first.subject.row and not _is_named(first, question)
+    }
+    for one in found:
+        others = lists.get(one.look_up, ())
+        near = one in others and sum(other.probability for other in others) >= least * best[one.look_up].probability
+        yield replace(one, near=True) if near else one
 
 
 def _names_days(one: Subject) -> bool:

@@ -6,8 +6,8 @@
    of the row. The weight of 1 is a knob: what a logistic regression, and one in which the pieces of a question compete,
    gave on four held-out files of questions (.55).
 3. A piece is of another thing that has another word in the place of one that a rival has, `the Oslo office` for `the
-   Bergen office`, in its text or in a step of its title; that has none of the names of the question, of which a rival
-   has one; that has other weekdays than a rival; that stands under another question; or that has every word of a
+   Bergen office`, in its text or in a step of its title; that has other names than those of the question, of which a
+   rival has one; that has other weekdays than a rival; that stands under another question; or that has every word of a
    negated question and says that it is so.
 4. So is a cell beside a row that is asked for, or in such a row beside a column that is named in full (of 2,315 such
    cells none was right, and of 397 one). A cell whose row and column are named gains. So does what stands under the
@@ -136,7 +136,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     asked = find_asked_stems(question)
     named = asked & frozenset(_list_codes(question)).union(*(find_stems(one.name) for one in subjects))
     written = (asked & frozenset[str]().union(*(find_stems(one.text) for one in subjects))) - named
-    proper = _list_names(question) & (named | written)
+    proper = _list_names(question.partition("\n")[0]) & (named | written)
     headers, keys = defaultdict[tuple[str, ...], set[str]](set), defaultdict[tuple[str, ...], set[frozenset[str]]](set)
     names = defaultdict[object, set[str]](set)
     widest = find_widest(tuple({one.row for one in subjects}))
@@ -161,7 +161,8 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     return tuple(
         len(named - one.words - held)
         + IN_TEXT * len(written - one.words - held)
-        + OTHER * (bool(proper) and proper.isdisjoint(one.words | one.row_words | held))
+        + OTHER
+        * (bool(proper) and proper.isdisjoint(one.words | one.row_words | held) and bool(_list_names(one.text) - asked))
         + REPLACED
         * (
             any(_replaces(one, place, asked) for place in places)
@@ -307,10 +308,9 @@ def _stands_beside(one: Subject, step: str, at: int, asked: frozenset[str]) -> b
 
 
 @lru_cache(maxsize=TEXTS_KEPT)
-def _list_names(question: str) -> frozenset[str]:
-    """Return the stems of the words within a sentence that begin with a capital alone, but for those of days."""
-    within = _WITHIN.findall(question.partition("\n")[0])
-    names = " ".join(word for word in within if word[0].isupper() and not word[1:2].isupper())
+def _list_names(text: str) -> frozenset[str]:
+    """Return the stems of the words within sentences that begin with a capital alone, but for those of days."""
+    names = " ".join(word for word in _WITHIN.findall(text) if word[0].isupper() and not word[1:2].isupper())
     return find_stems(names) - list_weekdays(names) - find_stems(" ".join(MONTHS))
 
 
