@@ -136,7 +136,7 @@ def test_most_functions_are_named_by_more_than_one_word():
     assert sum("_" not in name for name in names) <= ONE_WORD * len(names)
 
 
-@pytest.mark.parametrize(("package", "most"), [("program", 24_265), ("optimize", 14_388)])
+@pytest.mark.parametrize(("package", "most"), [("program", 24_281), ("optimize", 14_388)])
 def test_a_package_has_no_more_lines_than_its_budget(package, most):
     assert sum(len(path.read_text().splitlines()) for path in (ROOT / package).rglob("*.py")) <= most
 

@@ -11,6 +11,7 @@ from ragc.loop.state import STATES, Draft, Flow, State, list_ids
 from ragc.loop.subjects import find_subject, is_named_else
 from ragc.notes import NoteKind
 from ragc.passage import document_of
+from ragc.text.days import list_dates, names_month, order_periods
 from ragc.text.pieces import Claim, split_pieces
 from ragc.text.words import find_stems, is_negated, split_words
 
@@ -44,6 +45,9 @@ def list_choices(state: State) -> Flow[Draft | None]:
         if sought:  # `no` is none of the dishes that contain nuts
             said = {name: one for name, one in choices.items() if is_negated(one.value) == is_negated(state.question)}
             choices = said or choices
+        of_title = at < len(found[0].coordinates) - 2
+        if of_title and (current := _find_current(state, choices)):
+            return Draft((Claim.quote(f"{current}: {choices[current].piece.shown}", choices[current].n),), True, chance)
         named = all(rows.get(one.subject.row, NO_MATCH).named for one in choices.values())
         even = named or second.probability > state.tuning.open_above * first.probability
         if differ and not sought and len(choices) <= MOST_CHOICES and even:
@@ -53,6 +57,17 @@ def list_choices(state: State) -> Flow[Draft | None]:
             return Draft(column, True, chance)
     listed = (_list_table(found, state.question), _list_apart(found, state.question))
     return next(filter(None, (_ask_which(state, choices, found) for choices in listed)), None)
+
+
+def _find_current(state: State, choices: Mapping[str, Quote]) -> str:
+    """Return the step of a title that is in force, where each names its days: `Tickets until 31 January 2027`.
+
+    There is none where the question names a month.
+    """
+    periods = [sorted(list_dates(name)) for name in choices]
+    if len(choices) < 2 or not all(1 <= len(days) <= 2 for days in periods) or names_month(state.undated):
+        return ""
+    return next(iter([*choices][at] for at in order_periods(periods, state.day)), "")
 
 
 def _ask_which(state: State, choices: Mapping[str, Sequence[Quote]], found: Sequence[Quote]) -> Draft | None:

@@ -32,13 +32,12 @@ from ragc.loop.subjects import Subject, are_alike, discount_strange, find_subjec
 from ragc.notes import NoteKind
 from ragc.passage import TITLE_STEP, Passage
 from ragc.text.days import (
-    MONTHS,
     completes_time,
     drop_dates,
-    find_asked_stems,
     list_dates,
     list_days,
     list_weekdays,
+    names_month,
     order_periods,
 )
 from ragc.text.facts import holds
@@ -232,7 +231,7 @@ def _list_current(state: State, best: Sequence[Quote], found: Sequence[Quote]) -
     or a year, or nothing is in force.
     """
     like = [one for one in found if one in best or any(one.says_since(first) for first in best)]
-    if len(like) < 2 or state.years or find_asked_stems(state.undated) & find_stems(" ".join(MONTHS)):
+    if len(like) < 2 or state.years or names_month(state.undated):
         return {}
     told = [like[at] for at in order_periods([one.dates for one in like], state.day)]
     return {one: one in told for one in (*told, *like)} if told else {}

@@ -148,10 +148,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     places = [place for place in _list_places(question) if _is_named_by(place, subjects)]
     every = {(at, step) for one in subjects for at, step in enumerate(one.steps)}
     steps = [(at, step) for at, step in every if (words := find_stems(step)) and words <= asked]
-    known, negated = (
-        asked.intersection(*[frozenset[str]().union(*(one.words for one in subjects))]),
-        is_negated(question),
-    )
+    denied = (named | written) if is_negated(question) else frozenset[str]()
     week = list_weekdays(question)
     said = [list_weekdays(f"{one.name}\n{one.text}") if week else week for one in subjects]
     week &= frozenset[str]().union(*said)
@@ -167,7 +164,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
         * (
             any(_replaces(one, place, asked) for place in places)
             or (bool(week and days) and not week & days)
-            or (negated and known <= one.words and not is_negated(f"{one.name}\n{one.text}"))
+            or (bool(denied) and denied <= one.words and not is_negated(f"{one.name}\n{one.text}"))
             or any(_stands_beside(one, step, at, asked) for at, step in steps)
             or _asks_else(question, one.question)
         )

@@ -146,6 +146,11 @@ def find_asked_stems(question: str) -> frozenset[str]:
     return stems | parts | {day[1] for day in map(_ORDINAL.match, stems) if day}
 
 
+def names_month(question: str) -> bool:
+    """Tell whether a question names a month."""
+    return not find_asked_stems(question).isdisjoint(find_stems(" ".join(MONTHS)))
+
+
 @lru_cache(maxsize=1024)
 def is_day_first(cells: tuple[str, ...]) -> bool | None:
     """Tell whether the dates of a column, `5/12/2026`, begin with the day.

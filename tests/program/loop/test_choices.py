@@ -1,5 +1,7 @@
 """A choice that a question leaves open is asked back with the choices; one that it names, or that is none, is not."""
 
+from datetime import date
+
 import pytest
 
 from ragc.answer import Outcome
@@ -174,3 +176,16 @@ def test_a_question_without_a_word_that_could_name_something_is_asked_back(tmp_p
     assert program("When is the choir?").outcome is Outcome.ANSWERED  # a word is enough
     history = [Turn(role="user", content="Is there a market?"), Turn(role="assistant", content="Yes.")]
     assert "Saturdays" in program("When is it?", history=history).text  # and so is what was spoken of
+
+
+TICKETS = "# Visiting\n" + "".join(
+    f"\n## Tickets {period}\n\n| Visitor | Exhibition |\n|---|---|\n| Adult | {adult} |\n| Child | {child} |\n"
+    for period, adult, child in (("until 31 January 2027", "£9", "£4"), ("from 1 February 2027", "£11", "£5"))
+)
+
+
+@pytest.mark.parametrize(("today", "right", "other"), [((2026, 11, 30), "£9", "£11"), ((2027, 3, 1), "£11", "£9")])
+def test_of_sections_of_other_days_the_one_in_force_is_told_and_nothing_is_asked_back(tmp_path, today, right, other):
+    program = open_documents(tmp_path, {"visiting.md": TICKETS}, ABOUT)
+    answer = program("What does an adult pay for the exhibition?", today=date(*today))
+    assert answer.outcome is Outcome.ANSWERED and right in answer.text and other not in answer.text

@@ -197,6 +197,11 @@ def test_a_negated_question_does_not_get_the_sentence_that_says_the_opposite(tmp
     assert program(plain).outcome == "answered" and program(negated).outcome == "abstain"
 
 
+@pytest.mark.parametrize("question", ["What can't I do?", "What is it not?"])
+def test_a_negated_question_without_a_word_of_the_pieces_speaks_against_none(question):
+    assert count_strange(question, (Subject("Page", "Dogs are allowed."), Subject("Page", "A fee is due."))) == (0, 0)
+
+
 BIN = {"bin.md": "# Bins\n\n## What may go in the bin\n\nPaper and card.\n\n## What may not go in the bin\n\nGlass.\n"}
 
 
