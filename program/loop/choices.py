@@ -64,10 +64,11 @@ def _find_current(state: State, choices: Mapping[str, Quote]) -> str:
 
     There is none where the question names a month.
     """
-    periods = [sorted(list_dates(name)) for name in choices]
-    if len(choices) < 2 or not all(1 <= len(days) <= 2 for days in periods) or names_month(state.undated):
+    names = [*choices]
+    periods = [sorted(list_dates(name)) for name in names]
+    if len(names) < 2 or not all(1 <= len(days) <= 2 for days in periods) or names_month(state.undated):
         return ""
-    return next(iter([*choices][at] for at in order_periods(periods, state.day)), "")
+    return "".join(names[at] for at in order_periods(periods, state.day)[:1])
 
 
 def _ask_which(state: State, choices: Mapping[str, Sequence[Quote]], found: Sequence[Quote]) -> Draft | None:
@@ -174,7 +175,7 @@ def _keep_named(choices: Mapping[str, Quote], at: int, question: str) -> dict[st
         words[name] = asked.intersection(split_words(f"{name} {one.value}")) | (said if said <= every else set())
     most = max(map(len, words.values()), default=0)
     named = [name for name, own in words.items() if len(own) == most and not is_named_else(question, name, choices)]
-    # `Pro` is none of several where nothing says more of it than `Pro Plus` does.
+    # A question that names `X200` does not leave `X200 Pro` open.
     whole = [stems for name in named if (stems := find_stems(name)) and stems <= find_stems(question)]
     named = [name for name in named if not any(find_stems(name) > stems for stems in whole)]
     return {name: choices[name] for name in named if words[name] == words[named[0]]}

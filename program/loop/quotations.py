@@ -26,7 +26,7 @@ from ragc.loop.evidence import (
     order_conflict,
     rank_source,
 )
-from ragc.loop.rows import NO_MATCH, Row, list_headers, name_keys, name_rows
+from ragc.loop.rows import NO_MATCH, list_headers, name_keys, name_rows
 from ragc.loop.state import STATES, Draft, Flow, Request, State, list_ids
 from ragc.loop.subjects import Subject, are_alike, discount_strange, find_subject, find_unknown, names_other
 from ragc.notes import NoteKind
@@ -108,7 +108,7 @@ class Quote:
         days = sorted(list_dates(self.piece.text))
         return () if self.subject.header or len(days) > 2 else days
 
-    def says_since(self, other: Quote) -> bool:
+    def differs_in_day(self, other: Quote) -> bool:
         """Tell whether it and another sentence of a passage say the like of other days."""
         dated = self.n == other.n and self.dates and other.dates and self.dates != other.dates
         return bool(dated) and measure_dispute(*(drop_dates(one.piece.text) for one in (self, other))) >= ALIKE
@@ -230,7 +230,7 @@ def _list_current(state: State, best: Sequence[Quote], found: Sequence[Quote]) -
     Those that are come first: what is in force, then what begins later. There are none where the question names a month
     or a year, or nothing is in force.
     """
-    like = [one for one in found if one in best or any(one.says_since(first) for first in best)]
+    like = [one for one in found if one in best or any(one.differs_in_day(first) for first in best)]
     if len(like) < 2 or state.years or names_month(state.undated):
         return {}
     told = [like[at] for at in order_periods([one.dates for one in like], state.day)]
@@ -318,18 +318,18 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
     asks, of = list[Request](), list[tuple[tuple[int, str], Passage, Piece]]()
     texts = {p.id: p.text for pool in state.pools.values() for p in pool}.values()
     for look_up, (query, found_by_it) in enumerate(_list_look_ups(state)):
-        passages, rows = found_by_it, name_rows(state.date_query(query), _list_rows(found_by_it))
+        passages = found_by_it
+        rows = name_rows(state.date_query(query), (one.row for one in _list_subjects(found_by_it)))
         if query != state.question and not any(match.named for match in rows.values()):
-            rows = name_rows(state.date_query(state.question), _list_rows(state.kept))
+            rows = name_rows(state.date_query(state.question), (one.row for one in _list_subjects(state.kept)))
             named = {p.id for p in state.kept for one in _list_subjects([p]) if one.row and rows[one.row].named}
             passages = [p for p in state.kept if p in found_by_it or p.id in named]
-        undated = query == state.question and not any(map(_names_days, _list_subjects(passages)))
-        asked_for = state.undated if undated else query
+        dated = query != state.question or any(map(_names_days, _list_subjects(passages)))
         for p in passages:
             for at, piece in enumerate(split_pieces(p.text)):
                 if state.last_answer and show_piece(p, piece).rstrip(".") in state.last_answer:
                     continue
-                asked = name_keys(asked_for, rows, find_subject(p.subject, piece).row, texts)
+                asked = name_keys(query if dated else state.undated, rows, find_subject(p.subject, piece).row, texts)
                 asks.append(ask_pieces(asked, p.id, p.source, p.subject, p.text, p.as_of, p.authority)[at])
                 of.append(((look_up, query), p, piece))
     if not asks:
@@ -342,20 +342,11 @@ def _weigh_anew(state: State) -> Flow[list[Quote]]:
     least, best = math.exp(-state.tuning.near), defaultdict[int, float](float)
     for (look_up, _), chance in zip(look_ups, chances, strict=True):
         best[look_up] = max(best[look_up], chance)
-    found = [
-        Quote(
-            look_up,
-            places[p.id],
-            p,
-            piece,
-            subject,
-            chance,
-            chance >= least * best[look_up] or are_alike(query, subject.question),
-        )
-        for ((look_up, query), p, piece), subject, chance in zip(of, subjects, chances, strict=True)
-    ]
-    found = [*_take_lists(found, state.question, least)]
-    return sorted(found, key=lambda quote: -quote.probability)
+    found = list[Quote]()
+    for ((look_up, query), p, piece), subject, chance in zip(of, subjects, chances, strict=True):
+        near = chance >= least * best[look_up] or are_alike(query, subject.question)
+        found.append(Quote(look_up, places[p.id], p, piece, subject, chance, near))
+    return sorted(_take_lists(found, state.question, least), key=lambda quote: -quote.probability)
 
 
 def _take_lists(found: Sequence[Quote], question: str, least: float) -> Iterator[Quote]:
@@ -379,10 +370,6 @@ def _names_days(one: Subject) -> bool:
     return bool(list_weekdays(one.text)) or any(list_days(value) for _, value in one.row)
 
 
-def _list_rows(passages: Iterable[Passage]) -> Iterator[Row]:
-    return (one.row for one in _list_subjects(passages))
-
-
 def _list_subjects(passages: Iterable[Passage]) -> Iterator[Subject]:
     return (find_subject(passage.subject, piece) for passage in passages for piece in split_pieces(passage.text))
 
@@ -401,7 +388,7 @@ def _find_best(found: Sequence[Quote], query: str) -> float:
         for quote in found
         if quote.piece.text == found[0].piece.text
         or quote.varies(found[0], query)
-        or (quote.near and quote.says_since(found[0]))
+        or (quote.near and quote.differs_in_day(found[0]))
         or quote.agrees(found[0])
         or quote.completes(found[0])
     )

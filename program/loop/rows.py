@@ -61,11 +61,9 @@ def _match_rows(question: str, every_row: tuple[Row, ...]) -> RowMatches:
         # A range in a sentence may be what is asked for.
         outside = bool(others) and _lies_outside(question, firsts)
         days = dict(zip(rows, _list_named_days([firsts, *others], find_asked_stems(question)), strict=True))
-        shared = Counter(word for row in rows for word in find_values(row))
-        named = {
-            row: _list_said(row, frozenset(word for word in asked if shared[word] == 1), asked) | days[row]
-            for row in rows
-        }
+        holders = Counter(word for row in rows for word in find_values(row))
+        single = frozenset(word for word in asked if holders[word] == 1)
+        named = {row: _list_said(row, single, asked) | days[row] for row in rows}
         held = dict(zip(rows, _list_held(question, firsts), strict=True))
         if not any((*held.values(), *named.values())):
             ranges = [[*_list_held(question, cells)] for cells in others if all(find_ranges(_list_values(cells)))]
@@ -85,7 +83,7 @@ def find_widest(rows: tuple[Row, ...]) -> Mapping[tuple[str, ...], tuple[str, ..
 
     A row lacks the headers of empty cells. A table is told by the header of its first column.
     """
-    every = frozenset(map(list_headers, rows))
+    every = sorted({*map(list_headers, rows)})  # of several as wide the same one in every process
     return {own: max((one for one in every if one[:1] == own[:1] and {*own} <= {*one}), key=len) for own in every}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from ragc.passage import Passage
 from ragc.text.facts import STOP, find_names, normalise_text
 from ragc.text.pieces import Piece
-from ragc.text.words import find_stems, fold_text
+from ragc.text.words import find_stems, fold_text, is_negated
 
 if TYPE_CHECKING:
     from ragc.models.embedded.reader import Reader, Reading
@@ -25,7 +25,6 @@ invented pages that have one answer, beside the nearest that have another or non
 CLIP = 12.0  # a logit is no further from 0
 TEXTS_KEPT = 8192  # of the questions whose words were read last
 _ONE = re.compile(r"\bone\b")  # as good as an article
-_DENIES = re.compile(r"\b(?:not|no|never|none|nor|neither|without|cannot)\b|n't\b")
 
 
 class AnswerPlace(NamedTuple):
@@ -121,7 +120,7 @@ def agree_on(question: str) -> tuple[frozenset[str], bool]:
     """Return the numbers of a question, and whether it denies something."""
     words = spell_question(_ONE.sub("a", fold_text(question))).split()
     numbers = frozenset(word for word in words if any(map(str.isdigit, word)))
-    return numbers, _DENIES.search(fold_text(question)) is not None
+    return numbers, is_negated(question)
 
 
 def spell_question(question: str) -> str:

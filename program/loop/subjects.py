@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -44,7 +44,7 @@ from ragc.loop.rows import (
 )
 from ragc.passage import TITLE_STEP
 from ragc.text.days import (
-    MONTHS,
+    MONTH_STEMS,
     find_asked_stems,
     list_days,
     list_weekdays,
@@ -139,7 +139,7 @@ def count_strange(question: str, subjects: tuple[Subject, ...], whole: str = "")
     proper = _list_names(question.partition("\n")[0]) & (named | written)
     headers, keys = defaultdict[tuple[str, ...], set[str]](set), defaultdict[tuple[str, ...], set[frozenset[str]]](set)
     names = defaultdict[object, set[str]](set)
-    widest = find_widest(tuple({one.row for one in subjects}))
+    widest = find_widest(tuple(dict.fromkeys(one.row for one in subjects)))
     tables = {one: widest[list_headers(one.row)] for one in subjects}
     for one in subjects:
         names[tables[one], find_stems(one.key)].add(one.key)
@@ -298,25 +298,30 @@ def _stands_beside(one: Subject, step: str, at: int, asked: frozenset[str]) -> b
     numbered = any(map(str.isdigit, step))
     if numbered and own[: len(words)] == words and asked.isdisjoint(own[len(words) :]):
         return len(own) > len(words)
-    differ = [pair for pair in zip(words, own, strict=False) if pair[0] != pair[1]]
-    if len(words) != len(own) or len(differ) != 1 or differ[0][0] in one.words or differ[0][1] in asked:
+    differ = _find_change(words, own)
+    if differ is None or differ[0] in one.words or differ[1] in asked:
         return False
-    return len(words) > 1 or (numbered and len({*map(_form_of, differ[0])}) == 1)
+    return len(words) > 1 or (numbered and len({*map(_form_of, differ)}) == 1)
 
 
 @lru_cache(maxsize=TEXTS_KEPT)
 def _list_names(text: str) -> frozenset[str]:
     """Return the stems of the words within sentences that begin with a capital alone, but for those of days."""
     names = " ".join(word for word in _WITHIN.findall(text) if word[0].isupper() and not word[1:2].isupper())
-    return find_stems(names) - list_weekdays(names) - find_stems(" ".join(MONTHS))
+    return find_stems(names) - list_weekdays(names) - MONTH_STEMS
 
 
 def _asks_else(question: str, other: str) -> bool:
     """Tell whether another question has another word in one place of this one: `Can I bring my dog?`, not `my cat?`."""
-    words, own = (split_words(text, keep_stop_words=True) for text in (question, other))
+    words = (split_words(text, keep_stop_words=True) for text in (question, other))
+    differ = _find_change(*words) if other[-1:] in ASKS else None
+    return differ is not None and differ[0] in find_stems(question) and differ[1] in find_stems(other)
+
+
+def _find_change(words: Sequence[str], own: Sequence[str]) -> tuple[str, str] | None:
+    """Return the words of the one place in which two runs of words differ, if there is one alone."""
     differ = [pair for pair in zip(words, own, strict=False) if pair[0] != pair[1]]
-    alike = other[-1:] in ASKS and len(words) == len(own) and len(differ) == 1
-    return alike and all(find_stems(text) >= {word} for text, word in zip((question, other), differ[0], strict=True))
+    return differ[0] if len(words) == len(own) and len(differ) == 1 else None
 
 
 def _list_codes(text: str) -> list[str]:
@@ -365,34 +370,36 @@ def discount_strange(
             if count >= OTHER and not subjects[at].header and min(counts.values()) >= 0
             if not any(counts[k] < count and asked & subjects[at].words <= subjects[k].words for k in places)
         }
-        for others in _list_others(question, {at: subjects[at] for at in places}):
-            best = sorted(max(map(to_odds, (found[at] for at in of))) for of in others)[-2:]
+        for others in _list_others(question, tuple(subjects[at] for at in places)):
+            best = sorted(max(to_odds(found[places[n]]) for n in of) for of in others)[-2:]
             if len(best) > 1 and best[0] >= math.exp(-tuning.near) * best[1]:
-                lost |= (strange := frozenset[int]().union(*others))
+                lost |= (strange := {places[n] for of in others for n in of})
                 for at in strange:
                     found[at] = shift_odds(found[at], -weight * REPLACED)
         none[number] = sum(to_odds(chances[at]) - to_odds(found[at]) for at in lost)
     return found, none
 
 
-def _list_others(question: str, subjects: Mapping[int, Subject]) -> Iterator[Collection[frozenset[int]]]:
-    """Yield for each word of a question that no piece has the pieces of each word that stands in its place.
+@lru_cache(maxsize=TEXTS_KEPT // 8)
+def _list_others(question: str, subjects: tuple[Subject, ...]) -> Sequence[Collection[Set[int]]]:
+    """Return for each word of a question that no piece has the places of the pieces of each word in its stead.
 
     That is in a sentence, or at the head of a step of a title, or of the name of a row.
     """
-    asked, every = find_asked_stems(question), frozenset[str]().union(*(one.words for one in subjects.values()))
-    for before, word, after in _list_places(question):
+    asked, every = find_asked_stems(question), frozenset[str]().union(*(one.words for one in subjects))
+    found = list[Collection[Set[int]]]()
+    for before, word, after in sorted(_list_places(question)):  # what one discounts, the next is weighed without
         others = defaultdict[str, set[int]](set)
-        is_there = _is_named_by((before, word, after), subjects.values()) if word.isdigit() else word in every
-        for at, one in () if is_there else subjects.items():
+        is_there = _is_named_by((before, word, after), subjects) if word.isdigit() else word in every
+        for at, one in () if is_there else enumerate(subjects):
             names = (*one.steps, one.key, one.header, *(f"{one.key} {header}" for header, _ in one.row[:1]))
-            heads = {place for name in names for place in _list_places(name)}
-            heads = {(a, b, c) for a, b, c in heads if not a or b.isdigit()}
+            heads = {(a, b, c) for name in names for a, b, c in _list_places(name) if not a or b.isdigit()}
             for a, other, c in {*heads, *(() if one.row or word.isdigit() else _list_places(one.text))}:
                 alike = (a or before, c) == (before, after) and other.isdigit() == word.isdigit()
                 if alike and other.isalnum() and other not in asked:
                     others[other].add(at)
-        yield [frozenset(of) for of in others.values()]
+        found += [others.values()] if others else []
+    return found
 
 
 def names_other(question: str, one: Subject, other: Subject) -> bool:

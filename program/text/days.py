@@ -26,7 +26,7 @@ _DAY, _YEAR = "day", "year"
 MONTHS = (*month_name,)[1:]
 """The names of the months."""
 _DAYS = (*day_name,)
-_WEEK = find_stems(" ".join(_DAYS))
+_WEEK, MONTH_STEMS = find_stems(" ".join(_DAYS)), find_stems(" ".join(MONTHS))
 _PARTS_OF_WEEK: Mapping[str, range] = {"weekday": range(5), "weekend": range(5, 7)}
 _ISO_DAY = re.compile(r"(?a)\b\d{4}-\d\d-\d\d\b")
 _NUMBERS = re.compile(r"(?a)(\d{1,2})([./])(\d{1,2})\2((?:\d\d)?\d\d)")  # 5/12/2026; 5.12.2026 begins with the day
@@ -108,7 +108,7 @@ def list_days(cell: str, day_first: bool | None = None) -> frozenset[str]:
 @lru_cache(maxsize=4096)
 def list_dates(text: str) -> frozenset[date]:
     """Return the days that a sentence names with their year: `31 October 2026`."""
-    found = (_read_date(match[0].replace(",", "").replace(" of ", " ")) for match in _dates().finditer(fold_text(text)))
+    found = map(_read_date, _find_written(_dates(), text))
     return frozenset(date(year, month, day) for day, month, year in filter(None, found))
 
 
@@ -148,7 +148,7 @@ def find_asked_stems(question: str) -> frozenset[str]:
 
 def names_month(question: str) -> bool:
     """Tell whether a question names a month."""
-    return not find_asked_stems(question).isdisjoint(find_stems(" ".join(MONTHS)))
+    return not find_asked_stems(question).isdisjoint(MONTH_STEMS)
 
 
 @lru_cache(maxsize=1024)
@@ -187,7 +187,7 @@ def misses_day(question: str, cells: Sequence[str]) -> bool:
     known = frozenset[str]().union(*days)
     if not all(days):
         return False
-    dates = [list_days(match[0].replace(" of ", " ")) for match in _days_of_months().finditer(fold_text(question))]
+    dates = [*map(list_days, _find_written(_days_of_months(), question))]
     missed = bool(dates) and all(map(_read_date, cells)) and not any(one <= day for one in dates for day in days)
     return missed or (not asked.isdisjoint(_WEEK) and known <= _WEEK - asked)
 
@@ -269,6 +269,11 @@ def _names() -> dict[str, str]:
 def _name_words() -> re.Pattern[str]:
     forms = (f"{form}(?!:)" if form in _PARTS_OF_WEEK else form for form in _names())  # `Weekday: Monday` has a header
     return re.compile(rf"\b({'|'.join(forms)})\b")
+
+
+def _find_written(pattern: re.Pattern[str], text: str) -> list[str]:
+    """Return the days of a text as a cell has them: `5th december` of `the 5th of December`."""
+    return [match[0].replace(" of ", " ") for match in pattern.finditer(fold_text(text))]
 
 
 @lru_cache(maxsize=1)

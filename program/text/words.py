@@ -25,7 +25,7 @@ STOP_WORDS = frozenset(
     these they this those through to too under until up us very was we were what when where which while who
     whom whose why will with would you your yours""".split()
 )
-_NEGATIONS = frozenset("no not nor never none without except cannot".split())
+_DENIES = re.compile(r"\b(?:not|no|never|none|nor|neither|without|except|cannot)\b|n't\b")
 NOT_ENGLISH, FEWEST_WORDS = 0.55, 5
 """The probability of another language, and the words, from which a question is refused."""
 _LETTERS = re.compile(r"[\u0e00-\u0eff\u3040-\u9fff]|[^\W\d_]+")  # scripts without spaces count by the character
@@ -78,8 +78,7 @@ def find_stems(text: str) -> frozenset[str]:
 @lru_cache(maxsize=4096)
 def is_negated(text: str) -> bool:
     """Tell whether a text says that something is not."""
-    words = split_words(text, keep_stop_words=True, stem=False)
-    return any(word in _NEGATIONS or word.endswith("n't") for word in words)
+    return _DENIES.search(fold_text(text)) is not None
 
 
 @lru_cache(maxsize=4096)

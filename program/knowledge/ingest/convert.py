@@ -7,6 +7,7 @@ import re
 import zipfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from html import escape
 from itertools import takewhile
 
@@ -134,6 +135,7 @@ def parse_page(markup: bytes | str) -> BeautifulSoup:
     return BeautifulSoup(close_tags(markup)[0], PARSER)
 
 
+@lru_cache(maxsize=64)  # a record is read for what it says, and for what is said of it
 def read_markup(text: str) -> str:
     """Return a text, without the tags and entities of HTML where it holds some."""
     if not _MARKUP.search(text):

@@ -29,7 +29,8 @@ def convert_rst(content: bytes) -> Page:
         flaw = Flaw("was read without its headings and tables", "Install the extra `rst` (docutils).", lost=False)
         return Page(read_plain_text(text), Metadata(flaws=(*flaws, flaw)), first_line=1)
     known = set[tuple[str, ...]]()  # what Sphinx defines, or another program
-    while (tree := publish_doctree(text, settings_overrides=_SETTINGS)) is not None:
+    while True:
+        tree = publish_doctree(text, settings_overrides=_SETTINGS)
         errors = (_UNKNOWN.search(one.astext()) for one in tree.findall(nodes.system_message))
         if not (unknown := {one.groups() for one in errors if one} - known):
             break

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragc.loop.policy import WHOLE
-from ragc.loop.rows import name_rows
+from ragc.loop.rows import find_widest, name_rows
 from ragc.loop.subjects import BESIDE, REPLACED, Subject, count_strange, find_subject, names_other
 from ragc.text.pieces import split_pieces
 from tests.support.documents import open_documents
@@ -275,6 +275,15 @@ def test_a_row_is_of_its_table_whichever_of_its_cells_are_empty(headers, data):
     assert rows[full].named and rows[lacking].named is False
     counts = count_strange(f"How much is a scale and polish for a {gone.lower()}?", tuple(every))
     assert min(counts[len(headers) :]) >= BESIDE
+
+
+headers = st.lists(st.sampled_from(["Small", "Large", "Loan"]), max_size=2, unique=True)
+
+
+@given(st.lists(headers, min_size=1, max_size=5), st.randoms())
+def test_the_table_of_a_row_does_not_hang_on_the_order_of_the_rows(tables, rng):
+    rows = [(("Item", f"{n}"), *((header, "x") for header in of)) for n, of in enumerate(tables)]
+    assert find_widest(tuple(rows)) == find_widest(tuple(rng.sample(rows, len(rows))))
 
 
 @given(st.permutations([2, 4, 7, 9]), st.integers(0, 2))

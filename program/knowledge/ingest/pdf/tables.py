@@ -39,7 +39,8 @@ def find_tables(view: View) -> tuple[list[Table], list[Word]]:
         ys = _gather([*(level[0] for level in across), *(end for u in down for end in u[1:])])
         inside = {w for w in words if xs[0] < (w.x0 + w.x1) / 2 < xs[-1] and ys[0] < w.y - w.size / 4 < ys[-1]}
         fields = [one for one in view.fields if xs[0] < one.box[2] <= xs[-1] and ys[0] < one.box[1] < ys[-1]]
-        held = [*inside, *(Word(f.value, *f.box[::2], sum(f.box[1::2]) / 2 + 3, 10.0) for f in fields if f.value)]
+        filled = [(f.value, *f.box) for f in fields if f.value]
+        held = [*inside, *(Word(value, x0, x1, (y0 + y1) / 2 + 3, 10.0) for value, x0, y0, x1, y1 in filled)]
         several = len({bisect(xs, (w.x0 + w.x1) / 2) for w in held}) > 1
         if several and (table := _rule_table(held, xs, ys, across, down)):
             tables.append(table)
